@@ -1,0 +1,126 @@
+//! A capsule: what is known of it once its image is built and it is registered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::event::Recorded;
+use crate::manifest::CapsuleName;
+use crate::subject::{self, Label, Subject};
+
+/// The image of a capsule, by digests that survive saving and loading.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Image {
+    /// Docker's image id, the digest of the image's configuration: `sha256:…`.
+    pub config_digest: String,
+    /// The saved image in the artifact store, for hosts that did not build it.
+    pub archive: Digest,
+    pub archive_size_bytes: u64,
+}
+
+/// Upper limits of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Thousandths of a processor.
+    pub cpu_millis: u32,
+    /// Memory and swap together, in bytes.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// All that a run may write to disk (outputs, handoffs, workspace), in bytes.
+    pub disk_bytes: u64,
+    /// Running time, waiting for callees not counted.
+    pub timeout_seconds: u32,
+}
+
+impl Default for Resources {
+    /// What `agent.yaml` means when it says nothing: 1 processor, 2 GiB, 256 processes, 8 GiB of
+    /// disk, 15 minutes.
+    fn default() -> Self {
+        Self {
+            cpu_millis: 1_000,
+            memory_bytes: 2 << 30,
+            pids: 256,
+            disk_bytes: 8 << 30,
+            timeout_seconds: 900,
+        }
+    }
+}
+
+/// Whom a capsule may call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handoffs {
+    /// The names in its `tools.yaml`; none without one.
+    Listed(Vec<String>),
+    /// Everyone: what an operator sets for capsules of the original implementation.
+    Open,
+}
+
+/// A capsule whose image is built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    pub name: CapsuleName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// The packed directory in the artifact store; its digest is the capsule's version.
+    pub content: Digest,
+    pub schema: Digest,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Digest>,
+    pub image: Image,
+    pub resources: Resources,
+    pub handoffs: Handoffs,
+    /// Where its runs go when the request does not say.
+    pub label: Label,
+    /// Who registered it.
+    pub registered_by: String,
+}
+
+/// What happens to a capsule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Event {
+    #[serde(rename = "dev.aod.capsule.registered.v1")]
+    Registered(Registration),
+}
+
+impl Event {
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Registered(registration) => {
+                subject::capsule_event(&registration.name, "registered")
+            }
+        }
+    }
+}
+
+/// The capsules that can be called, by name: the latest registration of each.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    capsules: BTreeMap<CapsuleName, Recorded<Registration>>,
+}
+
+impl Catalogue {
+    /// Takes an event in; events come in the order of the log.
+    pub fn apply(&mut self, recorded: Recorded<Event>) {
+        let recorded = recorded.map(|Event::Registered(registration)| registration);
+        let name = recorded.event.name.clone();
+        self.capsules.insert(name, recorded);
+    }
+
+    pub fn get(&self, name: &CapsuleName) -> Option<&Recorded<Registration>> {
+        self.capsules.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Recorded<Registration>> {
+        self.capsules.values()
+    }
+}

@@ -1,0 +1,184 @@
+//! Finds the texts of a payload that name files, and gives them their final names.
+
+use std::collections::BTreeMap;
+
+use jsonschema::Evaluation;
+use serde_json::Value;
+
+use super::limits::each_string;
+use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, quoted};
+use super::{Exists, FileKind, Reference};
+use crate::file_name::{Directory, FileName};
+
+/// The values of `format` that declare a file reference: a file, a directory, or (`path`) either.
+pub const FILE_FORMATS: [&str; 5] = [
+    "file_path",
+    "file-path",
+    "directory_path",
+    "directory-path",
+    "path",
+];
+
+/// What the schema allows a reference to be.
+#[derive(Clone, Copy, Default)]
+struct Allowed {
+    file: bool,
+    directory: bool,
+}
+
+impl Allowed {
+    fn add(&mut self, format: &str) {
+        self.file |= !format.starts_with("directory");
+        self.directory |= !format.starts_with("file");
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self {
+                file: true,
+                directory: true,
+            } => "a file or a directory",
+            Self {
+                directory: true, ..
+            } => "a directory",
+            Self { .. } => "a file",
+        }
+    }
+}
+
+/// All references of a payload that is valid by `evaluation`, or what is wrong with declared ones.
+pub(crate) fn find(
+    payload: &Value,
+    evaluation: &Evaluation,
+    directory: Directory,
+    exists: Exists<'_>,
+) -> Result<Vec<Reference>, Vec<Problem>> {
+    let declared = declared(evaluation);
+    let mut references = BTreeMap::new();
+    let mut problems = Vec::new();
+    each_string(payload, &mut |pointer, text| {
+        let found = match declared.get(pointer) {
+            Some(&allowed) => check_declared(pointer, text, allowed, directory, exists).map(Some),
+            None => Ok(infer(pointer, text, directory, exists)),
+        };
+        match found {
+            Ok(reference) => {
+                references.extend(reference.map(|reference| (pointer.to_owned(), reference)));
+            }
+            Err(problem) => problems.push(problem),
+        }
+    });
+    problems.truncate(PROBLEMS_MAX);
+    if problems.is_empty() {
+        Ok(references.into_values().collect())
+    } else {
+        Err(problems)
+    }
+}
+
+/// Where the schema says that a text is a path. Annotations exist only of schemas that hold, so
+/// the branches of an `anyOf` that do not are left out.
+fn declared(evaluation: &Evaluation) -> BTreeMap<String, Allowed> {
+    let mut declared: BTreeMap<String, Allowed> = BTreeMap::new();
+    for annotation in evaluation.iter_annotations() {
+        // A property called "format" ends so too, but its annotations are no texts.
+        let format = annotation.annotations.value().as_str().unwrap_or_default();
+        if annotation.schema_location.ends_with("/format") && FILE_FORMATS.contains(&format) {
+            let pointer = annotation.instance_location.as_str().to_owned();
+            declared.entry(pointer).or_default().add(format);
+        }
+    }
+    declared
+}
+
+fn check_declared(
+    pointer: &str,
+    text: &str,
+    allowed: Allowed,
+    directory: Directory,
+    exists: Exists<'_>,
+) -> Result<Reference, Problem> {
+    let name = FileName::parse(directory.relative(text))
+        .map_err(|rejection| Problem::new(pointer, ProblemCode::FileName, rejection.to_string()))?;
+    let problem = |code, found: &str| {
+        let expected = allowed.expected();
+        let message = format!(
+            "{} is {found} in {}; expected {expected}",
+            quoted(text),
+            directory.path()
+        );
+        Err(Problem::new(pointer, code, message))
+    };
+    match exists(name.as_str()) {
+        None => problem(ProblemCode::FileMissing, "not"),
+        Some(FileKind::File) if !allowed.file => problem(ProblemCode::FileKind, "a file"),
+        Some(FileKind::Directory) if !allowed.directory => {
+            problem(ProblemCode::FileKind, "a directory")
+        }
+        Some(kind) => Ok(Reference {
+            pointer: pointer.to_owned(),
+            name,
+            declared: true,
+            kind,
+        }),
+    }
+}
+
+/// Directories are never inferred: words like `data` would copy whole trees by chance.
+fn infer(pointer: &str, text: &str, directory: Directory, exists: Exists<'_>) -> Option<Reference> {
+    let name = FileName::parse(directory.relative(text)).ok()?;
+    let kind = exists(name.as_str()).filter(|&kind| kind == FileKind::File)?;
+    Some(Reference {
+        pointer: pointer.to_owned(),
+        name,
+        declared: false,
+        kind,
+    })
+}
+
+/// `payload` with its declared `references` replaced by the bare names that `final_name` gives.
+///
+/// Nothing else changes: an inferred reference keeps its text, `./` or `/io/…` included.
+///
+/// # Errors
+/// An inferred reference whose file has got another name ([`ProblemCode::FileUndeclared`]), or a
+/// place in which `payload` has no text.
+pub fn rewrite(
+    mut payload: Value,
+    references: &[Reference],
+    final_name: &dyn Fn(&FileName) -> FileName,
+) -> Result<Value, Vec<Problem>> {
+    let mut problems = Vec::new();
+    for reference in references {
+        let name = final_name(&reference.name);
+        match payload.pointer_mut(&reference.pointer) {
+            Some(Value::String(text)) if reference.declared => *text = name.into(),
+            Some(Value::String(_)) if name == reference.name => (),
+            Some(Value::String(text)) => problems.push(undeclared(reference, text, &name)),
+            _ => {
+                let message = format!("no text here; expected {}", quoted(reference.name.as_str()));
+                problems.push(Problem::new(
+                    &reference.pointer,
+                    ProblemCode::DoesNotFit,
+                    message,
+                ));
+            }
+        }
+    }
+    problems.truncate(PROBLEMS_MAX);
+    if problems.is_empty() {
+        Ok(payload)
+    } else {
+        Err(problems)
+    }
+}
+
+fn undeclared(reference: &Reference, text: &str, name: &FileName) -> Problem {
+    let message = format!(
+        "{} names a file that has to be renamed to {}, and this text may not be a file name; \
+         expected \"format\": \"file_path\" in the schema, or another file name",
+        quoted(text),
+        quoted(name.as_str()),
+    );
+    Problem::new(&reference.pointer, ProblemCode::FileUndeclared, message)
+}

@@ -1,0 +1,150 @@
+//! What the log keeps: CloudEvents in JSON, chained within their run by the hash of their bytes.
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::digest::Digest;
+use crate::id::EventId;
+
+/// Largest event, in bytes: what is larger travels as an artifact and the event holds its digest.
+pub const EVENT_SIZE_BYTES_MAX: usize = 32 * 1024;
+
+/// The version of CloudEvents that the envelope follows.
+const SPEC_VERSION: &str = "1.0";
+
+/// What an event says about itself besides what happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub id: EventId,
+    /// The program that wrote it: `/node/node_…`, `/gateway/gateway_…`.
+    pub source: String,
+    /// When its writer decided, by its writer's clock.
+    pub time: Timestamp,
+}
+
+/// An event in its envelope: the JSON form of CloudEvents 1.0 with the extension `previoushash`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CloudEvent<E> {
+    specversion: String,
+    pub id: EventId,
+    pub source: String,
+    /// What it is about: `run_…`, `capsule/…`, `node_…`.
+    pub subject: String,
+    pub time: Timestamp,
+    datacontenttype: String,
+    /// The hash of the stored bytes of the event before it in its chain; the first has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previoushash: Option<Digest>,
+    /// Tagged by CloudEvents' `type`, with its fields in `data`.
+    #[serde(flatten)]
+    pub event: E,
+}
+
+/// Bytes that are not an event of the type expected.
+#[derive(Debug, Error)]
+#[error("an event cannot be read")]
+pub struct MalformedEvent(#[source] serde_json::Error);
+
+/// An event is larger than [`EVENT_SIZE_BYTES_MAX`]: a bug of whoever should have made artifacts of its parts.
+#[derive(Debug, Error)]
+#[error("an event of {size_bytes} bytes is larger than {EVENT_SIZE_BYTES_MAX}")]
+pub struct EventTooLarge {
+    size_bytes: usize,
+}
+
+impl<E: Serialize> CloudEvent<E> {
+    pub fn new(header: Header, subject: String, previous: Option<Digest>, event: E) -> Self {
+        Self {
+            specversion: SPEC_VERSION.into(),
+            id: header.id,
+            source: header.source,
+            subject,
+            time: header.time,
+            datacontenttype: "application/json".into(),
+            previoushash: previous,
+            event,
+        }
+    }
+
+    /// The bytes that are stored and hashed.
+    pub fn encode(&self) -> Result<Vec<u8>, EventTooLarge> {
+        let bytes = serde_json::to_vec(self).expect("events are plain data with text keys");
+        if bytes.len() > EVENT_SIZE_BYTES_MAX {
+            return Err(EventTooLarge {
+                size_bytes: bytes.len(),
+            });
+        }
+        Ok(bytes)
+    }
+}
+
+impl<E: DeserializeOwned> CloudEvent<E> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, MalformedEvent> {
+        serde_json::from_slice(bytes).map_err(MalformedEvent)
+    }
+}
+
+/// An event as it stands in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded<E> {
+    /// Its place in the log, from 1.
+    pub sequence: u64,
+    /// The hash of its stored bytes, which the next event of its chain names.
+    pub hash: Digest,
+    pub id: EventId,
+    pub time: Timestamp,
+    pub previous: Option<Digest>,
+    pub event: E,
+}
+
+impl<E: DeserializeOwned> Recorded<E> {
+    /// Reads the stored `bytes` of the event at `sequence`.
+    pub fn decode(sequence: u64, bytes: &[u8]) -> Result<Self, MalformedEvent> {
+        let cloud_event = CloudEvent::<E>::decode(bytes)?;
+        Ok(Self {
+            sequence,
+            hash: Digest::of(bytes),
+            id: cloud_event.id,
+            time: cloud_event.time,
+            previous: cloud_event.previoushash,
+            event: cloud_event.event,
+        })
+    }
+}
+
+impl<E> Recorded<E> {
+    /// The same record of another view on its event.
+    pub fn map<F>(self, change: impl FnOnce(E) -> F) -> Recorded<F> {
+        Recorded {
+            sequence: self.sequence,
+            hash: self.hash,
+            id: self.id,
+            time: self.time,
+            previous: self.previous,
+            event: change(self.event),
+        }
+    }
+}
+
+impl<E> Recorded<Option<E>> {
+    pub fn transpose(self) -> Option<Recorded<E>> {
+        let Recorded {
+            sequence,
+            hash,
+            id,
+            time,
+            previous,
+            event,
+        } = self;
+        event.map(|event| Recorded {
+            sequence,
+            hash,
+            id,
+            time,
+            previous,
+            event,
+        })
+    }
+}

@@ -1,0 +1,18 @@
+//! The rules of AOD. Pure: no clock, no randomness, no IO, no async.
+//!
+//! The shell brings the time and fresh ids, stores the [`event`]s that `decide` answers with, and
+//! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
+
+pub mod admission;
+pub mod capsule;
+pub mod contract;
+pub mod digest;
+pub mod error_code;
+pub mod event;
+pub mod file_name;
+pub mod handoff;
+pub mod id;
+pub mod manifest;
+pub mod node;
+pub mod run;
+pub mod subject;

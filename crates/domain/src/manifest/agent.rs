@@ -1,0 +1,372 @@
+//! `agent.yaml`: how a capsule is called, what its agent uses, and what its container needs.
+
+use std::collections::BTreeMap;
+
+use super::ManifestProblem;
+use super::fields::{count, part, texts, timeout, version};
+use super::model::{Model, Settings, all_settings, model};
+use super::name::CapsuleName;
+use super::reader::{Mapping, Node, Reader};
+use crate::capsule::Resources;
+use crate::contract::quoted;
+use crate::file_name::FileName;
+
+/// Least memory of a container, in bytes. Source: dockerd refuses less than 6 MiB.
+const MEMORY_BYTES_MIN: u64 = 6 << 20;
+
+/// Least processors of a container. Source: dockerd refuses less than a hundredth.
+const CPUS_MIN: f64 = 0.01;
+
+/// Most processors anyone asks for: more than one machine has.
+const CPUS_MAX: f64 = 1_024.0;
+
+/// Most processes of a container. Source: `PID_MAX_LIMIT` of Linux on 64 bits.
+const PIDS_MAX: i64 = 4_194_304;
+
+/// Beginnings of well-known access keys; such a value in a manifest is a leaked secret.
+const KEY_PREFIXES: [&str; 11] = [
+    "AIza",
+    "AKIA",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "glpat-",
+    "hf_",
+    "sk-",
+    "sk_",
+    "xoxb-",
+    "xoxp-",
+];
+
+/// `agent.yaml`; an absent or empty file is [`AgentManifest::default`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentManifest {
+    /// None: the directory's name, as a [`super::slug`].
+    pub name: Option<CapsuleName>,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub aliases: Vec<String>,
+    /// `provider/model`, `provider:model`, a key of `models`, or a bare name as capsules of the
+    /// original implementation have it; none for a capsule without a model.
+    pub model: Option<String>,
+    pub models: BTreeMap<String, Model>,
+    /// References of models that are tried in turn when one is not available.
+    pub fallback: Vec<String>,
+    pub settings: Settings,
+    pub output_mode: OutputMode,
+    pub retries: Retries,
+    pub limits: Limits,
+    pub prompts: Prompts,
+    pub secrets: Vec<Secret>,
+    pub env: BTreeMap<String, String>,
+    pub resources: Resources,
+    pub network: Network,
+    /// Whether traces hold the texts of prompts and answers.
+    pub capture_content: bool,
+}
+
+/// How a model is made to answer in the form of the schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputMode {
+    #[default]
+    Tool,
+    Native,
+    Prompted,
+}
+
+/// How often each kind of failure is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    pub model: u32,
+    pub tool: u32,
+    pub output: u32,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            model: 2,
+            tool: 1,
+            output: 2,
+        }
+    }
+}
+
+/// Where the agent's loop stops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    pub turns_max: u32,
+    pub tool_calls_max: u32,
+    pub total_tokens_max: Option<u64>,
+    pub output_tokens_max: Option<u64>,
+    pub cost_usd_max: Option<f64>,
+    pub timeout_seconds: Option<u32>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            turns_max: 20,
+            tool_calls_max: 50,
+            total_tokens_max: None,
+            output_tokens_max: None,
+            cost_usd_max: None,
+            timeout_seconds: None,
+        }
+    }
+}
+
+/// Files of the prompts, relative to the capsule's directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompts {
+    /// None: `src/ai/system.md`.
+    pub system: Option<FileName>,
+    /// None: `src/ai/task.md`.
+    pub task: Option<FileName>,
+}
+
+/// A secret that the operator keeps, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    pub name: String,
+    /// Variable that the capsule finds it in; the name itself unless given.
+    pub env: String,
+    /// Whether a run is refused without it.
+    pub required: bool,
+}
+
+/// What a container reaches besides its orchestrator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    #[default]
+    None,
+    Egress,
+}
+
+impl AgentManifest {
+    /// Reads `agent.yaml`, at most [`super::MANIFEST_SIZE_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// All that is wrong with it; a mistake of YAML itself comes alone.
+    pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
+        Reader::read("agent.yaml", yaml, |reader, root| {
+            root.and_then(|root| reader.mapping(root, agent))
+                .unwrap_or_default()
+        })
+    }
+}
+
+fn agent(reader: &mut Reader, mapping: &mut Mapping) -> AgentManifest {
+    version(reader, mapping);
+    let resources = reader.field(mapping, "resources", |reader, node| {
+        reader.mapping(node, resources)
+    });
+    let (resources, network) = resources.unwrap_or_default();
+    AgentManifest {
+        name: reader.field(mapping, "name", |reader, node| {
+            reader.parsed(node, CapsuleName::parse)
+        }),
+        title: reader.field(mapping, "title", Reader::text),
+        description: reader.field(mapping, "description", Reader::text),
+        aliases: texts(reader, mapping, "aliases"),
+        model: reader
+            .field(mapping, "model", Reader::text)
+            .filter(|model| model != "none"),
+        models: reader
+            .field(mapping, "models", |reader, node| reader.table(node, model))
+            .unwrap_or_default(),
+        fallback: texts(reader, mapping, "fallback"),
+        settings: all_settings(reader, mapping),
+        output_mode: reader
+            .field(mapping, "output_mode", |reader, node| {
+                reader.choice(node, &OUTPUT_MODES)
+            })
+            .unwrap_or_default(),
+        retries: part(reader, mapping, "retries", retries),
+        limits: part(reader, mapping, "limits", limits),
+        prompts: part(reader, mapping, "prompts", prompts),
+        secrets: reader
+            .field(mapping, "secrets", |reader, node| reader.list(node, secret))
+            .unwrap_or_default(),
+        env: reader
+            .field(mapping, "env", |reader, node| reader.table(node, env_value))
+            .unwrap_or_default(),
+        resources,
+        network,
+        capture_content: part(reader, mapping, "telemetry", |reader, mapping| {
+            reader
+                .field(mapping, "capture_content", Reader::boolean)
+                .unwrap_or_default()
+        }),
+    }
+}
+
+const OUTPUT_MODES: [(&str, OutputMode); 3] = [
+    ("tool", OutputMode::Tool),
+    ("native", OutputMode::Native),
+    ("prompted", OutputMode::Prompted),
+];
+
+fn retries(reader: &mut Reader, mapping: &mut Mapping) -> Retries {
+    let default = Retries::default();
+    Retries {
+        model: count(reader, mapping, "model").unwrap_or(default.model),
+        tool: count(reader, mapping, "tool").unwrap_or(default.tool),
+        output: count(reader, mapping, "output").unwrap_or(default.output),
+    }
+}
+
+fn limits(reader: &mut Reader, mapping: &mut Mapping) -> Limits {
+    let default = Limits::default();
+    Limits {
+        turns_max: count(reader, mapping, "max_turns").unwrap_or(default.turns_max),
+        tool_calls_max: count(reader, mapping, "max_tool_calls").unwrap_or(default.tool_calls_max),
+        total_tokens_max: count(reader, mapping, "max_total_tokens"),
+        output_tokens_max: count(reader, mapping, "max_output_tokens"),
+        cost_usd_max: reader.field(mapping, "max_cost_usd", |reader, node| {
+            reader.number(node, 0.0..=1e6)
+        }),
+        timeout_seconds: timeout(reader, mapping),
+    }
+}
+
+fn prompts(reader: &mut Reader, mapping: &mut Mapping) -> Prompts {
+    let file = |reader: &mut Reader, node| reader.parsed(node, FileName::parse);
+    Prompts {
+        system: reader.field(mapping, "system", file),
+        task: reader.field(mapping, "task", file),
+    }
+}
+
+fn secret(reader: &mut Reader, node: Node) -> Option<Secret> {
+    if node.is_text() {
+        let name = reader.parsed(node, secret_name)?;
+        return Some(Secret {
+            env: name.clone(),
+            name,
+            required: true,
+        });
+    }
+    reader.mapping(node, |reader, mapping| {
+        let read_name = |reader: &mut Reader, node| reader.parsed(node, secret_name);
+        let name = reader.required(mapping, "name", read_name);
+        let env = reader.field(mapping, "env", read_name);
+        let required = reader
+            .field(mapping, "required", Reader::boolean)
+            .unwrap_or(true);
+        let name = name?;
+        Some(Secret {
+            env: env.unwrap_or_else(|| name.clone()),
+            name,
+            required,
+        })
+    })?
+}
+
+/// The name of a secret or of a variable. What looks like the secret itself is not repeated.
+pub(super) fn secret_name(text: &str) -> Result<String, String> {
+    if looks_like_key(text) {
+        return Err(
+            "this looks like a key; expected only its name, keys stay with the operator".to_owned(),
+        );
+    }
+    let is_proper = text.len() <= 64
+        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    if is_proper {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{} is no name of a secret; expected such as OPENAI_API_KEY",
+            quoted(text)
+        ))
+    }
+}
+
+fn env_value(reader: &mut Reader, node: Node) -> Option<String> {
+    if !node.is_text() {
+        return reader.plain(node);
+    }
+    reader.parsed(node, |text| {
+        if looks_like_key(text) {
+            Err("this looks like a key; expected its name under \"secrets\"")
+        } else {
+            Ok(text.to_owned())
+        }
+    })
+}
+
+fn looks_like_key(text: &str) -> bool {
+    text.len() >= 16 && KEY_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+}
+
+fn resources(reader: &mut Reader, mapping: &mut Mapping) -> (Resources, Network) {
+    let default = Resources::default();
+    let networks = [("none", Network::None), ("egress", Network::Egress)];
+    let resources = Resources {
+        cpu_millis: reader
+            .field(mapping, "cpus", cpu_millis)
+            .unwrap_or(default.cpu_millis),
+        memory_bytes: reader
+            .field(mapping, "memory", memory)
+            .unwrap_or(default.memory_bytes),
+        pids: reader
+            .field(mapping, "pids", |reader, node| {
+                reader.integer(node, 1..=PIDS_MAX)
+            })
+            .unwrap_or(default.pids),
+        timeout_seconds: timeout(reader, mapping).unwrap_or(default.timeout_seconds),
+        ..default
+    };
+    let network = reader.field(mapping, "network", |reader, node| {
+        reader.choice(node, &networks)
+    });
+    (resources, network.unwrap_or_default())
+}
+
+fn cpu_millis(reader: &mut Reader, node: Node) -> Option<u32> {
+    let cpus = reader.number(node, CPUS_MIN..=CPUS_MAX)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 10 to 1,024,000"
+    )]
+    let millis = (cpus * 1_000.0).round() as u32;
+    Some(millis)
+}
+
+fn memory(reader: &mut Reader, node: Node) -> Option<u64> {
+    // A bare number is a number of bytes, as it is for Docker.
+    let bytes = |text: &str| {
+        memory_bytes(text).ok_or_else(|| {
+            format!(
+                "{} is no amount of memory; expected such as 512m or 2g, 6m or more",
+                quoted(text)
+            )
+        })
+    };
+    if node.is_text() {
+        return reader.parsed(node, bytes);
+    }
+    let minimum = i64::try_from(MEMORY_BYTES_MIN).unwrap_or(i64::MAX);
+    reader.integer(node, minimum..=i64::MAX)
+}
+
+/// `2g`, `512M`, `2GiB`: units are powers of 1,024, as they are for Docker.
+fn memory_bytes(text: &str) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits_end = lower.find(|character: char| !character.is_ascii_digit());
+    let (digits, unit) = lower.split_at(digits_end.unwrap_or(lower.len()));
+    let shift = match unit {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes >= MEMORY_BYTES_MIN).then_some(bytes)
+}

@@ -1,0 +1,224 @@
+//! A run: one capsule, once, from its request to its one terminal event.
+//!
+//! The log keeps [`Event`]s; a [`Run`] is what they add up to. Nothing here reads a clock, draws
+//! an id or waits: callers bring `now`, store the event, and only then carry out what it asks for.
+//!
+//! A run costs three durable events: `launch`, `lease`, `result`. What happens in between is told
+//! by [`Note`]s, which nothing depends on.
+
+mod decide;
+mod event;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+mod note;
+#[cfg(test)]
+mod tests;
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use self::decide::{Command, Decision, Rejection, decide};
+pub use self::event::{
+    AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary, Ended, Event,
+    Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary, Outcome,
+    PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed, Timings, Usage, Work,
+    WorkPosition,
+};
+pub use self::note::{Note, NoteKind};
+use crate::digest::Digest;
+use crate::error_code::ErrorCode;
+use crate::event::Recorded;
+use crate::id::RunId;
+
+/// Leases that may be lost before a run is given up: a launch that kills every node it meets
+/// must not meet them all.
+pub const ATTEMPTS_LOST_MAX: u32 = 5;
+
+/// How long a whole run may take, from its request to its end, unless the request says.
+pub const TOTAL_SECONDS_DEFAULT: u64 = 24 * 60 * 60;
+
+/// A run as its events tell it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub id: RunId,
+    pub launched: Recorded<Launched>,
+    pub phase: Phase,
+    /// Leases granted so far; the number of the current attempt.
+    pub attempts: u32,
+    /// Leases that ended without a result.
+    pub attempts_lost: u32,
+    pub cancel: Option<CancelRequested>,
+    /// The last state event: what the next one is guarded on and chained to.
+    pub last: Position,
+}
+
+/// What a run waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// A node with room.
+    Queued,
+    /// Its holder to end it.
+    Leased(Box<Recorded<Lease>>),
+    /// Nothing: it has its one result.
+    Ended(Box<Recorded<Ended>>),
+}
+
+/// The place of an event in the log and in its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub sequence: u64,
+    pub hash: Digest,
+}
+
+/// Stored events that no run can have: the log was tampered with, or a bug wrote it.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("event {sequence} of {run} does not follow: {reason}")]
+pub struct BrokenHistory {
+    pub run: RunId,
+    pub sequence: u64,
+    pub reason: &'static str,
+}
+
+impl Run {
+    /// What `history`, all state events of `id` in their order, adds up to; nothing gives `None`.
+    ///
+    /// # Errors
+    /// [`BrokenHistory`] when an event does not follow from those before it, by rule or by chain.
+    pub fn replay(
+        id: RunId,
+        history: impl IntoIterator<Item = Recorded<Event>>,
+    ) -> Result<Option<Self>, BrokenHistory> {
+        let mut run: Option<Self> = None;
+        for recorded in history {
+            run = Some(match run {
+                None => Self::begin(id, recorded)?,
+                Some(mut run) => {
+                    run.apply(recorded)?;
+                    run
+                }
+            });
+        }
+        Ok(run)
+    }
+
+    fn begin(id: RunId, recorded: Recorded<Event>) -> Result<Self, BrokenHistory> {
+        let last = Position {
+            sequence: recorded.sequence,
+            hash: recorded.hash,
+        };
+        match recorded.map(Event::into_launched).transpose() {
+            Some(launched) => Ok(Self {
+                id,
+                launched,
+                phase: Phase::Queued,
+                attempts: 0,
+                attempts_lost: 0,
+                cancel: None,
+                last,
+            }),
+            None => Err(BrokenHistory {
+                run: id,
+                sequence: last.sequence,
+                reason: "a run begins with its launch",
+            }),
+        }
+    }
+
+    /// Takes the next stored event in.
+    pub fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), BrokenHistory> {
+        let (id, sequence) = (self.id, recorded.sequence);
+        let broken = |reason| BrokenHistory {
+            run: id,
+            sequence,
+            reason,
+        };
+        if recorded.previous != Some(self.last.hash) {
+            return Err(broken("its chain names another event before it"));
+        }
+        let is_ended = matches!(self.phase, Phase::Ended(_));
+        let last = Position {
+            sequence,
+            hash: recorded.hash,
+        };
+        match &recorded.event {
+            Event::Launched(_) => return Err(broken("a run is launched once")),
+            Event::Sealed(_) if is_ended => (),
+            Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
+            _ if is_ended => return Err(broken("nothing but a seal follows a result")),
+            Event::Leased(lease) => {
+                if lease.attempt != self.attempts + 1 {
+                    return Err(broken("attempts are numbered without a gap"));
+                }
+                self.attempts_lost += u32::from(matches!(self.phase, Phase::Leased(_)));
+                self.attempts = lease.attempt;
+                let lease = lease.clone();
+                self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));
+            }
+            Event::AttemptLost(lost) if self.holds(lost.attempt) => {
+                self.attempts_lost += 1;
+                self.phase = Phase::Queued;
+            }
+            Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
+            Event::CancelRequested(cancel) => self.cancel = Some(cancel.clone()),
+            Event::Ended(ended) if self.holds(ended.attempt) => {
+                let ended = ended.clone();
+                self.phase = Phase::Ended(Box::new(recorded.map(|_| *ended)));
+            }
+            Event::Ended(_) => return Err(broken("only the current attempt ends a run")),
+        }
+        self.last = last;
+        Ok(())
+    }
+
+    /// Whether `attempt` has the lease now.
+    pub fn holds(&self, attempt: u32) -> bool {
+        matches!(&self.phase, Phase::Leased(lease) if lease.event.attempt == attempt)
+    }
+
+    pub fn lease(&self) -> Option<&Recorded<Lease>> {
+        match &self.phase {
+            Phase::Leased(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    pub fn ended(&self) -> Option<&Recorded<Ended>> {
+        match &self.phase {
+            Phase::Ended(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// When the run must have ended, queueing included.
+    pub fn deadline(&self) -> Timestamp {
+        self.launched.event.deadline
+    }
+
+    /// Why a holder must end this run instead of starting it, if it must.
+    pub fn forbids_start(&self, now: Timestamp) -> Option<(Outcome, RunError)> {
+        if let Some(cancel) = &self.cancel {
+            let text = format!("cancelled by {}: {}", cancel.requested_by, cancel.reason);
+            return Some((
+                Outcome::Cancelled,
+                RunError::new(ErrorCode::Cancelled, text),
+            ));
+        }
+        if self.attempts_lost >= ATTEMPTS_LOST_MAX {
+            let text = format!("{} attempts ended without a result", self.attempts_lost);
+            return Some((Outcome::Failed, RunError::new(ErrorCode::NodeLost, text)));
+        }
+        if now >= self.deadline() {
+            let text = format!("not started by its deadline {}", self.deadline());
+            return Some((
+                Outcome::TimedOut,
+                RunError::new(ErrorCode::DeadlineExceeded, text),
+            ));
+        }
+        None
+    }
+
+    /// When a gateway may end the run over the head of its holder, who should have ended it itself:
+    /// two lease times after the deadline, so that a holder cut off has killed what it ran.
+    pub fn abandoned_at(&self, lease_seconds: u32) -> Timestamp {
+        self.deadline() + SignedDuration::from_secs(2 * i64::from(lease_seconds))
+    }
+}

@@ -1,0 +1,173 @@
+//! What may happen to a run next: one command, at most one event.
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::{
+    AttemptLost, CancelRequested, Ended, Event, Holder, Launched, Lease, Phase, Run, RunError,
+    Sealed,
+};
+
+/// What somebody wants to happen to a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Starts it, or joins it when it was asked for in the same words before.
+    Launch(Box<Launched>),
+    /// Takes it on.
+    Lease(Holder),
+    /// A gateway takes it on to end it: one that no node has, or whose holder is long overdue.
+    TakeOverToEnd { holder: Holder, lease_seconds: u32 },
+    /// Gives `attempt` up, so that another can begin.
+    LoseAttempt { attempt: u32, error: RunError },
+    /// Asks its holder to end it.
+    Cancel(CancelRequested),
+    /// Ends it.
+    End(Box<Ended>),
+    /// Seals an ended root.
+    Seal(Sealed),
+}
+
+/// An answer of the rules: no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// There is no such run.
+    #[error("the run is not known")]
+    Unknown,
+    /// The idempotency key belongs to another request.
+    #[error("the key belongs to another request")]
+    KeyReused,
+    /// Another holds the lease now: stop, and change nothing more.
+    #[error("another attempt has taken over")]
+    Superseded,
+    /// It has its result.
+    #[error("the run has ended")]
+    Ended,
+    /// Its holder is not overdue yet.
+    #[error("the run is held and not overdue")]
+    Held,
+    /// Only an ended root is sealed.
+    #[error("only an ended root can be sealed")]
+    NotSealable,
+}
+
+/// The event to store, none when what the command wants is so already, or why not.
+pub type Decision = Result<Option<Event>, Rejection>;
+
+/// Decides on `command` for a run in the state `run`, none if nothing is stored of it.
+pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision {
+    match (command, run) {
+        (Command::Launch(launched), run) => launch(run, launched),
+        (_, None) => Err(Rejection::Unknown),
+        (Command::Lease(holder), Some(run)) => lease(run, holder),
+        (
+            Command::TakeOverToEnd {
+                holder,
+                lease_seconds,
+            },
+            Some(run),
+        ) => take_over_to_end(run, holder, *lease_seconds, now),
+        (Command::LoseAttempt { attempt, error }, Some(run)) => lose_attempt(run, *attempt, error),
+        (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
+        (Command::End(ended), Some(run)) => end(run, ended),
+        (Command::Seal(sealed), Some(run)) => seal(run, sealed),
+    }
+}
+
+fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
+    match run {
+        None => Ok(Some(Event::Launched(Box::new(launched.clone())))),
+        Some(run) if run.launched.event.request == launched.request => Ok(None),
+        Some(_) => Err(Rejection::KeyReused),
+    }
+}
+
+/// A later delivery of the launch takes over from an earlier one; no clock decides.
+fn lease(run: &Run, holder: &Holder) -> Decision {
+    match &run.phase {
+        Phase::Queued => Ok(Some(next_lease(run, holder))),
+        // The broker delivers at least once: a repeated command finds its work done.
+        Phase::Leased(current) if current.event.holder == *holder => Ok(None),
+        Phase::Leased(current) if is_later(holder, &current.event.holder) => {
+            Ok(Some(next_lease(run, holder)))
+        }
+        Phase::Leased(_) => Err(Rejection::Superseded),
+        Phase::Ended(_) => Err(Rejection::Ended),
+    }
+}
+
+fn next_lease(run: &Run, holder: &Holder) -> Event {
+    Event::Leased(Lease {
+        attempt: run.attempts + 1,
+        holder: holder.clone(),
+    })
+}
+
+fn is_later(holder: &Holder, current: &Holder) -> bool {
+    match (holder, current) {
+        (Holder::Node { work, .. }, Holder::Node { work: current, .. }) => work > current,
+        // A gateway that took a lease to end a run and died: whoever comes next may end it.
+        (Holder::Node { .. }, Holder::Gateway { .. }) => true,
+        (Holder::Gateway { .. }, _) => false,
+    }
+}
+
+fn take_over_to_end(run: &Run, holder: &Holder, lease_seconds: u32, now: Timestamp) -> Decision {
+    match &run.phase {
+        Phase::Queued => Ok(Some(next_lease(run, holder))),
+        Phase::Leased(current) if current.event.holder == *holder => Ok(None),
+        Phase::Leased(current)
+            if matches!(current.event.holder, Holder::Gateway { .. })
+                || now >= run.abandoned_at(lease_seconds) =>
+        {
+            Ok(Some(next_lease(run, holder)))
+        }
+        Phase::Leased(_) => Err(Rejection::Held),
+        Phase::Ended(_) => Err(Rejection::Ended),
+    }
+}
+
+fn lose_attempt(run: &Run, attempt: u32, error: &RunError) -> Decision {
+    match &run.phase {
+        Phase::Leased(lease) if lease.event.attempt == attempt => {
+            Ok(Some(Event::AttemptLost(AttemptLost {
+                attempt,
+                error: error.clone(),
+            })))
+        }
+        Phase::Queued if run.attempts == attempt => Ok(None),
+        Phase::Ended(_) => Err(Rejection::Ended),
+        Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),
+    }
+}
+
+fn request_cancel(run: &Run, cancel: &CancelRequested) -> Decision {
+    match (&run.phase, &run.cancel) {
+        (Phase::Ended(_), _) => Err(Rejection::Ended),
+        (_, Some(_)) => Ok(None),
+        (_, None) => Ok(Some(Event::CancelRequested(cancel.clone()))),
+    }
+}
+
+/// Only the holder of the current lease ends a run, so there is one result.
+fn end(run: &Run, ended: &Ended) -> Decision {
+    match &run.phase {
+        Phase::Leased(lease) if lease.event.attempt == ended.attempt => {
+            Ok(Some(Event::Ended(Box::new(ended.clone()))))
+        }
+        Phase::Ended(recorded) if recorded.event.attempt == ended.attempt => Ok(None),
+        Phase::Queued | Phase::Leased(_) | Phase::Ended(_) => Err(Rejection::Superseded),
+    }
+}
+
+fn seal(run: &Run, sealed: &Sealed) -> Decision {
+    match &run.phase {
+        Phase::Ended(ended)
+            if run.id.is_root() && run.last.hash == ended.hash && sealed.result == ended.hash =>
+        {
+            Ok(Some(Event::Sealed(sealed.clone())))
+        }
+        // What follows a result can only be its seal.
+        Phase::Ended(ended) if run.id.is_root() && run.last.hash != ended.hash => Ok(None),
+        _ => Err(Rejection::NotSealable),
+    }
+}

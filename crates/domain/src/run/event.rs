@@ -1,0 +1,411 @@
+//! The state events of a run and what they hold. A stored shape never changes its meaning.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::capsule::{Handoffs, Image, Resources};
+use crate::digest::{Digest, Hasher};
+use crate::error_code::{ErrorCode, ErrorSource};
+use crate::event::EVENT_SIZE_BYTES_MAX;
+use crate::file_name::FileName;
+use crate::handoff::Lineage;
+use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
+use crate::manifest::CapsuleName;
+use crate::subject::{self, Class, Label, Subject};
+
+/// What happens to a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Event {
+    #[serde(rename = "dev.aod.run.launch.v1")]
+    Launched(Box<Launched>),
+    #[serde(rename = "dev.aod.run.lease.v1")]
+    Leased(Lease),
+    #[serde(rename = "dev.aod.run.attempt_lost.v1")]
+    AttemptLost(AttemptLost),
+    #[serde(rename = "dev.aod.run.cancel.v1")]
+    CancelRequested(CancelRequested),
+    #[serde(rename = "dev.aod.run.result.v1")]
+    Ended(Box<Ended>),
+    #[serde(rename = "dev.aod.run.sealed.v1")]
+    Sealed(Sealed),
+}
+
+impl Event {
+    /// Where the event of `run` is stored.
+    pub fn subject(&self, run: RunId) -> Subject {
+        match self {
+            Self::Launched(launched) => {
+                subject::run_launch(run, &launched.placement.label, launched.placement.class)
+            }
+            Self::Leased(_) => subject::run_event(run, "lease"),
+            Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
+            Self::CancelRequested(_) => subject::run_event(run, "cancel"),
+            Self::Ended(_) => subject::run_event(run, "result"),
+            Self::Sealed(_) => subject::run_event(run, "sealed"),
+        }
+    }
+
+    pub(super) fn into_launched(self) -> Option<Launched> {
+        match self {
+            Self::Launched(launched) => Some(*launched),
+            _ => None,
+        }
+    }
+}
+
+/// JSON that may be too large for an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    Inline(Value),
+    /// The text is an object of the artifact store.
+    Artifact {
+        digest: Digest,
+        size_bytes: u64,
+    },
+}
+
+/// Largest payload that an event holds, in bytes; a larger one is an artifact.
+pub const PAYLOAD_INLINE_BYTES_MAX: usize = 16 * 1024;
+
+/// A file by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    pub name: FileName,
+    pub digest: Digest,
+    pub size_bytes: u64,
+}
+
+/// What a node does for a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Starts a capsule.
+    Capsule {
+        name: CapsuleName,
+        content: Digest,
+        image: Image,
+        schema: Digest,
+        handoffs: Handoffs,
+    },
+    /// Builds the image of a capsule from its packed directory.
+    Build { name: CapsuleName, content: Digest },
+}
+
+impl Work {
+    /// The capsule it is about.
+    pub fn name(&self) -> &CapsuleName {
+        match self {
+            Self::Capsule { name, .. } | Self::Build { name, .. } => name,
+        }
+    }
+}
+
+/// Where a run may be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    pub label: Label,
+    pub class: Class,
+}
+
+/// The run that called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    pub run: RunId,
+    /// The attempt that called first.
+    pub attempt: u32,
+    pub call_key: Digest,
+    /// The hash of the parent's event that the call was decided on.
+    pub event: Digest,
+}
+
+/// A run was asked for, and everything that it needs is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launched {
+    pub work: Work,
+    /// The payload after defaults, file references as the callee will find them.
+    pub payload: Payload,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileEntry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    #[serde(default)]
+    pub lineage: Lineage,
+    pub placement: Placement,
+    pub resources: Resources,
+    /// When it must have ended, queueing included.
+    pub deadline: Timestamp,
+    /// Who asked: a principal, or the parent's id.
+    pub requested_by: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The hash of the request: the same idempotency key with another one is a mistake.
+    pub request: Digest,
+}
+
+/// The place of a delivery in the work queue: a later one takes over from an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorkPosition {
+    /// When the queue took the launch in, in milliseconds since 1970: the queue is derived, so it
+    /// can be made anew and then takes it in again.
+    pub queue_created_ms: i64,
+    pub sequence: u64,
+    /// How often the launch was delivered, from 1.
+    pub delivery: u64,
+}
+
+/// Who has a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    Node {
+        node: NodeId,
+        incarnation: IncarnationId,
+        work: WorkPosition,
+        /// Where the delivery is acknowledged, also by the node's next incarnation.
+        ack_subject: String,
+        /// Of the token with which the node speaks for the run.
+        token_sha256: Digest,
+    },
+    /// A gateway that ends a run which no node will end.
+    Gateway { gateway: GatewayId },
+}
+
+/// A holder may act for the run, from now until it ends the run or another takes over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Counts the leases of a run from 1. It fences: whoever comes with another number is refused.
+    pub attempt: u32,
+    pub holder: Holder,
+}
+
+/// The current attempt ended without a result; the run waits for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptLost {
+    pub attempt: u32,
+    pub error: RunError,
+}
+
+/// Somebody wants the run to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequested {
+    pub requested_by: String,
+    pub reason: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Succeeded,
+    Failed,
+    TimedOut,
+    Cancelled,
+}
+
+impl Outcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Why a run failed, for people and programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    /// An [`ErrorCode`], or with `source` `capsule` a code of the capsule's own.
+    pub code: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Value>,
+    pub retryable: bool,
+    pub source: ErrorSource,
+}
+
+impl RunError {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code: code.as_str().into(),
+            message: message.into(),
+            detail: None,
+            retryable: code.is_retryable(),
+            source: code.source(),
+        }
+    }
+
+    #[must_use]
+    pub fn with_detail(mut self, detail: Value) -> Self {
+        self.detail = Some(detail);
+        self
+    }
+}
+
+/// How a container's main process ended; one of the two is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+}
+
+/// The result of a callee, which the caller's result commits to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildResult {
+    pub run: RunId,
+    pub hash: Digest,
+}
+
+/// Callees that a result lists one by one; of more it holds one hash.
+pub const CHILDREN_LISTED_MAX: usize = 64;
+
+/// Bytes of an event that its envelope takes at the most: ids, hashes, times and names of fields.
+const ENVELOPE_BYTES_MAX: usize = 2 * 1024;
+
+/// All callees of a run in one hash, where they are too many to be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildrenSummary {
+    pub count: u64,
+    /// Of the ids and result hashes in the order of the ids, each field with its length before it.
+    pub digest: Digest,
+}
+
+/// The notes of the attempt that ended a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotesSummary {
+    /// The number of the last one.
+    pub number: u32,
+    /// Its hash; every note names the hash of the one before it.
+    pub hash: Digest,
+}
+
+/// The container's whole output, kept as an artifact of JSON lines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogsSummary {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// Bytes of output beyond the limit, which were dropped.
+    pub dropped_bytes: u64,
+}
+
+/// When an attempt did what, by its node's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exited_at: Option<Timestamp>,
+    /// Of the time between start and exit, how long at least one call was open.
+    #[serde(default)]
+    pub waiting_ms: u64,
+}
+
+/// What a run used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Files and payload brought to the node.
+    #[serde(default)]
+    pub input_bytes: u64,
+    /// Files collected.
+    #[serde(default)]
+    pub output_bytes: u64,
+    /// Calls made, joined ones included.
+    #[serde(default)]
+    pub calls: u32,
+}
+
+/// The one terminal event of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub attempt: u32,
+    pub outcome: Outcome,
+    /// What the capsule returned; with a failure what it wrote so far, if that is an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileEntry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<ChildResult>,
+    /// Instead of `children`, where there are more than [`CHILDREN_LISTED_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children_summary: Option<ChildrenSummary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<NotesSummary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<LogsSummary>,
+    #[serde(default)]
+    pub timings: Timings,
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+impl Ended {
+    /// The end of an attempt of which nothing but its outcome is known.
+    pub fn without_start(attempt: u32, outcome: Outcome, error: RunError) -> Self {
+        Self {
+            attempt,
+            outcome,
+            output: None,
+            files: Vec::new(),
+            error: Some(error),
+            exit: None,
+            children: Vec::new(),
+            children_summary: None,
+            notes: None,
+            logs: None,
+            timings: Timings::default(),
+            usage: Usage::default(),
+        }
+    }
+
+    /// Commits to the results of all callees.
+    pub fn set_children(&mut self, children: &BTreeMap<RunId, Digest>) {
+        if children.len() <= CHILDREN_LISTED_MAX {
+            self.children = children
+                .iter()
+                .map(|(&run, &hash)| ChildResult { run, hash })
+                .collect();
+            return;
+        }
+        let mut hasher = Hasher::new();
+        for (run, hash) in children {
+            hasher.field(run.token().as_bytes());
+            hasher.field(hash.as_bytes());
+        }
+        self.children_summary = Some(ChildrenSummary {
+            count: children.len() as u64,
+            digest: hasher.finish(),
+        });
+    }
+
+    /// Whether an event can hold this: only long lists of files make it too large.
+    pub fn fits_event(&self) -> bool {
+        let size_bytes = serde_json::to_vec(self).map_or(usize::MAX, |bytes| bytes.len());
+        size_bytes <= EVENT_SIZE_BYTES_MAX - ENVELOPE_BYTES_MAX
+    }
+}
+
+/// A gateway signed the result of a root, and with it the whole tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The hash of the root's result.
+    pub result: Digest,
+    /// The public key, Ed25519, in hexadecimal.
+    pub public_key: String,
+    /// Of the 32 bytes of `result`, in hexadecimal.
+    pub signature: String,
+}

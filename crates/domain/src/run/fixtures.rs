@@ -1,0 +1,196 @@
+//! Sample runs and events, for the tests of this crate and, with the feature `fixtures`, of others.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{
+    AttemptLost, CancelRequested, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, Outcome,
+    Parent, Payload, Placement, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
+};
+use crate::capsule::{Handoffs, Image, Resources};
+use crate::digest::Digest;
+use crate::error_code::ErrorCode;
+use crate::event::{CloudEvent, Header, Recorded};
+use crate::handoff::Lineage;
+use crate::id::{EventId, GatewayId, IncarnationId, NodeId, RunId};
+use crate::subject::{Class, Label};
+
+/// The time at which everything happens.
+pub const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// A root.
+pub fn root() -> RunId {
+    RunId::root_of(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001))
+}
+
+/// A child of [`root`].
+pub fn child() -> RunId {
+    root().child(&Digest::of("call"))
+}
+
+pub fn image() -> Image {
+    Image {
+        config_digest: format!("sha256:{}", Digest::of("image")),
+        archive: Digest::of("archive"),
+        archive_size_bytes: 1_000,
+    }
+}
+
+pub fn file(name: &str) -> FileEntry {
+    FileEntry {
+        name: name.parse().expect("a file name"),
+        digest: Digest::of(name),
+        size_bytes: 3,
+    }
+}
+
+/// The launch of a root, due a day after [`NOW`].
+pub fn launched() -> Launched {
+    Launched {
+        work: Work::Capsule {
+            name: "survey".parse().expect("a name"),
+            content: Digest::of("content"),
+            image: image(),
+            schema: Digest::of("schema"),
+            handoffs: Handoffs::Listed(vec!["chart".into()]),
+        },
+        payload: Payload::Inline(json!({"table": "penguins.csv"})),
+        files: vec![file("penguins.csv")],
+        parent: None,
+        lineage: Lineage {
+            signatures: vec![Digest::of("signature")],
+        },
+        placement: Placement {
+            label: Label::any(),
+            class: Class::Root,
+        },
+        resources: Resources::default(),
+        deadline: NOW + jiff::SignedDuration::from_hours(24),
+        requested_by: "operator".into(),
+        labels: BTreeMap::from([("team".into(), "birds".into())]),
+        request: Digest::of("request"),
+    }
+}
+
+/// The launch of a child.
+pub fn launched_child() -> Launched {
+    Launched {
+        parent: Some(Parent {
+            run: root(),
+            attempt: 1,
+            call_key: Digest::of("call"),
+            event: Digest::of("the parent's lease"),
+        }),
+        placement: Placement {
+            label: Label::any(),
+            class: Class::Child,
+        },
+        requested_by: root().to_string(),
+        ..launched()
+    }
+}
+
+/// The lease of a node by the `delivery`th delivery.
+pub fn node_holder(node: u128, delivery: u64) -> Holder {
+    Holder::Node {
+        node: NodeId::new(Uuid::from_u128(node)),
+        incarnation: IncarnationId::new(Uuid::from_u128(node + 100)),
+        work: WorkPosition {
+            queue_created_ms: 1_700_000_000_000,
+            sequence: 7,
+            delivery,
+        },
+        ack_subject: format!("$JS.ACK.WORK.any-root.{delivery}.7.7.0.0"),
+        token_sha256: Digest::of(format!("token {node}")),
+    }
+}
+
+pub fn gateway_holder() -> Holder {
+    Holder::Gateway {
+        gateway: GatewayId::new(Uuid::from_u128(9)),
+    }
+}
+
+pub fn error(code: ErrorCode) -> RunError {
+    RunError::new(code, "because")
+}
+
+/// A success by `attempt`.
+pub fn ended(attempt: u32) -> Ended {
+    Ended {
+        output: Some(Payload::Inline(json!({"report": "report.pdf"}))),
+        files: vec![file("report.pdf")],
+        error: None,
+        exit: Some(Exit {
+            code: Some(0),
+            signal: None,
+        }),
+        timings: Timings {
+            leased_at: Some(NOW),
+            started_at: Some(NOW),
+            exited_at: Some(NOW),
+            waiting_ms: 5,
+        },
+        usage: Usage {
+            input_bytes: 3,
+            output_bytes: 3,
+            calls: 1,
+        },
+        ..Ended::without_start(attempt, Outcome::Succeeded, error(ErrorCode::Internal))
+    }
+}
+
+/// One of every state event.
+pub fn every_event() -> Vec<Event> {
+    vec![
+        Event::Launched(Box::new(launched())),
+        Event::Leased(Lease {
+            attempt: 1,
+            holder: node_holder(1, 1),
+        }),
+        Event::AttemptLost(AttemptLost {
+            attempt: 1,
+            error: error(ErrorCode::NodeLost),
+        }),
+        Event::CancelRequested(CancelRequested {
+            requested_by: "operator".into(),
+            reason: "no longer wanted".into(),
+        }),
+        Event::Ended(Box::new(ended(1))),
+        Event::Sealed(Sealed {
+            result: Digest::of("result"),
+            public_key: "00".repeat(32),
+            signature: "00".repeat(64),
+        }),
+    ]
+}
+
+/// `events` as the log would have them: numbered from 1 and chained.
+pub fn recorded(events: impl IntoIterator<Item = Event>) -> Vec<Recorded<Event>> {
+    let mut previous = None;
+    let record = |(index, event): (usize, Event)| {
+        let sequence = index as u64 + 1;
+        let header = Header {
+            id: EventId::new(Uuid::from_u128(sequence.into())),
+            source: "/test".into(),
+            time: NOW,
+        };
+        let bytes = CloudEvent::new(header, root().to_string(), previous, event)
+            .encode()
+            .expect("a small event");
+        let recorded = Recorded::decode(sequence, &bytes).expect("an event that was just written");
+        previous = Some(recorded.hash);
+        recorded
+    };
+    events.into_iter().enumerate().map(record).collect()
+}
+
+/// The root run that `events` make.
+pub fn run_of(events: impl IntoIterator<Item = Event>) -> Run {
+    Run::replay(root(), recorded(events))
+        .expect("a history that follows")
+        .expect("a history that has begun")
+}

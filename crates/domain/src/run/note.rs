@@ -1,0 +1,63 @@
+//! Notes on an attempt: numbered and chained, not guarded, not awaited; nothing depends on them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::id::RunId;
+use crate::subject::{self, Subject};
+
+/// What an attempt has come to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Note {
+    /// Image and files are being brought to the node.
+    #[serde(rename = "dev.aod.run.preparing.v1")]
+    Preparing(NoteKind),
+    /// The image's own command has started.
+    #[serde(rename = "dev.aod.run.running.v1")]
+    Running(NoteKind),
+    /// It waits for a callee and holds no slot.
+    #[serde(rename = "dev.aod.run.waiting.v1")]
+    Waiting(NoteKind),
+    /// No call is open any more.
+    #[serde(rename = "dev.aod.run.resumed.v1")]
+    Resumed(NoteKind),
+    /// The capsule has ended; its outputs are being collected.
+    #[serde(rename = "dev.aod.run.collecting.v1")]
+    Collecting(NoteKind),
+}
+
+/// What all notes hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoteKind {
+    pub attempt: u32,
+    /// Counts the notes of an attempt from 1.
+    pub number: u32,
+    /// The callee, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callee: Option<RunId>,
+    /// For people: which image, how many files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The hash of the attempt's note before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Digest>,
+}
+
+impl Note {
+    /// The last token of the note's subject.
+    pub const fn token(&self) -> &'static str {
+        match self {
+            Self::Preparing(_) => "preparing",
+            Self::Running(_) => "running",
+            Self::Waiting(_) => "waiting",
+            Self::Resumed(_) => "resumed",
+            Self::Collecting(_) => "collecting",
+        }
+    }
+
+    /// Where the note on `run` is stored.
+    pub fn subject(&self, run: RunId) -> Subject {
+        subject::run_note(run, self.token())
+    }
+}

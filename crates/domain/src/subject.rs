@@ -1,0 +1,201 @@
+//! The subjects of the log: one subtree a run, so that one guard covers a run.
+//!
+//! ```text
+//! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
+//! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
+//! ev.<tenant>.{capsule,node,operator}.<id>.<type>           the rest
+//! ```
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{NodeId, RunId};
+use crate::manifest::CapsuleName;
+
+/// The only tenant so far; it is a token of every subject so that more can come.
+pub const TENANT: &str = "default";
+
+/// Everything the log may hold.
+pub const ALL: &str = "ev.>";
+
+/// The launches, which the work queue is made from.
+pub const LAUNCHES: &str = "ev.*.run.*.*.s.launch.>";
+
+/// The terminal events of all runs, which wake whoever waits.
+pub const RESULTS: &str = "ev.*.run.*.*.s.result";
+
+/// The requests to cancel, which the holders of the runs watch for.
+pub const CANCELS: &str = "ev.*.run.*.*.s.cancel";
+
+/// The registrations of capsules.
+pub const CAPSULES: &str = "ev.*.capsule.>";
+
+/// What operators asked of nodes.
+pub const NODES: &str = "ev.*.node.>";
+
+/// Where an event is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subject(String);
+
+impl Subject {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The run that the subject `text` belongs to, where it belongs to one.
+    pub fn run_of(text: &str) -> Option<RunId> {
+        let mut tokens = text.split('.');
+        let (Some("ev"), Some(_), Some("run"), Some(_)) =
+            (tokens.next(), tokens.next(), tokens.next(), tokens.next())
+        else {
+            return None;
+        };
+        RunId::from_token(tokens.next()?)
+    }
+
+    /// Whether `text` is the subject of a state event of a run.
+    pub fn is_state(text: &str) -> bool {
+        text.split('.').nth(2) == Some("run") && text.split('.').nth(5) == Some("s")
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+fn run_prefix(run: RunId) -> String {
+    format!("ev.{TENANT}.run.{}.{}", run.root().token(), run.token())
+}
+
+/// All state events of `run`: what its guard covers.
+pub fn run_state(run: RunId) -> String {
+    format!("{}.s.>", run_prefix(run))
+}
+
+/// All events of `run`, notes included.
+pub fn run_all(run: RunId) -> String {
+    format!("{}.>", run_prefix(run))
+}
+
+/// All events of the tree below `root`.
+pub fn tree(root: RunId) -> String {
+    format!("ev.{TENANT}.run.{}.>", root.root().token())
+}
+
+/// The one terminal event of `run`.
+pub fn run_result(run: RunId) -> String {
+    format!("{}.s.result", run_prefix(run))
+}
+
+pub(crate) fn run_event(run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.s.{kind}", run_prefix(run)))
+}
+
+pub(crate) fn run_launch(run: RunId, label: &Label, class: Class) -> Subject {
+    Subject(format!("{}.s.launch.{label}.{class}", run_prefix(run)))
+}
+
+pub(crate) fn run_note(run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.n.{kind}", run_prefix(run)))
+}
+
+pub(crate) fn capsule_event(name: &CapsuleName, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.capsule.{name}.{kind}"))
+}
+
+pub(crate) fn node_event(node: NodeId, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.node.{}.{kind}", node.token()))
+}
+
+/// Roots start new trees; children are called from within one and go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    Child,
+    Root,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Child => "child",
+            Self::Root => "root",
+        })
+    }
+}
+
+/// A property of nodes that a run may ask for: 1 to 63 of `a-z`, `0-9` and `-`, a token of subjects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Label(String);
+
+impl Label {
+    /// Carried by every node that is not given labels of its own only, asked for by default.
+    pub fn any() -> Self {
+        Self("any".into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A text that cannot be a [`Label`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the label {0:?} is not 1 to 63 of a-z, 0-9 and -")]
+pub struct MalformedLabel(String);
+
+impl std::str::FromStr for Label {
+    type Err = MalformedLabel;
+
+    fn from_str(text: &str) -> Result<Self, MalformedLabel> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) {
+            Ok(Self(text.into()))
+        } else {
+            Err(MalformedLabel(text.chars().take(80).collect()))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::digest::Digest;
+
+    #[test]
+    fn a_subject_tells_its_run() {
+        let run = RunId::root_of(Uuid::from_u128(5)).child(&Digest::of("call"));
+        let subject = run_launch(run, &Label::any(), Class::Child);
+        assert_eq!(Subject::run_of(subject.as_str()), Some(run));
+        assert!(Subject::is_state(subject.as_str()));
+        assert!(!Subject::is_state(run_note(run, "running").as_str()));
+        assert_eq!(Subject::run_of("ev.default.node.x.drain"), None);
+    }
+
+    #[test]
+    fn wildcards_are_no_labels() {
+        for text in ["", "*", ">", "a.b", "A", "a b", "ä"] {
+            assert!(text.parse::<Label>().is_err(), "{text}");
+        }
+    }
+}

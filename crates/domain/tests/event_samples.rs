@@ -1,0 +1,137 @@
+//! The stored samples of all events in `docs/contracts/events`: what was once written is read for
+//! ever, and what is written now looks like that.
+//!
+//! `AOD_UPDATE_CONTRACTS=1` writes the samples of new types. A sample that no longer matches means
+//! that the type needs a new version beside the old one.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use aod_domain::capsule::{self, Handoffs, Registration, Resources};
+use aod_domain::digest::Digest;
+use aod_domain::event::{CloudEvent, Header};
+use aod_domain::id::{EventId, NodeId, RunId};
+use aod_domain::node;
+use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
+use aod_domain::run::{Event, Note, NoteKind};
+use aod_domain::subject::Label;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/contracts/events")
+}
+
+/// Compares the sample of `event` with the stored one and reads that back; the name of its file.
+fn check<E>(event: E, subject: &str) -> String
+where
+    E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    let header = Header {
+        id: EventId::new(Uuid::from_u128(1)),
+        source: "/node/node_00000000000000000000000004".into(),
+        time: NOW,
+    };
+    let sample = CloudEvent::new(header, subject.into(), Some(Digest::of("previous")), event);
+    let value = serde_json::to_value(&sample).expect("events are JSON");
+    let name = format!("{}.json", value["type"].as_str().expect("a type"));
+    let path = directory().join(&name);
+    let text = format!("{value:#}\n");
+    if std::env::var_os("AOD_UPDATE_CONTRACTS").is_some() && !path.exists() {
+        std::fs::create_dir_all(directory()).expect("docs can be written");
+        std::fs::write(&path, &text).expect("docs can be written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!(
+            "{}: {error}; AOD_UPDATE_CONTRACTS=1 writes it",
+            path.display()
+        )
+    });
+    assert_eq!(
+        stored, text,
+        "{name}: a stored shape never changes; add a version"
+    );
+    let read =
+        CloudEvent::<E>::decode(stored.as_bytes()).expect("a stored sample is read for ever");
+    assert_eq!(read, sample, "{name}");
+    name
+}
+
+fn notes() -> Vec<Note> {
+    let note = |number| NoteKind {
+        attempt: 1,
+        number,
+        callee: Some(child()),
+        text: Some("for people".into()),
+        previous: Some(Digest::of("the note before")),
+    };
+    vec![
+        Note::Preparing(note(1)),
+        Note::Running(note(2)),
+        Note::Waiting(note(3)),
+        Note::Resumed(note(4)),
+        Note::Collecting(note(5)),
+    ]
+}
+
+fn registration() -> Registration {
+    Registration {
+        name: "capsule-b".parse().expect("a name"),
+        title: Some("Capsule B".into()),
+        description: Some("draws charts".into()),
+        aliases: vec!["B".into()],
+        content: Digest::of("content"),
+        schema: Digest::of("schema"),
+        agent: Some(Digest::of("agent")),
+        tools: Some(Digest::of("tools")),
+        image: image(),
+        resources: Resources::default(),
+        handoffs: Handoffs::Listed(vec!["chart".into()]),
+        label: Label::any(),
+        registered_by: "operator".into(),
+    }
+}
+
+#[test]
+fn every_event_has_a_sample_that_is_read() {
+    let run: RunId = root();
+    let node = NodeId::new(Uuid::from_u128(4));
+    let mut names = BTreeSet::new();
+    for event in every_event() {
+        names.insert(check::<Event>(event, &run.to_string()));
+    }
+    for note in notes() {
+        names.insert(check::<Note>(note, &run.to_string()));
+    }
+    names.insert(check(
+        capsule::Event::Registered(registration()),
+        "capsule/capsule-b",
+    ));
+    for event in [
+        node::Event::DrainRequested {
+            node,
+            requested_by: "operator".into(),
+        },
+        node::Event::ResumeRequested {
+            node,
+            requested_by: "operator".into(),
+        },
+    ] {
+        names.insert(check(event, &node.to_string()));
+    }
+    let stored: BTreeSet<String> = std::fs::read_dir(directory())
+        .expect("samples are stored")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
+        .collect();
+    assert_eq!(
+        stored, names,
+        "every stored sample belongs to a type that is tested here"
+    );
+}

@@ -1,0 +1,115 @@
+//! The durable log: one guard an append, whole runs read back, everything followed in order.
+
+use aod_domain::subject::Subject;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use thiserror::Error;
+
+use crate::BoxError;
+
+/// An event as stored, not yet read by its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Its place in the log, from 1.
+    pub sequence: u64,
+    pub subject: String,
+    pub bytes: Bytes,
+}
+
+/// What an append depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing: notes and registrations.
+    None,
+    /// `filter`, a subject with wildcards, has its last event at `sequence`; 0 for none at all.
+    Last { filter: String, sequence: u64 },
+}
+
+/// An event on its way into the log.
+#[derive(Clone, Debug)]
+pub struct Append {
+    pub subject: Subject,
+    pub guard: Guard,
+    /// The event's id as text: a second try of the same append stores nothing more.
+    pub id: String,
+    pub bytes: Bytes,
+}
+
+/// Why an append has not happened, sorted by what the caller does about it.
+#[derive(Debug, Error)]
+pub enum AppendError {
+    /// Someone else appended first: load again, decide again.
+    #[error("the log has gone on beyond the guard of {subject}")]
+    Conflict { subject: String },
+    /// The log takes no more: refuse new work, end what runs.
+    #[error("the log is full")]
+    Full,
+    /// The broker did not confirm in time; the id makes another try harmless.
+    #[error("the append to {subject} was not confirmed")]
+    Unconfirmed { subject: String, source: BoxError },
+}
+
+/// The broker did not answer in time; safe to try again.
+#[derive(Debug, Error)]
+#[error("{what} cannot be read from the log")]
+pub struct ReadError {
+    pub what: String,
+    #[source]
+    pub source: BoxError,
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// With what is stored from now on.
+    Now,
+    /// With the first event after this sequence; 0 for everything.
+    After(u64),
+}
+
+/// What is told to a subscriber.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Event(StoredEvent),
+    /// The connection was lost and is back. Nothing was missed with [`From::After`]; whoever
+    /// waits for one event should look once all the same.
+    Reconnected,
+}
+
+/// How full the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    pub bytes: u64,
+    pub bytes_max: u64,
+    pub last_sequence: u64,
+}
+
+/// The log of all events. Implementations retry lost connections for as long as their own
+/// deadline allows; afterwards they answer with the errors above.
+#[async_trait]
+pub trait EventLog: Send + Sync + std::fmt::Debug {
+    /// Stores an event and answers with its sequence once it is on disk.
+    ///
+    /// The same append may be tried again after any error: if an earlier try was stored after
+    /// all, its sequence is the answer, and never a conflict with oneself.
+    async fn append(&self, append: Append) -> Result<u64, AppendError>;
+
+    /// All events under `filter` in their order, as they are on the leader; at most `limit`.
+    async fn read(
+        &self,
+        filter: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, ReadError>;
+
+    /// The last event under `filter`.
+    async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError>;
+
+    /// Follows the events under `filter`. The stream recovers from lost connections by itself,
+    /// yields each event once and in order, and ends only with the program.
+    async fn follow(&self, filter: &str, from: From)
+    -> Result<BoxStream<'static, Told>, ReadError>;
+
+    async fn fill(&self) -> Result<Fill, ReadError>;
+}

@@ -1,0 +1,152 @@
+//! Sorts what disks and object stores report by what the reader does about it.
+
+use std::error::Error as _;
+use std::io;
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::StoreError;
+use object_store::Error;
+
+/// Sorts an error of the disk; `place` says which.
+pub(crate) fn from_io(place: &str, source: io::Error) -> StoreError {
+    let place = place.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::NoRoom {
+            place,
+            source: source.into(),
+        },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::Refused {
+                place,
+                source: source.into(),
+            }
+        }
+        _ => StoreError::Unavailable {
+            place,
+            source: source.into(),
+        },
+    }
+}
+
+/// Sorts an error of an object store about `digest`. A store of ours gives the kind of an IO error
+/// where there is a cause to act on.
+pub(crate) fn from_object_store(place: &str, digest: Digest, source: Error) -> StoreError {
+    let owned = place.to_owned();
+    match source {
+        Error::NotFound { .. } => StoreError::Missing { digest },
+        Error::PermissionDenied { .. }
+        | Error::Unauthenticated { .. }
+        | Error::NotImplemented { .. }
+        | Error::NotSupported { .. }
+        | Error::InvalidPath { .. }
+        | Error::UnknownConfigurationKey { .. } => StoreError::Refused {
+            place: owned,
+            source: source.into(),
+        },
+        _ => match io_kind(&source) {
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => StoreError::NoRoom {
+                place: owned,
+                source: source.into(),
+            },
+            Some(io::ErrorKind::InvalidData) => StoreError::Corrupt {
+                digest,
+                found: source.to_string(),
+            },
+            _ => StoreError::Unavailable {
+                place: owned,
+                source: source.into(),
+            },
+        },
+    }
+}
+
+/// Sorts an error of a put: what is not found then is the bucket.
+pub(crate) fn from_put(place: &str, digest: Digest, source: Error) -> StoreError {
+    match source {
+        Error::NotFound { .. } => StoreError::Refused {
+            place: place.to_owned(),
+            source: source.into(),
+        },
+        other => from_object_store(place, digest, other),
+    }
+}
+
+/// The kind of the innermost IO error among the sources.
+fn io_kind(error: &Error) -> Option<io::ErrorKind> {
+    let mut kind = None;
+    let mut source = error.source();
+    while let Some(cause) = source {
+        kind = cause
+            .downcast_ref::<io::Error>()
+            .map(io::Error::kind)
+            .or(kind);
+        source = cause.source();
+    }
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest() -> Digest {
+        Digest::of("any")
+    }
+
+    fn generic(kind: io::ErrorKind) -> Error {
+        let source = Box::new(io::Error::new(kind, "cause"));
+        Error::Generic {
+            store: "test",
+            source,
+        }
+    }
+
+    fn not_found() -> Error {
+        Error::NotFound {
+            path: "x".to_owned(),
+            source: "cause".into(),
+        }
+    }
+
+    #[test]
+    fn causes_that_a_store_names_are_found() {
+        let sorted = |kind| from_object_store("place", digest(), generic(kind));
+        assert!(matches!(
+            sorted(io::ErrorKind::StorageFull),
+            StoreError::NoRoom { .. }
+        ));
+        assert!(matches!(
+            sorted(io::ErrorKind::InvalidData),
+            StoreError::Corrupt { .. }
+        ));
+        assert!(matches!(
+            sorted(io::ErrorKind::BrokenPipe),
+            StoreError::Unavailable { .. }
+        ));
+    }
+
+    #[test]
+    fn what_a_get_misses_is_the_artifact_and_what_a_put_misses_the_bucket() {
+        let got = from_object_store("place", digest(), not_found());
+        assert!(matches!(got, StoreError::Missing { .. }), "{got}");
+        let put = from_put("place", digest(), not_found());
+        assert!(matches!(put, StoreError::Refused { .. }), "{put}");
+    }
+
+    #[test]
+    fn disks_are_full_closed_or_broken() {
+        let sorted = |kind: io::ErrorKind| from_io("place", kind.into());
+        assert!(matches!(
+            sorted(io::ErrorKind::QuotaExceeded),
+            StoreError::NoRoom { .. }
+        ));
+        assert!(matches!(
+            sorted(io::ErrorKind::ReadOnlyFilesystem),
+            StoreError::Refused { .. }
+        ));
+        assert!(matches!(
+            sorted(io::ErrorKind::Other),
+            StoreError::Unavailable { .. }
+        ));
+    }
+}

@@ -1,0 +1,125 @@
+//! A directory as the store: a spool file becomes the object by a synced rename, and the object is
+//! its own local file. Processes and hosts may share the directory.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use async_trait::async_trait;
+
+use crate::OpenError;
+use crate::error::from_io;
+use crate::shelf::{Durability, Shelf, check_size};
+use crate::spool::{self, Spool, Spooled, blocking};
+use crate::stream;
+
+/// Artifacts in a directory.
+#[derive(Debug)]
+pub(crate) struct LocalStore {
+    objects: Arc<Shelf>,
+    spool: Arc<Spool>,
+}
+
+impl LocalStore {
+    pub(crate) fn open(directory: &Path) -> Result<Self, OpenError> {
+        let unusable = |source| OpenError::Directory {
+            path: directory.to_owned(),
+            source,
+        };
+        let objects = Shelf::open(directory, Durability::Synced).map_err(unusable)?;
+        let spool = Spool::open(&directory.join("spool")).map_err(unusable)?;
+        Ok(Self {
+            objects: Arc::new(objects),
+            spool: Arc::new(spool),
+        })
+    }
+
+    async fn install(&self, spooled: Spooled) -> Result<Stored, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        blocking(move || install(&objects, &spooled)).await
+    }
+}
+
+#[async_trait]
+impl ArtifactStore for LocalStore {
+    async fn put_stream(&self, bytes: Incoming<'_>) -> Result<Stored, StoreError> {
+        let spooled = self.spool.write_stream(bytes).await?;
+        self.install(spooled).await
+    }
+
+    async fn put_reader(&self, mut reader: Box<dyn Read + Send>) -> Result<Stored, StoreError> {
+        let (objects, spool) = (Arc::clone(&self.objects), Arc::clone(&self.spool));
+        blocking(move || install(&objects, &spool.write_reader(&mut reader)?)).await
+    }
+
+    async fn put_file(&self, path: &Path, known: Option<Stored>) -> Result<Stored, StoreError> {
+        let (objects, spool) = (Arc::clone(&self.objects), Arc::clone(&self.spool));
+        let path: PathBuf = path.to_owned();
+        blocking(move || {
+            let given = spool::adopt(&path, known)?;
+            match objects.install(&given) {
+                Ok(()) => Ok(given.stored),
+                Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
+                    let copied = spool.copy(&given)?;
+                    let stored = install(&objects, &copied)?;
+                    spool::discard(&given)?;
+                    Ok(stored)
+                }
+                Err(error) => Err(from_io(&objects.place(), error)),
+            }
+        })
+        .await
+    }
+
+    async fn get_stream(
+        &self,
+        digest: Digest,
+        range: Option<Range<u64>>,
+    ) -> Result<Content, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let opened = blocking(move || stream::open(&objects.path(digest))).await;
+        let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
+        let (file, size_bytes) = opened.ok_or(StoreError::Missing { digest })?;
+        stream::of_file(
+            file,
+            self.objects.place(),
+            Stored { digest, size_bytes },
+            range.as_ref(),
+            (),
+        )
+    }
+
+    async fn get_file(&self, digest: Digest, size_bytes: u64) -> Result<LocalFile, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let verified = blocking(move || objects.verified(digest)).await?;
+        let (path, stored) = verified.ok_or(StoreError::Missing { digest })?;
+        check_size(stored, size_bytes)?;
+        Ok(LocalFile::new(path, stored, ()))
+    }
+
+    async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let opened = blocking(move || stream::open(&objects.path(digest))).await;
+        let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
+        Ok(opened.map(|(_, size_bytes)| size_bytes))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let stored = self.put_reader(Box::new(std::io::empty())).await?;
+        self.get_file(stored.digest, 0).await.map(|_| ())
+    }
+
+    fn spool_directory(&self) -> &Path {
+        self.spool.directory()
+    }
+}
+
+fn install(objects: &Shelf, spooled: &Spooled) -> Result<Stored, StoreError> {
+    objects
+        .install(spooled)
+        .map_err(|error| from_io(&objects.place(), error))?;
+    Ok(spooled.stored)
+}

@@ -1,0 +1,128 @@
+//! Fetching: into a spool file, hashed on the way, taken up again where it broke off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::{Outgoing, StoreError};
+use futures::StreamExt as _;
+use object_store::{GetOptions, GetRange};
+use tokio::time::sleep;
+
+use super::{Remote, object_path};
+use crate::error::from_object_store;
+use crate::shelf::describe;
+use crate::spool::{Spooled, Writer};
+
+/// How often a fetch is taken up again without a byte of progress.
+const RESUMES_MAX: u32 = 5;
+
+/// First wait before a fetch is taken up again; it doubles.
+const RESUME_WAIT: Duration = Duration::from_millis(200);
+
+/// Which side a fetch broke on.
+enum Broken {
+    Store(StoreError),
+    /// The spool: another try would meet the same disk.
+    Spool(StoreError),
+}
+
+impl Remote {
+    /// Fetches a whole artifact of `size_bytes`.
+    pub(super) async fn download(
+        self: &Arc<Self>,
+        digest: Digest,
+        size_bytes: u64,
+    ) -> Result<Spooled, StoreError> {
+        let mut writer = self.spool.writer();
+        let mut offset = 0;
+        let mut resumes = 0;
+        while offset < size_bytes {
+            let begin = offset;
+            let pulled = self
+                .pull(digest, &mut offset, size_bytes, &mut writer)
+                .await;
+            match pulled {
+                Ok(()) => (),
+                Err(Broken::Store(error @ StoreError::Unavailable { .. })) => {
+                    resumes = if offset > begin { 1 } else { resumes + 1 };
+                    if resumes > RESUMES_MAX {
+                        return Err(error);
+                    }
+                    sleep(RESUME_WAIT * 2_u32.pow(resumes - 1)).await;
+                }
+                Err(Broken::Spool(error)) => return Err(error),
+                Err(Broken::Store(error)) => {
+                    self.notice(digest, &error);
+                    return Err(error);
+                }
+            }
+        }
+        let spooled = writer.finish().await?;
+        if spooled.stored.digest == digest {
+            return Ok(spooled);
+        }
+        let error = StoreError::Corrupt {
+            digest,
+            found: describe(spooled.stored),
+        };
+        self.notice(digest, &error);
+        Err(error)
+    }
+
+    /// Reads from `offset` on until the end or an error.
+    async fn pull(
+        &self,
+        digest: Digest,
+        offset: &mut u64,
+        size_bytes: u64,
+        writer: &mut Writer,
+    ) -> Result<(), Broken> {
+        let sort = |error| Broken::Store(from_object_store(&self.place, digest, error));
+        let corrupt = |found| Broken::Store(StoreError::Corrupt { digest, found });
+        let range = (*offset > 0).then_some(GetRange::Bounded(*offset..size_bytes));
+        let options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
+        let got = self
+            .store
+            .get_opts(&object_path(digest), options)
+            .await
+            .map_err(sort)?;
+        if got.meta.size != size_bytes {
+            let found = format!("it has {} bytes, not {size_bytes}", got.meta.size);
+            return Err(corrupt(found));
+        }
+        let mut bytes = got.into_stream();
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(sort)?;
+            *offset += piece.len() as u64;
+            writer.write(piece).await.map_err(Broken::Spool)?;
+        }
+        if *offset < size_bytes {
+            let found = format!("it ends after {offset} of {size_bytes} bytes");
+            return Err(corrupt(found));
+        }
+        Ok(())
+    }
+
+    /// Remembers what came back damaged, so that the next put mends it.
+    pub(super) fn notice(&self, digest: Digest, error: &StoreError) {
+        if matches!(error, StoreError::Corrupt { .. }) {
+            self.damaged.insert(digest);
+        }
+    }
+
+    /// As [`notice`](Self::notice), of a stream.
+    pub(super) fn noticing(self: &Arc<Self>, digest: Digest, bytes: Outgoing) -> Outgoing {
+        let remote = Arc::clone(self);
+        bytes
+            .inspect(move |piece| {
+                if let Err(error) = piece {
+                    remote.notice(digest, error);
+                }
+            })
+            .boxed()
+    }
+}

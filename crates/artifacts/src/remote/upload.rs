@@ -1,0 +1,213 @@
+//! Sending files: small ones in one request, large ones in parts, with bounded memory.
+//!
+//! The parts of a process that died are left to the store: its rule for unfinished uploads.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::{StoreError, Stored};
+use bytes::Bytes;
+use object_store::{Error, MultipartUpload, ObjectStoreExt as _, PutMode};
+use tokio::task::JoinSet;
+
+use super::{Remote, object_path};
+use crate::error::{from_io, from_object_store, from_put};
+use crate::spool::{Spooled, blocking};
+
+/// Files below this size, in bytes, are sent in one request that fails if the object is there.
+const SINGLE_BYTES_END: u64 = 8 * MIB;
+
+/// Size of a part, in bytes: the least that S3 takes.
+const PART_BYTES_MIN: u64 = 5 * MIB;
+
+/// Most parts of one object that S3 takes.
+const PARTS_MAX: u64 = 10_000;
+
+/// How often a file is sent from its beginning: a server that was restarted may have forgotten the
+/// parts it had. Shorter failures are repeated by the store itself.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Damaged objects that are remembered; beyond that none is, and puts of them do not mend.
+const DAMAGED_MAX: usize = 10_000;
+
+const MIB: u64 = 1024 * 1024;
+
+/// Objects whose bytes were not what their name says.
+#[derive(Debug, Default)]
+pub(super) struct Damaged(Mutex<HashSet<Digest>>);
+
+impl Damaged {
+    pub(super) fn insert(&self, digest: Digest) {
+        let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if digests.len() < DAMAGED_MAX {
+            digests.insert(digest);
+        }
+    }
+
+    fn contains(&self, digest: Digest) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&digest)
+    }
+
+    fn remove(&self, digest: Digest) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&digest);
+    }
+}
+
+impl Remote {
+    /// Sends a file, unless the store has it. Durable when it returns.
+    pub(super) async fn send(&self, spooled: &Spooled) -> Result<(), StoreError> {
+        let Stored { digest, size_bytes } = spooled.stored;
+        let path = spooled.path.clone();
+        let opened = blocking(move || File::open(path)).await;
+        let file = Arc::new(opened.map_err(|error| StoreError::Source {
+            source: error.into(),
+        })?);
+        let mut attempt = 1;
+        loop {
+            let sent = if size_bytes < SINGLE_BYTES_END {
+                self.send_whole(Arc::clone(&file), spooled.stored).await
+            } else {
+                self.send_large(Arc::clone(&file), spooled.stored).await
+            };
+            match sent {
+                Ok(()) => {
+                    self.damaged.remove(digest);
+                    return Ok(());
+                }
+                Err(error @ StoreError::Unavailable { .. }) if attempt < ATTEMPTS_MAX => {
+                    tracing::info!(%digest, %error, "a file is sent again from its beginning");
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Stores the empty artifact and reads it back.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        let digest = Digest::of([]);
+        self.put_bytes(
+            Stored {
+                digest,
+                size_bytes: 0,
+            },
+            Bytes::new(),
+        )
+        .await?;
+        let got = self.store.get(&object_path(digest)).await;
+        let got = got.map_err(|error| from_object_store(&self.place, digest, error))?;
+        match got.meta.size {
+            0 => Ok(()),
+            size => Err(StoreError::Corrupt {
+                digest,
+                found: format!("it has {size} bytes, not 0"),
+            }),
+        }
+    }
+
+    async fn send_whole(&self, file: Arc<File>, stored: Stored) -> Result<(), StoreError> {
+        let bytes = self.read(file, 0, stored.size_bytes).await?;
+        self.put_bytes(stored, bytes).await
+    }
+
+    /// Puts bytes where nothing is, or over what is not as large or known to be damaged.
+    async fn put_bytes(&self, stored: Stored, bytes: Bytes) -> Result<(), StoreError> {
+        let path = object_path(stored.digest);
+        let sort = |error| from_put(&self.place, stored.digest, error);
+        if !self.damaged.contains(stored.digest) {
+            let create = PutMode::Create.into();
+            match self
+                .store
+                .put_opts(&path, bytes.clone().into(), create)
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(Error::AlreadyExists { .. }) if self.has_whole(stored).await? => return Ok(()),
+                Err(Error::AlreadyExists { .. }) => (),
+                Err(error) => return Err(sort(error)),
+            }
+        }
+        self.store.put(&path, bytes.into()).await.map_err(sort)?;
+        Ok(())
+    }
+
+    async fn send_large(&self, file: Arc<File>, stored: Stored) -> Result<(), StoreError> {
+        if !self.damaged.contains(stored.digest) && self.has_whole(stored).await? {
+            return Ok(());
+        }
+        let sort = |error| from_put(&self.place, stored.digest, error);
+        let path = object_path(stored.digest);
+        let mut upload = self.store.put_multipart(&path).await.map_err(sort)?;
+        let mut parts = JoinSet::new();
+        let sent = self
+            .send_parts(&mut *upload, &mut parts, file, stored)
+            .await;
+        // What is under way must have ended, or it could be stored after all was taken back.
+        while parts.join_next().await.is_some() {}
+        let sent = match sent {
+            Ok(()) => upload.complete().await.map(|_| ()).map_err(sort),
+            Err(error) => Err(error),
+        };
+        if sent.is_err()
+            && let Err(error) = upload.abort().await
+        {
+            tracing::warn!(digest = %stored.digest, %error, "a broken upload was not taken back");
+        }
+        sent
+    }
+
+    async fn send_parts(
+        &self,
+        upload: &mut dyn MultipartUpload,
+        parts: &mut JoinSet<Result<(), Error>>,
+        file: Arc<File>,
+        stored: Stored,
+    ) -> Result<(), StoreError> {
+        let sort = |error| from_put(&self.place, stored.digest, error);
+        let ended = |part: Result<_, _>| match part {
+            Ok(sent) => Result::map_err(sent, sort),
+            Err(error) => std::panic::resume_unwind(tokio::task::JoinError::into_panic(error)),
+        };
+        let part_bytes = part_bytes(stored.size_bytes);
+        let mut offset = 0;
+        while offset < stored.size_bytes {
+            let count = part_bytes.min(stored.size_bytes - offset);
+            let bytes = self.read(Arc::clone(&file), offset, count).await?;
+            parts.spawn(upload.put_part(bytes.into()));
+            offset += count;
+            while let Some(part) = parts.try_join_next() {
+                ended(part)?;
+            }
+        }
+        while let Some(part) = parts.join_next().await {
+            ended(part)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the store has an object of this name and size.
+    async fn has_whole(&self, stored: Stored) -> Result<bool, StoreError> {
+        Ok(self.size(stored.digest).await? == Some(stored.size_bytes))
+    }
+
+    async fn read(&self, file: Arc<File>, offset: u64, count: u64) -> Result<Bytes, StoreError> {
+        let read = self.upload_memory.read(file, offset, count).await;
+        read.map_err(|error| from_io(&self.cache.place(), error))
+    }
+}
+
+/// Size of the parts of a file, in bytes: all are equal but the last.
+fn part_bytes(size_bytes: u64) -> u64 {
+    size_bytes
+        .div_ceil(PARTS_MAX)
+        .next_multiple_of(MIB)
+        .max(PART_BYTES_MIN)
+}

@@ -1,0 +1,224 @@
+//! A directory of whole files by digest, `sha256/<first two digits>/<digest>`, each of mode 0444
+//! and verified at its first use: what the local store and the cache have in common.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::{StoreError, Stored};
+
+use crate::error::from_io;
+use crate::spool::{self, Spooled};
+
+/// Files remembered as verified: 8 MiB of memory. Beyond that all are forgotten and hashed again.
+const VERIFIED_MAX: usize = 64 * 1024;
+
+/// Whether a file must survive a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// File and directory are synced before anybody is told.
+    Synced,
+    /// What is lost is fetched again; so is what comes back damaged, since a later process
+    /// verifies it.
+    Cached,
+}
+
+/// A directory of files by digest.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    root: PathBuf,
+    durability: Durability,
+    verified: Mutex<HashMap<Digest, Stamp>>,
+    /// Held while a file is hashed: who asks for the same one meanwhile finds it verified.
+    hashing: Mutex<()>,
+}
+
+/// What changes when somebody writes to a file, or puts another in its place. A link to it
+/// changes none of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size_bytes: u64,
+    modified_nanoseconds: i128,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        let seconds = i128::from(metadata.mtime());
+        Self {
+            inode: metadata.ino(),
+            size_bytes: metadata.len(),
+            modified_nanoseconds: seconds * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+        }
+    }
+}
+
+impl Shelf {
+    /// Makes the directories below `root`, all of them, so that none must be synced later.
+    pub(crate) fn open(root: &Path, durability: Durability) -> io::Result<Self> {
+        let top = root.join("sha256");
+        let is_new = !top.is_dir();
+        for first in 0..=u8::MAX {
+            fs::create_dir_all(top.join(format!("{first:02x}")))?;
+        }
+        if is_new && durability == Durability::Synced {
+            sync_directory(&top)?;
+            sync_directory(root)?;
+        }
+        Ok(Self {
+            root: root.to_owned(),
+            durability,
+            verified: Mutex::default(),
+            hashing: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn path(&self, digest: Digest) -> PathBuf {
+        self.root.join(relative(digest))
+    }
+
+    /// Name of the shelf in errors.
+    pub(crate) fn place(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    /// Puts a file in its place by rename, over what may be there, unless that is known to be
+    /// whole. The spool file is gone then. Blocks.
+    pub(crate) fn install(&self, spooled: &Spooled) -> io::Result<()> {
+        let Stored { digest, .. } = spooled.stored;
+        let path = self.path(digest);
+        let directory = path
+            .parent()
+            .expect("a file on a shelf lies in a directory");
+        if self.is_verified(digest) {
+            fs::remove_file(&spooled.path)?;
+        } else {
+            let file = File::open(&spooled.path)?;
+            file.set_permissions(Permissions::from_mode(0o444))?;
+            if self.durability == Durability::Synced {
+                file.sync_all()?;
+            }
+            let stamp = Stamp::of(&file.metadata()?);
+            fs::rename(&spooled.path, &path)?;
+            self.remember(digest, stamp);
+        }
+        // Also for one that was there: whoever renamed it may not have come to this yet.
+        match self.durability {
+            Durability::Synced => sync_directory(directory),
+            Durability::Cached => Ok(()),
+        }
+    }
+
+    /// The file of `digest`, hashed if nobody has since it was written; none if there is none.
+    /// Blocks.
+    pub(crate) fn verified(&self, digest: Digest) -> Result<Option<(PathBuf, Stored)>, StoreError> {
+        let path = self.path(digest);
+        let unreadable = |error| from_io(&self.place(), error);
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let stored = Stored {
+            digest,
+            size_bytes: metadata.len(),
+        };
+        if self.is_verified(digest) {
+            return Ok(Some((path, stored)));
+        }
+        let _hashing = self.hashing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_verified(digest) {
+            return Ok(Some((path, stored)));
+        }
+        let found = spool::hash(&path).map_err(unreadable)?;
+        if found != stored {
+            return Err(StoreError::Corrupt {
+                digest,
+                found: describe(found),
+            });
+        }
+        self.remember(digest, Stamp::of(&metadata));
+        Ok(Some((path, stored)))
+    }
+
+    /// Removes a file; one that is not there is removed already. Blocks.
+    pub(crate) fn remove(&self, digest: Digest) -> io::Result<()> {
+        self.lock().remove(&digest);
+        match fs::remove_file(self.path(digest)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// All files whose names are digests, with their metadata; others are removed. Blocks.
+    pub(crate) fn scan(&self) -> io::Result<Vec<(Digest, Metadata)>> {
+        let mut found = Vec::new();
+        for first in 0..=u8::MAX {
+            for entry in fs::read_dir(self.root.join("sha256").join(format!("{first:02x}")))? {
+                let entry = entry?;
+                let digest = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse().ok());
+                match digest.filter(|&digest| self.path(digest) == entry.path()) {
+                    Some(digest) => found.push((digest, entry.metadata()?)),
+                    None => fs::remove_file(entry.path())?,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_verified(&self, digest: Digest) -> bool {
+        let Some(stamp) = self.lock().get(&digest).copied() else {
+            return false;
+        };
+        fs::metadata(self.path(digest)).is_ok_and(|metadata| Stamp::of(&metadata) == stamp)
+    }
+
+    fn remember(&self, digest: Digest, stamp: Stamp) {
+        let mut verified = self.lock();
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        verified.insert(digest, stamp);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Stamp>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a digest lies in every store.
+pub(crate) fn relative(digest: Digest) -> String {
+    let text = digest.to_string();
+    format!("sha256/{}/{text}", &text[..2])
+}
+
+/// Refuses an artifact that is not as large as the event says that names it.
+pub(crate) fn check_size(stored: Stored, size_bytes: u64) -> Result<(), StoreError> {
+    if stored.size_bytes == size_bytes {
+        return Ok(());
+    }
+    let found = format!("it has {} bytes, not {size_bytes}", stored.size_bytes);
+    Err(StoreError::Corrupt {
+        digest: stored.digest,
+        found,
+    })
+}
+
+/// Bytes that are not what their name says.
+pub(crate) fn describe(found: Stored) -> String {
+    format!(
+        "its {} bytes have the digest {}",
+        found.size_bytes, found.digest
+    )
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,141 @@
+//! Reads many messages of a stream with one request: a batched direct get.
+//!
+//! The server answers with the messages and an end; no consumer is made. Any replica may answer,
+//! so on replicated streams the answer may lag: callers who care compare with the leader.
+//! Source: nats-server `server/stream.go`, `getDirectRequest`, and ADR-31.
+
+use std::time::Duration;
+
+use aod_ports::BoxError;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
+use futures::StreamExt as _;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::ANSWER_SECONDS_MAX;
+use crate::link::{Failure, Link};
+
+/// Messages asked for at a time: 8 MB of the largest events. More is not faster.
+const PAGE_MESSAGES_MAX: usize = 256;
+
+/// Ends a batch. Not among the client's named codes.
+const END_OF_BATCH: u16 = 204;
+
+/// All messages of `stream` under `filter` after sequence `after`, at most `limit`.
+pub(crate) async fn read(
+    link: &Link,
+    stream: &str,
+    filter: &str,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<StreamMessage>, BoxError> {
+    let mut messages = Vec::new();
+    let mut next = after + 1;
+    while messages.len() < limit {
+        let count = (limit - messages.len()).min(PAGE_MESSAGES_MAX);
+        let page = link
+            .patiently(|| read_page(link, stream, filter, next, count))
+            .await?;
+        next = page
+            .messages
+            .last()
+            .map_or(next, |message| message.sequence + 1);
+        let is_end = page.is_last || page.messages.is_empty();
+        messages.extend(page.messages);
+        if is_end {
+            break;
+        }
+    }
+    Ok(messages)
+}
+
+/// The first `limit` messages of `stream` under `filter`, in one try and one batch.
+pub(crate) async fn read_once(
+    link: &Link,
+    stream: &str,
+    filter: &str,
+    limit: usize,
+) -> Result<Vec<StreamMessage>, Failure> {
+    Ok(read_page(link, stream, filter, 1, limit).await?.messages)
+}
+
+struct Page {
+    messages: Vec<StreamMessage>,
+    /// Nothing was left after these.
+    is_last: bool,
+}
+
+async fn read_page(
+    link: &Link,
+    stream: &str,
+    filter: &str,
+    from_sequence: u64,
+    count: usize,
+) -> Result<Page, Failure> {
+    let inbox = link.client.new_inbox();
+    let mut answers = link
+        .client
+        .subscribe(inbox.clone())
+        .await
+        .map_err(Failure::transient)?;
+    let request = json!({"seq": from_sequence, "next_by_subj": filter, "batch": count});
+    link.client
+        .publish_with_reply(
+            format!("$JS.API.DIRECT.GET.{stream}"),
+            inbox,
+            request.to_string().into(),
+        )
+        .await
+        .map_err(Failure::transient)?;
+    collect(&mut answers, count).await
+}
+
+async fn collect(answers: &mut Subscriber, count: usize) -> Result<Page, Failure> {
+    let mut messages: Vec<StreamMessage> = Vec::new();
+    // The end comes after the last message.
+    for _ in 0..=count {
+        let answer = timeout(Duration::from_secs(ANSWER_SECONDS_MAX), answers.next())
+            .await
+            .map_err(Failure::transient)?
+            .ok_or_else(|| Failure::transient("the subscription has ended"))?;
+        match answer.status.map(|status| status.as_u16()) {
+            None => messages.push(StreamMessage::try_from(answer).map_err(Failure::last)?),
+            Some(END_OF_BATCH) => return end(messages, &answer),
+            Some(404) => {
+                return Ok(Page {
+                    messages,
+                    is_last: true,
+                });
+            }
+            Some(_) if answer.status == Some(StatusCode::NO_RESPONDERS) => {
+                return Err(Failure::transient("the stream is not there yet"));
+            }
+            Some(code) => {
+                let description = answer.description.unwrap_or_default();
+                return Err(Failure::last(format!(
+                    "the broker refuses the read: {code} {description}"
+                )));
+            }
+        }
+    }
+    Err(Failure::last("the broker sent more than was asked for"))
+}
+
+/// The end says which message was the last: a message lost on the way shows.
+fn end(messages: Vec<StreamMessage>, answer: &Message) -> Result<Page, Failure> {
+    let headers = answer.headers.as_ref();
+    let last_sequence = number(headers, "Nats-Last-Sequence");
+    if messages.last().map(|message| message.sequence) != last_sequence {
+        return Err(Failure::transient("messages were lost on the way"));
+    }
+    let pending = number(headers, "Nats-Num-Pending");
+    Ok(Page {
+        messages,
+        is_last: pending == Some(0),
+    })
+}
+
+fn number(headers: Option<&HeaderMap>, name: &str) -> Option<u64> {
+    headers?.get(name)?.as_str().parse().ok()
+}

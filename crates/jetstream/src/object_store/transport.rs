@@ -1,0 +1,242 @@
+//! Requests to the stream, each repeated until it is answered or a minute has passed.
+//!
+//! Everything here may be repeated: chunks and records carry message ids, reads and purges change
+//! nothing the second time. So a lost connection or a restarted server costs time, nothing else.
+
+use std::io;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{
+    DirectGetErrorKind, LastRawMessageErrorKind, PurgeErrorKind, Stream,
+};
+use async_nats::jetstream::{Context, Error as ApiError, ErrorCode};
+use bytes::Bytes;
+use futures::Future;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::subject::Subjects;
+
+/// How long a request is repeated before it fails, in seconds: longer than a server takes to come
+/// back or a cluster to elect a leader, shorter than a caller's patience.
+const RETRY_SECONDS_MAX: u64 = 60;
+
+/// First and longest wait between two tries.
+const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Chunks that all puts of this connection have under way, 8 MiB: two transfers at full speed.
+const CHUNKS_IN_FLIGHT_MAX: usize = 16;
+
+/// The stream of a bucket, and how it is spoken to.
+#[derive(Debug)]
+pub(super) struct Transport {
+    pub(super) context: Context,
+    pub(super) stream: Stream<()>,
+    pub(super) subjects: Subjects,
+    in_flight: Semaphore,
+}
+
+/// Why a request was not done.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The guard of a publish did not hold. It may be one's own, confirmed too late.
+    Conflict,
+    /// Any other, for the caller's caller.
+    Error(object_store::Error),
+}
+
+/// Outcome of one try.
+enum Try {
+    /// Worth another.
+    Again(BoxError),
+    Fail(Failure),
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Transport {
+    pub(super) fn new(context: Context, stream: Stream<()>, subjects: Subjects) -> Self {
+        let in_flight = Semaphore::new(CHUNKS_IN_FLIGHT_MAX);
+        Self {
+            context,
+            stream,
+            subjects,
+            in_flight,
+        }
+    }
+
+    /// Stores one chunk of an upload.
+    pub(super) async fn put_chunk(
+        &self,
+        upload: Uuid,
+        part: usize,
+        number: u64,
+        bytes: Bytes,
+    ) -> object_store::Result<()> {
+        let _permit = self
+            .in_flight
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
+        let mut headers = HeaderMap::new();
+        let id = format!("{}.{part}.{number}", upload.simple());
+        headers.insert(NATS_MESSAGE_ID, id);
+        let subject = self.subjects.chunk(upload, part, number);
+        self.publish(subject, headers, bytes)
+            .await
+            .map_err(Failure::into_error)?;
+        Ok(())
+    }
+
+    /// Writes a record; `guard` is the sequence that the subject must be at, 0 for "none yet".
+    pub(super) async fn put_record(
+        &self,
+        subject: String,
+        guard: Option<u64>,
+        (mut headers, body): (HeaderMap, Bytes),
+    ) -> Result<u64, Failure> {
+        if let Some(sequence) = guard {
+            headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
+        }
+        self.publish(subject, headers, body).await
+    }
+
+    async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<u64, Failure> {
+        repeat(|| async {
+            let message = PublishMessage::build()
+                .headers(headers.clone())
+                .payload(payload.clone());
+            let sent = self.context.send_publish(subject.clone(), message).await;
+            let confirmed = sent.map_err(sort_publish)?.await;
+            Ok(confirmed.map_err(sort_publish)?.sequence)
+        })
+        .await
+    }
+
+    /// The chunk on `subject`, from any replica, else from the leader; none if it is not there.
+    pub(super) async fn chunk(&self, subject: &str) -> object_store::Result<Option<Bytes>> {
+        let near = repeat(|| async {
+            match self.stream.direct_get_last_for_subject(subject).await {
+                Ok(message) => Ok(Some(message.payload)),
+                Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+                Err(error) => Err(Try::Again(error.into())),
+            }
+        });
+        match near.await.map_err(Failure::into_error)? {
+            Some(bytes) => Ok(Some(bytes)),
+            // A replica may lag behind what was confirmed.
+            None => Ok(self.last(subject).await?.map(|message| message.payload)),
+        }
+    }
+
+    /// The message on `subject` as the leader has it; none if it is not there.
+    pub(super) async fn last(&self, subject: &str) -> object_store::Result<Option<StreamMessage>> {
+        let last = repeat(|| async {
+            match self.stream.get_last_raw_message_by_subject(subject).await {
+                Ok(message) => Ok(Some(message)),
+                Err(error) => match error.kind() {
+                    LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                    LastRawMessageErrorKind::JetStream(source) => Err(sort_api(source)),
+                    _ => Err(Try::Again(error.into())),
+                },
+            }
+        });
+        last.await.map_err(Failure::into_error)
+    }
+
+    /// Removes all messages whose subject matches `filter`; how many there were.
+    pub(super) async fn purge(&self, filter: &str) -> object_store::Result<u64> {
+        let purged = repeat(|| async {
+            match self.stream.purge().filter(filter).await {
+                Ok(response) => Ok(response.purged),
+                Err(error) => match error.kind() {
+                    PurgeErrorKind::JetStream(source) => Err(sort_api(source)),
+                    _ => Err(Try::Again(error.into())),
+                },
+            }
+        });
+        purged.await.map_err(Failure::into_error)
+    }
+}
+
+impl Failure {
+    /// For requests that have no guard, or whose conflict the caller has dealt with.
+    pub(super) fn into_error(self) -> object_store::Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Conflict => super::generic("a guard failed where none was set"),
+        }
+    }
+}
+
+/// Repeats what failed for a passing reason, with growing waits.
+async fn repeat<T, F, Pending>(mut request: F) -> Result<T, Failure>
+where
+    F: FnMut() -> Pending + Send,
+    Pending: Future<Output = Result<T, Try>> + Send,
+{
+    let deadline = Instant::now() + Duration::from_secs(RETRY_SECONDS_MAX);
+    let mut wait = RETRY_WAIT_MIN;
+    loop {
+        let source = match request().await {
+            Ok(answer) => return Ok(answer),
+            Err(Try::Fail(failure)) => return Err(failure),
+            Err(Try::Again(source)) => source,
+        };
+        if Instant::now() + wait > deadline {
+            return Err(Failure::Error(super::generic(source)));
+        }
+        tracing::debug!(error = %source, "request to the object stream is repeated");
+        sleep(wait).await;
+        wait = RETRY_WAIT_MAX.min(wait * 2);
+    }
+}
+
+/// Sorts what a publish reports by what is to be done about it.
+fn sort_publish(error: PublishError) -> Try {
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence => Try::Fail(Failure::Conflict),
+        PublishErrorKind::MaxPayloadExceeded => Try::Fail(Failure::Error(super::generic(error))),
+        // A stream that is being recovered has no responders either: that too passes.
+        PublishErrorKind::StreamNotFound
+        | PublishErrorKind::TimedOut
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending => Try::Again(error.into()),
+        PublishErrorKind::WrongLastMessageId | PublishErrorKind::Other => {
+            let source = std::error::Error::source(&error);
+            match source.and_then(|source| source.downcast_ref::<ApiError>()) {
+                Some(api) => sort_api(api.clone()),
+                None => Try::Again(error.into()),
+            }
+        }
+    }
+}
+
+/// Sorts an answer of JetStream by what is to be done about it.
+fn sort_api(error: ApiError) -> Try {
+    match error.error_code() {
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+            Try::Fail(Failure::Conflict)
+        }
+        ErrorCode::STREAM_STORE_FAILED
+        | ErrorCode::INSUFFICIENT_RESOURCES
+        | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED => {
+            let full = io::Error::new(io::ErrorKind::StorageFull, error);
+            Try::Fail(Failure::Error(super::generic(full)))
+        }
+        // 503: no leader, or JetStream is starting.
+        _ if error.code() == 503 => Try::Again(error.into()),
+        _ => Try::Fail(Failure::Error(super::generic(error))),
+    }
+}

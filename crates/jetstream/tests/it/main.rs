@@ -1,0 +1,12 @@
+//! The adapters against a real nats-server.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cluster;
+mod connect;
+mod event_log;
+mod follow;
+mod live;
+mod object_store;
+mod support;
+mod work_queue;

@@ -1,0 +1,28 @@
+//! Finds the programs that tests start.
+
+use std::path::PathBuf;
+
+/// The program `name`: what the environment variable `variable` names, else the first on `PATH`,
+/// else the one in `~/.cache/aod/tools/bin`, where `make` puts the tools that it fetches.
+///
+/// Panics with `how_to_get` where there is none: a missing server is a failing test.
+pub(crate) fn find(name: &str, variable: &str, how_to_get: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable).map(PathBuf::from) {
+        assert!(
+            path.is_file(),
+            "{variable} names {}, which is no file",
+            path.display()
+        );
+        return path;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let cache =
+        std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/aod/tools/bin"));
+    std::env::split_paths(&path)
+        .chain(cache)
+        .map(|directory| directory.join(name))
+        .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| {
+            panic!("no `{name}` in {variable}, on PATH or in ~/.cache/aod/tools/bin; {how_to_get}")
+        })
+}

@@ -1,0 +1,130 @@
+//! Work that several callers want at one time and that must be done once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_ports::container_runtime::RuntimeError;
+use thiserror::Error;
+use tokio::sync::OnceCell;
+
+type Outcome<T> = Result<T, Arc<RuntimeError>>;
+
+/// Work in progress, by key. Results are not kept beyond the callers that waited for them.
+#[derive(Debug)]
+pub(crate) struct Coalesce<T> {
+    running: Mutex<HashMap<String, Arc<OnceCell<Outcome<T>>>>>,
+}
+
+impl<T> Default for Coalesce<T> {
+    fn default() -> Self {
+        Self {
+            running: Mutex::default(),
+        }
+    }
+}
+
+impl<T: Clone> Coalesce<T> {
+    /// Does `work`, or waits for whoever is doing it under the same `key` and shares the outcome.
+    /// If that caller gives up, the next one begins its own.
+    pub(crate) async fn run<F>(&self, key: &str, work: F) -> Result<T, RuntimeError>
+    where
+        F: Future<Output = Result<T, RuntimeError>>,
+    {
+        let cell = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(running.entry(key.to_owned()).or_default())
+        };
+        let outcome = cell
+            .get_or_init(async || work.await.map_err(Arc::new))
+            .await
+            .clone();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running
+            .get(key)
+            .is_some_and(|current| Arc::ptr_eq(current, &cell))
+        {
+            running.remove(key);
+        }
+        outcome.map_err(|error| share(&error))
+    }
+}
+
+/// An engine's failure that several callers met together.
+#[derive(Debug, Error)]
+#[error(transparent)]
+struct Shared(Arc<dyn std::error::Error + Send + Sync>);
+
+/// The same error once more, for another caller.
+fn share(error: &Arc<RuntimeError>) -> RuntimeError {
+    match &**error {
+        RuntimeError::ImageMissing { image } => RuntimeError::ImageMissing {
+            image: image.clone(),
+        },
+        RuntimeError::BuildFailed {
+            message,
+            last_lines,
+        } => RuntimeError::BuildFailed {
+            message: message.clone(),
+            last_lines: last_lines.clone(),
+        },
+        RuntimeError::ImageRefused { message } => RuntimeError::ImageRefused {
+            message: message.clone(),
+        },
+        RuntimeError::Engine { action, .. } => RuntimeError::Engine {
+            action,
+            source: Box::new(Shared(error.clone())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_at_one_time_share_the_work_and_its_failure() {
+        let coalesce = Coalesce::<()>::default();
+        let times = AtomicU32::new(0);
+        let build = async || {
+            let work = async {
+                times.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Err(RuntimeError::ImageRefused {
+                    message: "no".into(),
+                })
+            };
+            coalesce.run("tag", work).await
+        };
+        let (first, second) = tokio::join!(build(), build());
+        for outcome in [first, second] {
+            assert!(
+                matches!(outcome, Err(RuntimeError::ImageRefused { .. })),
+                "{outcome:?}"
+            );
+        }
+        assert_eq!(times.load(Ordering::Relaxed), 1);
+        assert!(build().await.is_err());
+        assert_eq!(
+            times.load(Ordering::Relaxed),
+            2,
+            "a later caller tries again"
+        );
+    }
+
+    #[tokio::test]
+    async fn who_waits_takes_over_when_the_first_gives_up() {
+        let coalesce = Arc::new(Coalesce::<u32>::default());
+        let first = tokio::spawn({
+            let coalesce = Arc::clone(&coalesce);
+            async move { coalesce.run("tag", std::future::pending()).await }
+        });
+        while coalesce.running.lock().expect("not poisoned").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let second = coalesce.run("tag", async { Ok(2) });
+        first.abort();
+        assert_eq!(second.await.expect("the second's own work"), 2);
+    }
+}

@@ -1,0 +1,106 @@
+//! A started container, as its node holds it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aod_ports::container_runtime::{Container, ContainerEvent, RuntimeError, Verdict};
+use async_trait::async_trait;
+use bollard::query_parameters::KillContainerOptions;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, stream};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::engine::{CallError, Engine};
+use crate::gate::{GateError, GateWriter};
+
+pub(crate) mod watch;
+
+use watch::Watch;
+
+/// Source: POSIX `signal.h`.
+const SIGNAL_TERMINATE: i32 = 15;
+
+/// One container with its gate and its watch.
+#[derive(Debug)]
+pub(crate) struct DockerContainer {
+    pub(crate) engine: Engine,
+    pub(crate) name: String,
+    pub(crate) gate: GateWriter,
+    /// None once taken.
+    pub(crate) events: Option<mpsc::Receiver<ContainerEvent>>,
+    pub(crate) watch: Watch,
+    /// Set when we have ended it by force: then its end needs no other reason.
+    pub(crate) was_killed: Arc<AtomicBool>,
+}
+
+impl DockerContainer {
+    async fn signal(&self, signal: &str) -> Result<(), CallError> {
+        let options = KillContainerOptions {
+            signal: signal.to_owned(),
+        };
+        let call = self.engine.docker.kill_container(&self.name, Some(options));
+        match self.engine.call(self.engine.timeouts.query, call).await {
+            // 404: it is gone; 409: it does not run.
+            Err(error) if error.is_status(404) || error.is_status(409) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+fn gate_failed(action: &'static str, error: GateError) -> RuntimeError {
+    RuntimeError::Engine {
+        action,
+        source: Box::new(error),
+    }
+}
+
+#[async_trait]
+impl Container for DockerContainer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn events(&mut self) -> BoxStream<'static, ContainerEvent> {
+        let receiver = self.events.take();
+        stream::unfold(receiver, async |receiver| {
+            let mut receiver = receiver?;
+            receiver.recv().await.map(|event| (event, Some(receiver)))
+        })
+        .boxed()
+    }
+
+    async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError> {
+        self.gate
+            .renew(milliseconds)
+            .await
+            .map_err(|error| gate_failed("renewing a lease", error))
+    }
+
+    async fn terminate(&self) -> Result<(), RuntimeError> {
+        let Err(error) = self.gate.signal(SIGNAL_TERMINATE).await else {
+            return Ok(());
+        };
+        debug!(container = self.name, %error, "the gate is not to be had, the engine sends the signal");
+        self.signal("SIGTERM")
+            .await
+            .map_err(|error| error.during("terminating a container"))
+    }
+
+    async fn kill(&self) -> Result<(), RuntimeError> {
+        self.was_killed.store(true, Ordering::Relaxed);
+        let Err(error) = self.signal("SIGKILL").await else {
+            return Ok(());
+        };
+        debug!(container = self.name, %error, "the engine does not kill, the gate is asked to");
+        // A lease without length: the gate kills everything at once.
+        let Err(_) = self.gate.renew(0).await else {
+            return Ok(());
+        };
+        Err(error.during("killing a container"))
+    }
+
+    async fn gone(&self) -> Result<Verdict, RuntimeError> {
+        self.watch.gone().await
+    }
+}

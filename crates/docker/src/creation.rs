@@ -1,0 +1,292 @@
+//! What a capsule's container looks like: the whole of its hardening, mounts and limits, as one pure
+//! function from what is wanted to what the engine is told.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use aod_domain::capsule::Resources;
+use aod_gate::protocol::{BINARY_DIRECTORY, BINARY_PATH, CHANNEL_DIRECTORY, Go};
+use aod_ports::container_runtime::{ContainerSpec, IoPaths, RuntimeError};
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
+    MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType, ResourcesUlimits,
+};
+
+use crate::config::{CapsuleUser, Config};
+use crate::image::ImageFacts;
+use crate::names::{
+    LABEL_ATTEMPT, LABEL_CAPSULE, LABEL_CLUSTER, LABEL_LAUNCH, LABEL_NODE, LABEL_RUN,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The host name in every container; the hosts file names it too.
+const HOST_NAME: &str = "capsule";
+
+/// `/etc/hosts` of every container: without a network Docker leaves it empty.
+pub(crate) const HOSTS: &str = "127.0.0.1 localhost capsule\n";
+
+/// The `PATH` of images that name none. Source: moby `oci/defaults.go`, `DefaultPathEnv`.
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The scratch directory, home of capsules whose image names none.
+const WORKSPACE: &str = "/workspace";
+
+/// Largest `/tmp`, in bytes; it is memory, so never above a quarter of the capsule's. Large files go
+/// to the workspace.
+const TMP_SIZE_BYTES_MAX: u64 = 256 << 20;
+
+/// Open files of one process: what servers and browsers ask for; the sum is bounded by memory.
+const OPEN_FILES_MAX: i64 = 16_384;
+
+/// Processes and threads of one user *of the whole host*: the kernel counts all capsules of a user
+/// together, so this only stops what the container's own limit on processes has let through.
+const USER_PROCESSES_MAX: i64 = 65_536;
+
+/// The kernel's liking for capsules when the host runs out of memory: before the engine and the
+/// node, whose values are 0 or below.
+const OOM_SCORE_ADJUSTMENT: i64 = 500;
+
+/// What the gate itself prints, kept for diagnosis; the capsule's output takes another way.
+const GATE_LOG_SIZE: &str = "64k";
+
+/// What is told to the engine, and then to the gate.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    pub(crate) body: ContainerCreateBody,
+    pub(crate) go: Go,
+}
+
+/// Works out a container for `spec`, as an attempt of `launch` to make one.
+///
+/// # Errors
+/// [`RuntimeError::ImageRefused`] for what no node, or none of this kind, can run.
+pub(crate) fn plan(
+    config: &Config,
+    spec: &ContainerSpec,
+    image: &ImageFacts,
+    launch: &str,
+) -> Result<Creation, RuntimeError> {
+    let user = user(config.capsule_user, &image.user)?;
+    if image.command.is_empty() {
+        return Err(refused(
+            "it names no command: neither an entrypoint nor a cmd",
+        ));
+    }
+    let mut mounts = binds(config, &spec.io);
+    mounts.extend(temporary(image, &spec.resources)?);
+    let body = ContainerCreateBody {
+        hostname: Some(HOST_NAME.into()),
+        user: Some(user),
+        entrypoint: Some(vec![BINARY_PATH.into()]),
+        cmd: Some(vec![]),
+        // A check would run the image's own command beside the gate, and before it says go.
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".into()]),
+            ..Default::default()
+        }),
+        image: Some(spec.image.clone()),
+        network_disabled: Some(true),
+        labels: Some(labels(config, spec, launch)),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts),
+            runtime: config.runtime.clone(),
+            ..hardening(&spec.resources)
+        }),
+        ..ContainerCreateBody::default()
+    };
+    let go = Go {
+        argv: image.command.clone(),
+        env: environment(image, spec),
+        lease_milliseconds: spec.lease_milliseconds,
+    };
+    Ok(Creation { body, go })
+}
+
+/// Whether the gate's user, as the kernel sees it, is one that capsules may have. The engine has
+/// resolved a name by the image's own list of users, which may call anyone root.
+pub(crate) fn ensure_user(policy: CapsuleUser, uid: u32) -> Result<(), RuntimeError> {
+    match policy {
+        _ if uid == 0 => Err(refused(
+            "its user has the number 0: it is root by another name",
+        )),
+        CapsuleUser::Own { uid: own, .. } if uid != own => Err(refused(&format!(
+            "its user has the number {uid}, and this node can run only {own}"
+        ))),
+        CapsuleUser::OfImage | CapsuleUser::Own { .. } => Ok(()),
+    }
+}
+
+pub(crate) fn refused(message: &str) -> RuntimeError {
+    RuntimeError::ImageRefused {
+        message: message.to_owned(),
+    }
+}
+
+fn user(policy: CapsuleUser, of_image: &str) -> Result<String, RuntimeError> {
+    let name = of_image.split(':').next().unwrap_or_default();
+    let is_root = name.is_empty() || name == "root" || name.parse() == Ok(0_u32);
+    match policy {
+        CapsuleUser::OfImage if is_root => {
+            Ok(format!("{}:{}", CapsuleUser::NOBODY, CapsuleUser::NOBODY))
+        }
+        CapsuleUser::OfImage => Ok(of_image.to_owned()),
+        CapsuleUser::Own { uid: 0, .. } => Err(refused(
+            "this node is set to run capsules as root, which it never does",
+        )),
+        CapsuleUser::Own { uid, gid } if is_root || name.parse() == Ok(uid) => {
+            Ok(format!("{uid}:{gid}"))
+        }
+        CapsuleUser::Own { uid, .. } => Err(refused(&format!(
+            "it runs as {of_image}, and this node, which is not root, runs capsules as {uid} only"
+        ))),
+    }
+}
+
+fn labels(config: &Config, spec: &ContainerSpec, launch: &str) -> HashMap<String, String> {
+    HashMap::from(
+        [
+            (LABEL_CLUSTER, config.cluster.clone()),
+            (LABEL_NODE, config.node.to_string()),
+            (LABEL_RUN, spec.run.to_string()),
+            (LABEL_ATTEMPT, spec.attempt.to_string()),
+            (LABEL_CAPSULE, spec.capsule.clone()),
+            (LABEL_LAUNCH, launch.to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    )
+}
+
+/// The image's own variables, then the contract's; what a capsule can rely on in between.
+fn environment(image: &ImageFacts, spec: &ContainerSpec) -> Vec<(String, String)> {
+    let defaults = [
+        ("PATH", PATH_DEFAULT),
+        ("HOSTNAME", HOST_NAME),
+        ("HOME", WORKSPACE),
+        ("TMPDIR", WORKSPACE),
+    ];
+    let is_set = |name: &str| image.environment.iter().any(|(key, _)| key == name);
+    let missing = defaults.into_iter().filter(|(name, _)| !is_set(name));
+    let missing = missing.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let of_image = image.environment.iter().cloned();
+    missing
+        .chain(of_image)
+        .chain(spec.environment.iter().cloned())
+        .collect()
+}
+
+fn binds(config: &Config, io: &IoPaths) -> Vec<Mount> {
+    let (read_only, writable) = (true, false);
+    vec![
+        bind(&io.io, "/io", writable),
+        bind(&io.input_json, "/io/input.json", read_only),
+        bind(&io.inputs, "/io/input", read_only),
+        bind(&io.outputs, "/io/output", writable),
+        bind(&io.outgoing, "/io/handoff/outgoing", writable),
+        bind(&io.incoming, "/io/handoff/incoming", read_only),
+        bind(&io.workspace, WORKSPACE, writable),
+        bind(&io.channel, CHANNEL_DIRECTORY, read_only),
+        bind(&config.gate_directory, BINARY_DIRECTORY, read_only),
+        bind(&config.hosts_file, "/etc/hosts", read_only),
+    ]
+}
+
+/// Nothing that is mounted later on one side appears on the other, and what is mounted below the
+/// source stays out.
+fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(is_read_only),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            non_recursive: Some(true),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// `/tmp`, and whatever the image declares as a volume: as memory, since an anonymous volume is disk
+/// that nobody counts, and is left behind when a removal fails half-way.
+fn temporary(image: &ImageFacts, resources: &Resources) -> Result<Vec<Mount>, RuntimeError> {
+    let size_bytes = TMP_SIZE_BYTES_MAX.min(resources.memory_bytes / 4);
+    let mut mounts = vec![tmpfs("/tmp", size_bytes)];
+    for volume in &image.volumes {
+        let path = volume.trim_end_matches('/');
+        let is_within = |place: &str| Path::new(path).starts_with(place);
+        let has_no_root = path.is_empty() || !path.starts_with('/');
+        if has_no_root || path.split('/').any(|part| part == "..") || is_within("/.aod") {
+            return Err(refused(&format!("it declares a volume at {volume:?}")));
+        }
+        if path != "/tmp" && !is_within("/io") && !is_within(WORKSPACE) {
+            mounts.push(tmpfs(path, size_bytes));
+        }
+    }
+    Ok(mounts)
+}
+
+/// Docker's own options apply: noexec, nosuid, nodev. Source: moby `daemon/oci_linux.go`.
+fn tmpfs(target: &str, size_bytes: u64) -> Mount {
+    Mount {
+        typ: Some(MountType::TMPFS),
+        target: Some(target.to_owned()),
+        tmpfs_options: Some(MountTmpfsOptions {
+            size_bytes: i64::try_from(size_bytes).ok(),
+            mode: Some(0o1777),
+            ..MountTmpfsOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// What untrusted code is held by. Docker's own seccomp profile and masked paths stay in force, as
+/// nothing here replaces them.
+fn hardening(resources: &Resources) -> HostConfig {
+    let memory_bytes = i64::try_from(resources.memory_bytes).unwrap_or(i64::MAX);
+    let disk_bytes = i64::try_from(resources.disk_bytes).unwrap_or(i64::MAX);
+    let gate_log = [
+        ("max-size", GATE_LOG_SIZE),
+        ("max-file", "1"),
+        ("compress", "false"),
+    ];
+    HostConfig {
+        cap_drop: Some(vec!["ALL".into()]),
+        security_opt: Some(vec!["no-new-privileges:true".into()]),
+        readonly_rootfs: Some(true),
+        ipc_mode: Some("private".into()),
+        memory: Some(memory_bytes),
+        // Memory and swap together: equal means no swap.
+        memory_swap: Some(memory_bytes),
+        nano_cpus: Some(i64::from(resources.cpu_millis) * 1_000_000),
+        pids_limit: Some(i64::from(resources.pids)),
+        oom_score_adj: Some(OOM_SCORE_ADJUSTMENT),
+        ulimits: Some(vec![
+            limit("nofile", OPEN_FILES_MAX),
+            limit("nproc", USER_PROCESSES_MAX),
+            limit("fsize", disk_bytes),
+            limit("core", 0),
+        ]),
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("local".into()),
+            config: Some(HashMap::from(
+                gate_log.map(|(key, value)| (key.to_owned(), value.to_owned())),
+            )),
+        }),
+        // The node removes what it has started, and only once it has seen how it ended.
+        auto_remove: Some(false),
+        // The gate is the first process and reaps.
+        init: Some(false),
+        ..HostConfig::default()
+    }
+}
+
+fn limit(name: &str, value: i64) -> ResourcesUlimits {
+    ResourcesUlimits {
+        name: Some(name.into()),
+        soft: Some(value),
+        hard: Some(value),
+    }
+}

@@ -1,0 +1,141 @@
+use std::path::PathBuf;
+
+use aod_domain::id::{NodeId, RunId};
+use uuid::Uuid;
+
+use super::*;
+
+fn spec() -> ContainerSpec {
+    let path = |name: &str| PathBuf::from("/data").join(name);
+    ContainerSpec {
+        run: RunId::root_of(Uuid::from_u128(1)),
+        attempt: 2,
+        capsule: "chart".into(),
+        image: "sha256:00".into(),
+        io: IoPaths {
+            io: path("io"),
+            input_json: path("input.json"),
+            inputs: path("inputs"),
+            outputs: path("outputs"),
+            outgoing: path("out"),
+            incoming: path("in"),
+            workspace: path("workspace"),
+            channel: path("channel"),
+        },
+        environment: vec![("AOD_ATTEMPT".into(), "2".into())],
+        resources: Resources::default(),
+        lease_milliseconds: 18_000,
+    }
+}
+
+fn config(capsule_user: CapsuleUser) -> Config {
+    let node = NodeId::new(Uuid::from_u128(2));
+    let config = Config::new(
+        "/s".into(),
+        "demo".into(),
+        node,
+        "/gate".into(),
+        "/hosts".into(),
+    );
+    Config {
+        capsule_user,
+        ..config
+    }
+}
+
+fn image(user: &str) -> ImageFacts {
+    ImageFacts {
+        command: vec!["/run".into()],
+        user: user.into(),
+        ..ImageFacts::default()
+    }
+}
+
+#[test]
+fn nobody_runs_as_root() {
+    const OWN: CapsuleUser = CapsuleUser::Own {
+        uid: 1000,
+        gid: 100,
+    };
+    for (policy, of_image, expected) in [
+        (CapsuleUser::OfImage, "", Some("65534:65534")),
+        (CapsuleUser::OfImage, "root", Some("65534:65534")),
+        (CapsuleUser::OfImage, "0:5", Some("65534:65534")),
+        (CapsuleUser::OfImage, "000", Some("65534:65534")),
+        (CapsuleUser::OfImage, "10:10", Some("10:10")),
+        (CapsuleUser::OfImage, "app", Some("app")),
+        (OWN, "", Some("1000:100")),
+        (OWN, "1000:7", Some("1000:100")),
+        (OWN, "10", None),
+        (OWN, "app", None),
+        (CapsuleUser::Own { uid: 0, gid: 0 }, "", None),
+    ] {
+        assert_eq!(
+            user(policy, of_image).ok().as_deref(),
+            expected,
+            "{policy:?} {of_image}"
+        );
+    }
+    assert!(ensure_user(CapsuleUser::OfImage, 0).is_err());
+    assert!(ensure_user(CapsuleUser::OfImage, 10).is_ok());
+    assert!(ensure_user(OWN, 10).is_err());
+    assert!(ensure_user(OWN, 1000).is_ok());
+}
+
+#[test]
+fn the_images_variables_stay_and_the_contracts_win() {
+    let mut image = image("");
+    image.environment = [("HOME", "/root"), ("AOD_ATTEMPT", "99")]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
+    let creation = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x").expect("a plan");
+    let last = |name: &str| {
+        let found = creation.go.env.iter().rev().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    assert_eq!(last("HOME"), Some("/root"));
+    assert_eq!(last("TMPDIR"), Some(WORKSPACE));
+    assert_eq!(last("PATH"), Some(PATH_DEFAULT));
+    assert_eq!(last("AOD_ATTEMPT"), Some("2"));
+    assert_eq!(
+        creation.body.env, None,
+        "what the gate gets later is not to be inspected"
+    );
+}
+
+#[test]
+fn volumes_become_memory_and_never_hide_what_is_ours() {
+    let tmpfs_of = |volumes: &[&str]| {
+        let volumes = volumes.iter().map(|&path| path.to_owned()).collect();
+        let image = ImageFacts {
+            volumes,
+            ..image("")
+        };
+        let body = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x")
+            .ok()?
+            .body;
+        let mounts = body.host_config?.mounts?.into_iter();
+        let tmpfs = mounts.filter(|mount| mount.typ == Some(MountType::TMPFS));
+        tmpfs.map(|mount| mount.target).collect::<Option<Vec<_>>>()
+    };
+    assert_eq!(
+        tmpfs_of(&["/data/", "/io/output", "/workspace"]),
+        Some(vec!["/tmp".to_owned(), "/data".to_owned()])
+    );
+    for path in ["/.aod/bin", "/", "data", "/x/../.aod"] {
+        assert_eq!(tmpfs_of(&[path]), None, "{path}");
+    }
+}
+
+#[test]
+fn an_image_without_a_command_is_refused() {
+    let image = ImageFacts {
+        command: vec![],
+        ..image("")
+    };
+    let refused = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x");
+    assert!(
+        matches!(refused, Err(RuntimeError::ImageRefused { .. })),
+        "{refused:?}"
+    );
+}

@@ -1,0 +1,239 @@
+//! The node's end of the connection with a gate: the one socket, the first words, and then frames in
+//! both directions.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aod_domain::run::Exit;
+use aod_gate::protocol::{
+    DecodeError, Decoder, EncodeError, Exited, FromGate, GATE_SOCKET, Lease, Message as _,
+    PROTOCOL_VERSION, Signal, ToGate,
+};
+use aod_ports::container_runtime::ContainerEvent;
+use aod_ports::log_stream::Output;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, mpsc};
+use tracing::{debug, warn};
+
+/// Bytes read from a gate at once: one frame of output.
+const READ_SIZE_BYTES: usize = 64 * 1024;
+
+/// Events that wait for the node, each with at most one frame: 1 MiB. Beyond it the gate waits, and
+/// the capsule with it.
+const EVENTS_MAX: usize = 16;
+
+/// How long a gate may take to accept a frame of a few bytes: it never does anything else for long.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why there is no conversation with a gate.
+#[derive(Debug, Error)]
+pub(crate) enum GateError {
+    #[error("the connection with the gate failed")]
+    Io(#[from] io::Error),
+    #[error("the gate is not understood")]
+    Decode(#[from] DecodeError),
+    #[error("what is to be told to the gate does not fit")]
+    Encode(#[from] EncodeError),
+    #[error("the gate speaks version {version} of the protocol, not {PROTOCOL_VERSION}")]
+    Version { version: u32 },
+    #[error("the gate cannot work: {0}")]
+    Unable(String),
+    #[error("the gate began with something else than its greeting")]
+    NoHello,
+    #[error("the gate closed the connection")]
+    Closed,
+    #[error("the gate did not take a frame within {} s", WRITE_TIMEOUT.as_secs())]
+    Stuck,
+}
+
+/// The socket that awaits the gate of one container; gone from the directory when dropped.
+#[derive(Debug)]
+pub(crate) struct GateListener {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl GateListener {
+    /// Listens in the run's channel directory, in place of what an earlier try has left there.
+    ///
+    /// Everybody may connect who reaches it: the container's user, whoever that is, inside; outside
+    /// the directory is the node's own.
+    pub(crate) fn bind(channel: &Path) -> io::Result<Self> {
+        let path = channel.join(GATE_SOCKET);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+        Ok(Self { path, listener })
+    }
+
+    /// Takes the first connection and no other, reads the greeting, and answers with the user that
+    /// the gate runs as.
+    pub(crate) async fn accept(self) -> Result<(Greeted, u32), GateError> {
+        let (stream, _) = self.listener.accept().await?;
+        drop(self);
+        let uid = stream.peer_cred()?.uid();
+        let mut greeted = Greeted {
+            stream,
+            decoder: Decoder::new(),
+        };
+        match greeted.first_message().await? {
+            FromGate::Hello(hello) if hello.version == PROTOCOL_VERSION => Ok((greeted, uid)),
+            FromGate::Hello(hello) => Err(GateError::Version {
+                version: hello.version,
+            }),
+            FromGate::Exited(exited) => Err(GateError::Unable(exited.error.unwrap_or_default())),
+            _ => Err(GateError::NoHello),
+        }
+    }
+}
+
+impl Drop for GateListener {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            debug!(path = %self.path.display(), %error, "the gate's socket could not be removed");
+        }
+    }
+}
+
+/// A gate that waits for its command.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    stream: UnixStream,
+    decoder: Decoder<FromGate>,
+}
+
+impl Greeted {
+    async fn first_message(&mut self) -> Result<FromGate, GateError> {
+        let mut scratch = vec![0; READ_SIZE_BYTES];
+        loop {
+            if let Some(message) = self.decoder.next_message()? {
+                return Ok(message);
+            }
+            match self.stream.read(&mut scratch).await? {
+                0 => return Err(GateError::Closed),
+                size_bytes => self.decoder.push(&scratch[..size_bytes]),
+            }
+        }
+    }
+
+    /// Sends `go` and begins to follow what the gate tells.
+    pub(crate) async fn begin(
+        self,
+        go: ToGate,
+    ) -> Result<(GateWriter, mpsc::Receiver<ContainerEvent>), GateError> {
+        let (reader, writer) = self.stream.into_split();
+        let writer = GateWriter {
+            half: Mutex::new(Some(writer)),
+        };
+        writer.send(&go).await?;
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        tokio::spawn(follow(reader, self.decoder, events));
+        Ok((writer, receiver))
+    }
+}
+
+/// The way to a gate.
+#[derive(Debug)]
+pub(crate) struct GateWriter {
+    /// None once a frame was not taken whole: what follows would not be understood.
+    half: Mutex<Option<OwnedWriteHalf>>,
+}
+
+impl GateWriter {
+    pub(crate) async fn renew(&self, milliseconds: u64) -> Result<(), GateError> {
+        self.send(&ToGate::Lease(Lease { milliseconds })).await
+    }
+
+    pub(crate) async fn signal(&self, signal: i32) -> Result<(), GateError> {
+        self.send(&ToGate::Signal(Signal { signal })).await
+    }
+
+    async fn send(&self, message: &ToGate) -> Result<(), GateError> {
+        let mut frame = Vec::new();
+        message.encode(&mut frame)?;
+        let mut guard = self.half.lock().await;
+        // Taken out while it is written to, so that a caller that gives up leaves no half frame.
+        let mut half = guard.take().ok_or(GateError::Closed)?;
+        match tokio::time::timeout(WRITE_TIMEOUT, half.write_all(&frame)).await {
+            Err(_) => Err(GateError::Stuck),
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(())) => {
+                *guard = Some(half);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Turns frames into events until the last one, or until nobody wants them any more: then it goes on
+/// reading, for a gate that nobody reads holds up its capsule's end.
+async fn follow(
+    mut reader: OwnedReadHalf,
+    mut decoder: Decoder<FromGate>,
+    events: mpsc::Sender<ContainerEvent>,
+) {
+    let mut scratch = vec![0; READ_SIZE_BYTES];
+    let last = loop {
+        match decoder.next_message() {
+            Ok(Some(message)) => {
+                let event = event(message);
+                if !matches!(
+                    event,
+                    ContainerEvent::Started | ContainerEvent::Wrote { .. }
+                ) {
+                    break event;
+                }
+                let _ = events.send(event).await;
+                continue;
+            }
+            Ok(None) => (),
+            Err(error) => {
+                debug!(%error, "a gate is not understood");
+                break ContainerEvent::Lost;
+            }
+        }
+        match reader.read(&mut scratch).await {
+            Ok(size_bytes) if size_bytes > 0 => decoder.push(&scratch[..size_bytes]),
+            _ => break ContainerEvent::Lost,
+        }
+    };
+    let _ = events.send(last).await;
+}
+
+fn event(message: FromGate) -> ContainerEvent {
+    let wrote = |output, bytes: Vec<u8>| ContainerEvent::Wrote {
+        output,
+        bytes: bytes.into(),
+    };
+    match message {
+        FromGate::Started(_) => ContainerEvent::Started,
+        FromGate::Stdout(bytes) => wrote(Output::Stdout, bytes),
+        FromGate::Stderr(bytes) => wrote(Output::Stderr, bytes),
+        FromGate::Exited(Exited {
+            code: Some(_),
+            error: Some(error),
+            ..
+        }) => ContainerEvent::Unusable(error),
+        FromGate::Exited(Exited {
+            error: Some(error), ..
+        }) => {
+            warn!(error, "a gate could not work");
+            ContainerEvent::Lost
+        }
+        FromGate::Exited(Exited { code, signal, .. }) => {
+            ContainerEvent::Exited(Exit { code, signal })
+        }
+        // Said once, before anything else; a second time it is not our gate.
+        FromGate::Hello(_) => ContainerEvent::Lost,
+    }
+}

@@ -1,0 +1,111 @@
+//! Images on this engine: whether they are there, and what they say about their containers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_ports::container_runtime::RuntimeError;
+use bollard::models::ImageInspect;
+
+use crate::engine::{CallError, Engine};
+
+pub(crate) mod build;
+pub(crate) mod transfer;
+
+/// What an image says about how its containers are to be run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageFacts {
+    /// Entrypoint and cmd in a row, as Docker would run them.
+    pub(crate) command: Vec<String>,
+    /// Empty, or a name or number, with a group or without one.
+    pub(crate) user: String,
+    pub(crate) environment: Vec<(String, String)>,
+    /// The paths that it declares as volumes.
+    pub(crate) volumes: Vec<String>,
+}
+
+/// Images that were looked at. An image never changes under its id.
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    known: Mutex<HashMap<String, Arc<ImageFacts>>>,
+}
+
+/// Images that are remembered; beyond it all are forgotten and looked at again.
+const IMAGES_KNOWN_MAX: usize = 1_024;
+
+impl Images {
+    /// What `image` says, from memory if it was asked before.
+    pub(crate) async fn facts(
+        &self,
+        engine: &Engine,
+        image: &str,
+    ) -> Result<Arc<ImageFacts>, RuntimeError> {
+        if let Some(facts) = self.lock().get(image) {
+            return Ok(Arc::clone(facts));
+        }
+        let inspected = inspect(engine, image)
+            .await
+            .map_err(|error| error.during("inspecting an image"))?
+            .ok_or_else(|| RuntimeError::ImageMissing {
+                image: image.to_owned(),
+            })?;
+        let facts = Arc::new(ImageFacts::from(inspected));
+        let mut known = self.lock();
+        if known.len() >= IMAGES_KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(image.to_owned(), Arc::clone(&facts));
+        Ok(facts)
+    }
+
+    /// The engine says that the image is gone.
+    pub(crate) fn forget(&self, image: &str) {
+        self.lock().remove(image);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ImageFacts>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the engine knows of an image, by id or tag; none if there is none.
+pub(crate) async fn inspect(
+    engine: &Engine,
+    image: &str,
+) -> Result<Option<ImageInspect>, CallError> {
+    match engine.query(engine.docker.inspect_image(image)).await {
+        Ok(inspected) => Ok(Some(inspected)),
+        Err(error) if error.is_status(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether there is an image of exactly this id; a tag of the same text does not count.
+pub(crate) async fn has(engine: &Engine, image: &str) -> Result<bool, CallError> {
+    let inspected = inspect(engine, image).await?;
+    Ok(inspected.is_some_and(|found| found.id.as_deref() == Some(image)))
+}
+
+impl From<ImageInspect> for ImageFacts {
+    fn from(image: ImageInspect) -> Self {
+        let config = image.config.unwrap_or_default();
+        let command = [config.entrypoint, config.cmd]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
+        let environment = config.env.into_iter().flatten();
+        let environment = environment
+            .filter_map(|entry| {
+                entry
+                    .split_once('=')
+                    .map(|(key, value)| (key.into(), value.into()))
+            })
+            .collect();
+        Self {
+            command,
+            user: config.user.unwrap_or_default(),
+            environment,
+            volumes: config.volumes.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Building an image from a packed directory, with the engine's classic builder: every engine from
+//! 20.10 on has it, and it bounds the memory of each step.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::time::Duration;
+
+use aod_ports::container_runtime::RuntimeError;
+use bollard::models::BuildInfo;
+use bollard::query_parameters::BuildImageOptions;
+use bollard::{Docker, body_try_stream};
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::sync::mpsc;
+use tokio_util::io::ReaderStream;
+
+use crate::config::BuildLimits;
+use crate::engine::{CallError, Engine};
+use crate::image;
+use crate::names::{LABEL_CLUSTER, LABEL_NAME, LABEL_VERSION};
+use crate::text::beginning;
+
+const ACTION: &str = "building an image";
+
+/// Lines of the build that a failure quotes.
+const LAST_LINES: usize = 20;
+
+/// Longest line that is passed on, in bytes; the rest of it is dropped.
+const LINE_SIZE_BYTES_MAX: usize = 4_096;
+
+/// One image to be built.
+pub(crate) struct Build<'a> {
+    pub(crate) cluster: &'a str,
+    /// The packed directory.
+    pub(crate) context: &'a Path,
+    pub(crate) name: &'a str,
+    pub(crate) tag: &'a str,
+    pub(crate) limits: BuildLimits,
+}
+
+/// Builds the image and answers with its id.
+pub(crate) async fn build(
+    engine: &Engine,
+    build: Build<'_>,
+    progress: mpsc::Sender<String>,
+) -> Result<String, RuntimeError> {
+    let context = tokio::fs::File::open(build.context)
+        .await
+        .map_err(|error| RuntimeError::Engine {
+            action: "opening a build's context",
+            source: Box::new(error),
+        })?;
+    let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
+    let body = body_try_stream(ReaderStream::new(context));
+    let mut stream = docker
+        .build_image(options(&build), None, Some(body))
+        .boxed();
+    let mut log = Log {
+        lines: VecDeque::new(),
+        progress,
+        unfinished: String::new(),
+    };
+    let mut id = None;
+    let read = async {
+        // Silence of a step is no failure: only the whole build has a limit.
+        while let Some(info) = stream.try_next().await.map_err(CallError::from)? {
+            log.take(&info);
+            id = info.aux.and_then(|aux| aux.id).or(id.take());
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(Duration::from_secs(build.limits.seconds), read).await {
+        // Dropping the stream closes the connection, which stops the build.
+        Err(_) => {
+            let message = format!("it did not finish within {} seconds", build.limits.seconds);
+            return Err(log.failure(message));
+        }
+        Ok(Err(error)) => return Err(log.sort(error)),
+        Ok(Ok(())) => (),
+    }
+    match id {
+        Some(id) => Ok(id),
+        None => id_of_tag(engine, build.tag).await,
+    }
+}
+
+/// Older builders do not tell the id: the tag has it.
+async fn id_of_tag(engine: &Engine, tag: &str) -> Result<String, RuntimeError> {
+    let inspected = image::inspect(engine, tag)
+        .await
+        .map_err(|error| error.during(ACTION))?;
+    inspected
+        .and_then(|found| found.id)
+        .ok_or_else(|| RuntimeError::ImageMissing {
+            image: tag.to_owned(),
+        })
+}
+
+fn options(build: &Build<'_>) -> BuildImageOptions {
+    let version = build
+        .tag
+        .rsplit_once(':')
+        .map_or("", |(_, version)| version);
+    let labels = [
+        (LABEL_CLUSTER, build.cluster),
+        (LABEL_NAME, build.name),
+        (LABEL_VERSION, version),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    BuildImageOptions {
+        t: Some(build.tag.to_owned()),
+        rm: true,
+        forcerm: true,
+        labels: Some(HashMap::from(labels)),
+        ..BuildImageOptions::default()
+    }
+}
+
+/// A client that bounds the memory of builds. The library's own field has 32 bits: 2 GiB.
+fn with_memory_limit(docker: &Docker, memory_bytes: u64) -> Docker {
+    docker.clone().with_request_modifier(move |mut request| {
+        let limits = format!("memory={memory_bytes}&memswap={memory_bytes}");
+        let uri = request.uri();
+        let separator = if uri.query().is_some() { '&' } else { '?' };
+        let uri = format!("{uri}{separator}{limits}");
+        *request.uri_mut() = uri
+            .parse()
+            .expect("an address with two more numbers is an address");
+        request
+    })
+}
+
+/// What the build says.
+struct Log {
+    lines: VecDeque<String>,
+    progress: mpsc::Sender<String>,
+    unfinished: String,
+}
+
+impl Log {
+    fn take(&mut self, info: &BuildInfo) {
+        if let Some(text) = &info.stream {
+            self.unfinished.push_str(text);
+            while let Some(end) = self.unfinished.find('\n') {
+                let line: String = self.unfinished.drain(..=end).collect();
+                self.line(line.trim_end());
+            }
+            if self.unfinished.len() > LINE_SIZE_BYTES_MAX {
+                let line = std::mem::take(&mut self.unfinished);
+                self.line(&line);
+            }
+        }
+        if let Some(status) = &info.status {
+            self.line(status);
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let line = beginning(line, LINE_SIZE_BYTES_MAX);
+        if line.trim().is_empty() {
+            return;
+        }
+        if self.lines.len() == LAST_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line.to_owned());
+        // Progress is for people: a slow reader loses lines, the build waits for nobody.
+        let _ = self.progress.try_send(line.to_owned());
+    }
+
+    fn sort(self, error: CallError) -> RuntimeError {
+        match error {
+            CallError::Answered { message, .. } if message.contains("no space left on device") => {
+                CallError::Answered {
+                    status: 507,
+                    message,
+                }
+                .during(ACTION)
+            }
+            CallError::Answered { message, .. } => self.failure(message),
+            other => other.during(ACTION),
+        }
+    }
+
+    fn failure(mut self, message: String) -> RuntimeError {
+        let rest = std::mem::take(&mut self.unfinished);
+        self.line(&rest);
+        RuntimeError::BuildFailed {
+            message,
+            last_lines: self.lines.into(),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! From a specification to a container whose command runs: create, start, greet the gate, say go.
+//!
+//! The engine may fail a call and do it nevertheless, or answer after we have stopped to listen. So
+//! names are fixed by run and attempt, every try carries a mark of its own, and after each failure
+//! the engine is asked by name what is there: ours is taken on, anything older is removed.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use aod_gate::protocol::ToGate;
+use aod_ports::container_runtime::{ContainerSpec, RuntimeError};
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
+use bollard::query_parameters::{CreateContainerOptions, LogsOptions, StartContainerOptions};
+use futures::StreamExt as _;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::container::DockerContainer;
+use crate::container::watch::Watch;
+use crate::creation::{self, refused};
+use crate::description::ensure_answering;
+use crate::engine::{CallError, Engine};
+use crate::gate::{GateError, GateListener, Greeted};
+use crate::image::Images;
+use crate::names::{LABEL_CLUSTER, LABEL_LAUNCH, container_name};
+use crate::removal::Remover;
+use crate::text::beginning;
+
+/// Tries to create a container: one, one after what was in the way is removed, and one for an answer
+/// that got lost.
+const CREATE_TRIES_MAX: u32 = 3;
+
+/// What the gate printed before it failed, as far as it is quoted, in bytes.
+const GATE_LOG_SIZE_BYTES_MAX: usize = 2_048;
+
+/// Why a container did not come to life.
+#[derive(Debug, Error)]
+enum LaunchError {
+    #[error("a container of this name belongs to somebody else")]
+    Foreign,
+    #[error("there was something in the way {CREATE_TRIES_MAX} times")]
+    Contended,
+    #[error("its gate did not speak within {seconds} s of the start; it printed {log:?}")]
+    Silent { seconds: u64, log: String },
+    #[error("it ended before its gate spoke, with code {exit_code:?}; it printed {log:?}")]
+    Ended { exit_code: Option<i64>, log: String },
+    #[error("its gate failed, having printed {log:?}")]
+    Gate { log: String, source: GateError },
+}
+
+/// Launches containers, a bounded number at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Launcher {
+    pub(crate) config: Arc<Config>,
+    pub(crate) engine: Engine,
+    pub(crate) images: Arc<Images>,
+    pub(crate) remover: Remover,
+    pub(crate) permits: Arc<Semaphore>,
+}
+
+impl Launcher {
+    /// Brings a container to life; whatever fails, nothing of it is left.
+    pub(crate) async fn launch(self, spec: ContainerSpec) -> Result<DockerContainer, RuntimeError> {
+        ensure_answering(&self.engine)?;
+        let image = self.images.facts(&self.engine, &spec.image).await?;
+        // Held to the end, so until the engine says that a container that failed is gone: a hanging
+        // engine is not given more to do.
+        let _permit = self.permits.acquire().await;
+        let mark = Uuid::now_v7().to_string();
+        let creation = creation::plan(&self.config, &spec, &image, &mark)?;
+        let listener =
+            GateListener::bind(&spec.io.channel).map_err(|error| RuntimeError::Engine {
+                action: "listening for a gate",
+                source: Box::new(error),
+            })?;
+        let name = container_name(&self.config.cluster, spec.run, spec.attempt);
+        let launched = Box::pin(async {
+            self.create(&name, &mark, creation.body, &spec.image)
+                .await?;
+            self.start(name.clone(), listener, ToGate::Go(creation.go))
+                .await
+        });
+        let outcome = launched.await;
+        if outcome.is_err() {
+            self.clean_up(&name, &mark).await;
+        }
+        outcome
+    }
+
+    /// Removes what this launch has made, and nothing else. A failure is told to the log by those
+    /// who met it, and the reconciler comes by.
+    async fn clean_up(&self, name: &str, mark: &str) {
+        if let Ok(Some(found)) = self.engine.inspect(name).await
+            && label(&found, LABEL_LAUNCH) == Some(mark)
+        {
+            let _ = self.remover.remove(name).await;
+        }
+    }
+
+    async fn create(
+        &self,
+        name: &str,
+        mark: &str,
+        body: ContainerCreateBody,
+        image: &str,
+    ) -> Result<(), RuntimeError> {
+        let action = "creating a container";
+        let fail = |error| RuntimeError::Engine {
+            action,
+            source: Box::new(error),
+        };
+        for _ in 0..CREATE_TRIES_MAX {
+            let options = CreateContainerOptions {
+                name: Some(name.to_owned()),
+                ..Default::default()
+            };
+            let call = self
+                .engine
+                .docker
+                .create_container(Some(options), body.clone());
+            let error = match self.engine.call(self.engine.timeouts.create, call).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_status(404) => {
+                    self.images.forget(image);
+                    return Err(RuntimeError::ImageMissing {
+                        image: image.to_owned(),
+                    });
+                }
+                Err(error) => error,
+            };
+            let is_final = matches!(error, CallError::Answered { status, .. } if status != 409);
+            match self
+                .engine
+                .inspect(name)
+                .await
+                .map_err(|error| error.during(action))?
+            {
+                Some(found) if label(&found, LABEL_LAUNCH) == Some(mark) => return Ok(()),
+                _ if is_final => return Err(error.during(action)),
+                Some(found) if label(&found, LABEL_CLUSTER) == Some(&self.config.cluster) => {
+                    self.remover.remove(name).await?;
+                }
+                Some(_) => return Err(fail(LaunchError::Foreign)),
+                None => (),
+            }
+        }
+        Err(fail(LaunchError::Contended))
+    }
+
+    async fn start(
+        &self,
+        name: String,
+        listener: GateListener,
+        go: ToGate,
+    ) -> Result<DockerContainer, RuntimeError> {
+        let was_killed = Arc::new(AtomicBool::new(false));
+        let watch = Watch::begin(self.engine.clone(), name.clone(), Arc::clone(&was_killed));
+        let (greeted, uid) = self.await_gate(&name, listener, &watch).await?;
+        creation::ensure_user(self.config.capsule_user, uid)?;
+        let (gate, events) = match greeted.begin(go).await {
+            Ok(begun) => begun,
+            Err(GateError::Encode(error)) => return Err(refused(&error.to_string())),
+            Err(error) => return Err(self.gate_failed(&name, error).await),
+        };
+        let engine = self.engine.clone();
+        Ok(DockerContainer {
+            engine,
+            name,
+            gate,
+            events: Some(events),
+            watch,
+            was_killed,
+        })
+    }
+
+    /// Starts the container and waits for its gate, which mostly speaks before the engine says that
+    /// it has started.
+    async fn await_gate(
+        &self,
+        name: &str,
+        listener: GateListener,
+        watch: &Watch,
+    ) -> Result<(Greeted, u32), RuntimeError> {
+        // A task of its own: an engine may undo a start whose caller hangs up.
+        let mut starting = tokio::spawn(start_call(self.engine.clone(), name.to_owned()));
+        let mut greeting = std::pin::pin!(listener.accept());
+        let mut has_started = false;
+        let limit = self.engine.timeouts.gate;
+        let mut deadline = std::pin::pin!(tokio::time::sleep(self.engine.timeouts.start + limit));
+        let error = loop {
+            tokio::select! {
+                biased;
+                greeted = &mut greeting => match greeted {
+                    Ok(greeted) => return Ok(greeted),
+                    Err(error) => return Err(self.gate_failed(name, error).await),
+                },
+                started = &mut starting, if !has_started => {
+                    has_started = true;
+                    if let Ok(Err(error)) = started {
+                        self.ensure_started(name, error).await?;
+                    }
+                    deadline.as_mut().reset(tokio::time::Instant::now() + limit);
+                }
+                verdict = watch.gone(), if has_started => break LaunchError::Ended {
+                    exit_code: verdict?.exit_code,
+                    log: self.gate_log(name).await,
+                },
+                () = &mut deadline => break LaunchError::Silent {
+                    seconds: limit.as_secs(),
+                    log: self.gate_log(name).await,
+                },
+            }
+        };
+        Err(RuntimeError::Engine {
+            action: "starting a container",
+            source: Box::new(error),
+        })
+    }
+
+    /// The start was answered with an error, or not at all: fine if it runs, or has run.
+    async fn ensure_started(&self, name: &str, error: CallError) -> Result<(), RuntimeError> {
+        let action = "starting a container";
+        let found = self
+            .engine
+            .inspect(name)
+            .await
+            .map_err(|error| error.during(action))?;
+        let state = found.and_then(|found| found.state).unwrap_or_default();
+        // Source: a container that never ran has Go's zero time there.
+        let has_run = state.started_at.is_some_and(|at| !at.starts_with("0001-"));
+        if state.running == Some(true) || has_run && state.exit_code == Some(0) {
+            return Ok(());
+        }
+        Err(sort_start_error(error).unwrap_or_else(|error| error.during(action)))
+    }
+
+    async fn gate_failed(&self, name: &str, error: GateError) -> RuntimeError {
+        let log = self.gate_log(name).await;
+        let source = Box::new(LaunchError::Gate { log, source: error });
+        RuntimeError::Engine {
+            action: "talking to a gate",
+            source,
+        }
+    }
+
+    /// What the gate itself has printed, for the people who read the error.
+    async fn gate_log(&self, name: &str) -> String {
+        let options = LogsOptions {
+            stdout: true,
+            stderr: true,
+            ..LogsOptions::default()
+        };
+        let mut pieces = self.engine.docker.logs(name, Some(options)).boxed();
+        let mut log = String::new();
+        while log.len() < GATE_LOG_SIZE_BYTES_MAX {
+            let next = self
+                .engine
+                .next(self.engine.timeouts.query, &mut pieces)
+                .await;
+            let Ok(Some(piece)) = next else { break };
+            log.push_str(&piece.to_string());
+        }
+        beginning(&log, GATE_LOG_SIZE_BYTES_MAX).to_owned()
+    }
+}
+
+async fn start_call(engine: Engine, name: String) -> Result<(), CallError> {
+    let call = engine
+        .docker
+        .start_container(&name, None::<StartContainerOptions>);
+    engine.call(engine.timeouts.start, call).await
+}
+
+fn label<'a>(container: &'a ContainerInspectResponse, name: &str) -> Option<&'a str> {
+    container
+        .config
+        .as_ref()?
+        .labels
+        .as_ref()?
+        .get(name)
+        .map(String::as_str)
+}
+
+/// Recognises what the image's author has to mend.
+fn sort_start_error(error: CallError) -> Result<RuntimeError, CallError> {
+    // Sources: moby `daemon/oci_linux.go` and runc `libcontainer/user` for users; runc `rootfs_linux.go`
+    // for paths where a file or a link is in the way of our mounts.
+    const REFUSALS: [&str; 4] = [
+        "unable to find user",
+        "unable to find group",
+        "no matching entries in passwd file",
+        "not a directory",
+    ];
+    match error {
+        CallError::Answered { message, .. }
+            if REFUSALS.iter().any(|refusal| message.contains(refusal)) =>
+        {
+            Ok(refused(&message))
+        }
+        other => Err(other),
+    }
+}

@@ -1,0 +1,156 @@
+//! Removing containers: off the path of the runs, a few at a time, stubborn but not for ever.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aod_ports::container_runtime::RuntimeError;
+use bollard::query_parameters::RemoveContainerOptions;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::engine::{CallError, Engine};
+
+/// Removals at one time. They share the engine with the starts, which are more urgent.
+const REMOVALS_AT_ONCE: usize = 2;
+
+/// Tries before a container is left alone for a while.
+const TRIES_MAX: u32 = 5;
+
+/// The pause after the first failed try; each further one is twice as long: 3 s in all.
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+
+/// How long a container is left alone whose removal has failed: a process that cannot be killed
+/// mostly waits for a disk.
+const QUARANTINE: Duration = Duration::from_secs(300);
+
+const ACTION: &str = "removing a container";
+
+/// The removal has failed lately and is not tried again yet.
+#[derive(Debug, Error)]
+#[error("it could not be removed and is left alone for a while")]
+struct Quarantined;
+
+/// The engine works on the removal.
+#[derive(Debug, Error)]
+#[error("it has not gone yet")]
+struct StillThere;
+
+/// Removes containers.
+#[derive(Clone, Debug)]
+pub(crate) struct Remover {
+    engine: Engine,
+    permits: Arc<Semaphore>,
+    quarantine: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Remover {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            permits: Arc::new(Semaphore::new(REMOVALS_AT_ONCE)),
+            quarantine: Arc::default(),
+        }
+    }
+
+    /// Kills and removes a container with its volumes; none of that name is fine. It goes on to its
+    /// end even if the caller does not wait for it.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
+        if self.is_quarantined(name) {
+            return Err(RuntimeError::Engine {
+                action: ACTION,
+                source: Box::new(Quarantined),
+            });
+        }
+        let remover = self.clone();
+        let name = name.to_owned();
+        let work = tokio::spawn(async move {
+            let permit = remover.permits.acquire().await;
+            let outcome = remover.try_often(&name).await;
+            drop(permit);
+            outcome
+        });
+        match work.await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(RuntimeError::Engine {
+                action: ACTION,
+                source: Box::new(error),
+            }),
+        }
+    }
+
+    /// The containers that could not be removed.
+    pub(crate) fn quarantined(&self) -> Vec<String> {
+        let quarantine = self
+            .quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        quarantine.keys().cloned().collect()
+    }
+
+    fn is_quarantined(&self, name: &str) -> bool {
+        let quarantine = self
+            .quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        quarantine
+            .get(name)
+            .is_some_and(|until| Instant::now() < *until)
+    }
+
+    async fn try_often(&self, name: &str) -> Result<(), RuntimeError> {
+        let mut pause = PAUSE_FIRST;
+        for attempt in 1.. {
+            let error = match self.try_once(name).await {
+                Ok(()) => {
+                    self.quarantine
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(name);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if attempt == TRIES_MAX {
+                warn!(container = name, error = %error, "a container cannot be removed, it is left alone for a while");
+                let until = Instant::now() + QUARANTINE;
+                let mut quarantine = self
+                    .quarantine
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                quarantine.insert(name.to_owned(), until);
+                return Err(RuntimeError::Engine {
+                    action: ACTION,
+                    source: error,
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        unreachable!("the loop ends by its last try")
+    }
+
+    async fn try_once(&self, name: &str) -> Result<(), aod_ports::BoxError> {
+        let options = RemoveContainerOptions {
+            force: true,
+            v: true,
+            link: false,
+        };
+        let removal = self.engine.docker.remove_container(name, Some(options));
+        match self.engine.call(self.engine.timeouts.remove, removal).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_status(404) => Ok(()),
+            Err(error @ (CallError::TimedOut { .. } | CallError::Unreachable(_))) => {
+                Err(error.into())
+            }
+            Err(error) => match self.engine.inspect(name).await? {
+                None => Ok(()),
+                // A removal that was begun earlier is in progress.
+                Some(_) if error.is_status(409) => Err(StillThere.into()),
+                Some(_) => Err(error.into()),
+            },
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The adapter as a whole.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aod_domain::node::ObservedContainer;
+use aod_ports::container_runtime::{
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError,
+};
+use async_trait::async_trait;
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
+use bollard::query_parameters::ListContainersOptions;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use thiserror::Error;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::coalesce::Coalesce;
+use crate::config::Config;
+use crate::creation::HOSTS;
+use crate::description;
+use crate::engine::Engine;
+use crate::image::build::Build;
+use crate::image::{self, Images};
+use crate::launch::Launcher;
+use crate::names::{self, LABEL_CLUSTER};
+use crate::removal::Remover;
+
+pub use crate::description::UnsupportedEngine;
+
+/// The file of the gate in its directory.
+const GATE: &str = "aod-gate";
+
+/// A name that is not one of this cluster's containers; never touched.
+#[derive(Debug, Error)]
+#[error("{name} is not a container of this cluster")]
+struct NotOurs {
+    name: String,
+}
+
+/// The Docker engine of this host, with the images and containers of one cluster.
+#[derive(Debug)]
+pub struct DockerRuntime {
+    config: Arc<Config>,
+    engine: Engine,
+    launcher: Launcher,
+    remover: Remover,
+    builds: Coalesce<String>,
+    loads: Coalesce<()>,
+}
+
+impl DockerRuntime {
+    /// Connects to the engine and makes sure that it is there, and of a kind that is supported.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Engine`]; its source is [`UnsupportedEngine`] for a kind that is refused.
+    pub async fn connect(config: Config) -> Result<Self, RuntimeError> {
+        let local = |action| {
+            move |error: io::Error| RuntimeError::Engine {
+                action,
+                source: Box::new(error),
+            }
+        };
+        std::fs::metadata(config.gate_directory.join(GATE))
+            .map_err(local("looking for the gate's program"))?;
+        write_hosts(&config.hosts_file).map_err(local("writing the capsules' hosts file"))?;
+        let engine = Engine::connect(&config.endpoint, config.timeouts)
+            .map_err(|error| error.during("connecting to the engine"))?;
+        description::describe(&engine).await?;
+        let config = Arc::new(config);
+        let remover = Remover::new(engine.clone());
+        let launcher = Launcher {
+            config: Arc::clone(&config),
+            engine: engine.clone(),
+            images: Arc::new(Images::default()),
+            remover: remover.clone(),
+            permits: Arc::new(Semaphore::new(config.launch_concurrency.max(1))),
+        };
+        let (builds, loads) = (Coalesce::default(), Coalesce::default());
+        Ok(Self {
+            config,
+            engine,
+            launcher,
+            remover,
+            builds,
+            loads,
+        })
+    }
+}
+
+/// Writes the file that every container has as `/etc/hosts`, by rename, since running containers
+/// have the old one open.
+fn write_hosts(path: &Path) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|bytes| bytes == HOSTS.as_bytes()) {
+        return Ok(());
+    }
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    std::fs::write(&new, HOSTS)?;
+    std::fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    std::fs::rename(&new, path)
+}
+
+#[async_trait]
+impl ContainerRuntime for DockerRuntime {
+    async fn describe(&self) -> Result<EngineInfo, RuntimeError> {
+        let mut info = description::describe(&self.engine).await?;
+        let stuck = self.remover.quarantined();
+        if !stuck.is_empty() {
+            info.warnings.push(format!(
+                "these containers cannot be removed: {}",
+                stuck.join(", ")
+            ));
+        }
+        Ok(info)
+    }
+
+    async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
+        image::has(&self.engine, image)
+            .await
+            .map_err(|error| error.during("looking for an image"))
+    }
+
+    async fn build_image(
+        &self,
+        context: PathBuf,
+        name: &str,
+        tag: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<String, RuntimeError> {
+        let build = Build {
+            cluster: &self.config.cluster,
+            context: &context,
+            name,
+            tag,
+            limits: self.config.build,
+        };
+        let work = Box::pin(image::build::build(&self.engine, build, progress));
+        self.builds.run(tag, work).await
+    }
+
+    async fn save_image(
+        &self,
+        image: &str,
+    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+        image::transfer::save(&self.engine, image).await
+    }
+
+    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
+        let work = Box::pin(image::transfer::load(&self.engine, image, &archive));
+        self.loads.run(image, work).await
+    }
+
+    async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
+        // A task of its own: a caller that gives up leaves no half-made container.
+        let launch = tokio::spawn(self.launcher.clone().launch(spec));
+        match launch.await {
+            Ok(launched) => Ok(Box::new(launched?)),
+            Err(error) => Err(RuntimeError::Engine {
+                action: "starting a container",
+                source: Box::new(error),
+            }),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError> {
+        let label = format!("{LABEL_CLUSTER}={}", self.config.cluster);
+        let options = ListContainersOptions {
+            all: true,
+            filters: Some(HashMap::from([("label".to_owned(), vec![label])])),
+            ..ListContainersOptions::default()
+        };
+        let call = self.engine.docker.list_containers(Some(options));
+        let containers = self
+            .engine
+            .query(call)
+            .await
+            .map_err(|error| error.during("listing containers"))?;
+        Ok(containers
+            .iter()
+            .filter_map(|found| observed(&self.config.cluster, found))
+            .collect())
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
+        if !name.starts_with(&names::prefix(&self.config.cluster)) {
+            let source = Box::new(NotOurs {
+                name: name.to_owned(),
+            });
+            return Err(RuntimeError::Engine {
+                action: "removing a container",
+                source,
+            });
+        }
+        self.remover.remove(name).await
+    }
+}
+
+fn observed(cluster: &str, container: &ContainerSummary) -> Option<ObservedContainer> {
+    let name = container.names.as_ref()?.first()?.trim_start_matches('/');
+    let is_running = matches!(
+        container.state,
+        Some(
+            ContainerSummaryStateEnum::RUNNING
+                | ContainerSummaryStateEnum::PAUSED
+                | ContainerSummaryStateEnum::RESTARTING
+        )
+    );
+    names::observed(cluster, name, container.labels.as_ref()?, is_running)
+}

@@ -1,0 +1,110 @@
+//! A socket before the engine's that loses answers: what it swallows has happened nevertheless.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+
+use crate::fixture::ENGINE;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The engine does it; the connection closes before the answer.
+    AnswerLost,
+    /// The engine does it; the answer never comes.
+    AnswerHangs,
+    /// The engine never hears of it, and nothing is answered.
+    Hangs,
+    /// The connection closes at once.
+    Refused,
+}
+
+/// Which requests: those whose first line contains the text, for so many times.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) contains: &'static str,
+    pub(crate) fault: Fault,
+    pub(crate) times: u32,
+}
+
+/// The running proxy; it ends when dropped.
+pub(crate) struct EngineProxy {
+    pub(crate) socket: PathBuf,
+    rules: Arc<Mutex<Vec<Rule>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for EngineProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl EngineProxy {
+    pub(crate) fn start(directory: &Path) -> Self {
+        let socket = directory.join("engine.sock");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let rules = Arc::<Mutex<Vec<Rule>>>::default();
+        let shared = Arc::clone(&rules);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(serve(client, Arc::clone(&shared)));
+            }
+        });
+        Self {
+            socket,
+            rules,
+            task,
+        }
+    }
+
+    /// From now on.
+    pub(crate) fn set(&self, rules: &[Rule]) {
+        *self.rules.lock().expect("not poisoned") = rules.to_vec();
+    }
+}
+
+/// One request a connection, as the client makes them.
+async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
+    let mut head = vec![0; 64 * 1024];
+    let Ok(size_bytes) = client.read(&mut head).await else {
+        return;
+    };
+    let head = &head[..size_bytes];
+    let first_line = String::from_utf8_lossy(head)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let fault = {
+        let mut rules = rules.lock().expect("not poisoned");
+        let rule = rules
+            .iter_mut()
+            .find(|rule| rule.times > 0 && first_line.contains(rule.contains));
+        rule.map(|rule| {
+            rule.times -= 1;
+            rule.fault
+        })
+    };
+    match fault {
+        Some(Fault::Refused) => return,
+        Some(Fault::Hangs) => return std::future::pending().await,
+        _ => (),
+    }
+    let mut engine = UnixStream::connect(ENGINE)
+        .await
+        .expect("the engine is there");
+    engine.write_all(head).await.expect("the engine reads");
+    if fault.is_none() {
+        let _ = copy_bidirectional(&mut client, &mut engine).await;
+        return;
+    }
+    let mut answer = [0; 1];
+    let _ = engine.read(&mut answer).await;
+    if fault == Some(Fault::AnswerHangs) {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,203 @@
+//! An engine whose answers get lost, come late, or not at all.
+
+use std::time::Duration;
+
+use aod_docker::Config;
+use aod_docker::config::Timeouts;
+use aod_ports::container_runtime::{ContainerRuntime as _, RuntimeError};
+use tempfile::TempDir;
+
+use crate::engine_proxy::{EngineProxy, Fault, Rule};
+use crate::fixture::{Fixture, PATIENCE, docker, finish, wait_for_output};
+
+/// A cluster whose engine is behind a proxy, and patience for two seconds only.
+async fn behind_proxy() -> (TempDir, EngineProxy, Fixture) {
+    let directory = TempDir::new().expect("a directory");
+    let proxy = EngineProxy::start(directory.path());
+    let short = Duration::from_secs(3);
+    let timeouts = Timeouts {
+        query: short,
+        create: short,
+        start: short,
+        ..Timeouts::default()
+    };
+    let endpoint = proxy.socket.clone();
+    let fixture = Fixture::with(|config| Config {
+        endpoint,
+        timeouts,
+        ..config
+    })
+    .await;
+    (directory, proxy, fixture)
+}
+
+async fn ends_well(fixture: &Fixture, rules: &[Rule], proxy: &EngineProxy) {
+    let image = fixture.script("echo done");
+    proxy.set(rules);
+    let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
+    assert_eq!(
+        (outcome.stdout.as_str(), outcome.code()),
+        ("done\n", Some(0)),
+        "{rules:?}"
+    );
+    assert_eq!(outcome.verdict.exit_code, Some(0), "{rules:?}");
+    assert_eq!(
+        fixture.runtime.list().await.expect("a list").len(),
+        1,
+        "{rules:?}"
+    );
+}
+
+fn once(contains: &'static str, fault: Fault) -> Rule {
+    Rule {
+        contains,
+        fault,
+        times: 1,
+    }
+}
+
+#[tokio::test]
+async fn a_container_whose_creation_was_not_answered_is_taken_on() {
+    for fault in [
+        Fault::AnswerLost,
+        Fault::AnswerHangs,
+        Fault::Refused,
+        Fault::Hangs,
+    ] {
+        let (_directory, proxy, fixture) = behind_proxy().await;
+        ends_well(&fixture, &[once("/containers/create", fault)], &proxy).await;
+    }
+}
+
+#[tokio::test]
+async fn a_container_whose_start_was_not_answered_is_taken_on() {
+    for fault in [Fault::AnswerLost, Fault::AnswerHangs] {
+        let (_directory, proxy, fixture) = behind_proxy().await;
+        ends_well(&fixture, &[once("/start", fault)], &proxy).await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_never_happened_fails_and_leaves_nothing() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let image = fixture.script("echo done");
+    proxy.set(&[once("/start", Fault::Refused)]);
+    let started = fixture
+        .runtime
+        .start(fixture.spec(&image))
+        .await
+        .map(|_| ());
+    assert!(
+        matches!(started, Err(RuntimeError::Engine { .. })),
+        "{started:?}"
+    );
+    assert_eq!(fixture.runtime.list().await.expect("a list"), []);
+}
+
+#[tokio::test]
+async fn an_end_is_seen_without_the_engines_wait() {
+    for fault in [Fault::Refused, Fault::Hangs] {
+        let (_directory, proxy, fixture) = behind_proxy().await;
+        ends_well(
+            &fixture,
+            &[Rule {
+                times: 100,
+                ..once("/wait", fault)
+            }],
+            &proxy,
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_container_outlives_an_engine_that_is_away() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let script = "trap 'exit 5' TERM; echo ready; while true; do busybox sleep 0.05; done";
+    let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
+    let _events = wait_for_output(&mut container, "ready").await;
+    proxy.set(&[Rule {
+        times: u32::MAX,
+        ..once("", Fault::Refused)
+    }]);
+    assert!(fixture.runtime.describe().await.is_err());
+    container
+        .renew(60_000)
+        .await
+        .expect("the gate does not need the engine");
+    container
+        .terminate()
+        .await
+        .expect("the gate does not need the engine");
+    proxy.set(&[]);
+    let verdict = tokio::time::timeout(PATIENCE, container.gone())
+        .await
+        .expect("in time");
+    assert_eq!(verdict.expect("the engine is back").exit_code, Some(5));
+}
+
+#[tokio::test]
+async fn killing_goes_by_the_gate_when_the_engine_is_away() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let script = "trap '' TERM; echo ready; while true; do busybox sleep 0.05; done";
+    let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
+    let _events = wait_for_output(&mut container, "ready").await;
+    proxy.set(&[Rule {
+        times: u32::MAX,
+        ..once("/kill", Fault::Refused)
+    }]);
+    container.kill().await.expect("the gate takes it");
+    let verdict = tokio::time::timeout(PATIENCE, container.gone())
+        .await
+        .expect("in time");
+    assert_eq!(verdict.expect("the engine says so").exit_code, Some(125));
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_makes_the_node_not_ready() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let image = fixture.script("echo done");
+    fixture.runtime.describe().await.expect("it answers");
+    proxy.set(&[Rule {
+        times: u32::MAX,
+        ..once("/containers/create", Fault::Hangs)
+    }]);
+    let started = fixture
+        .runtime
+        .start(fixture.spec(&image))
+        .await
+        .map(|_| ());
+    assert!(
+        matches!(started, Err(RuntimeError::Engine { .. })),
+        "{started:?}"
+    );
+    let described = fixture.runtime.describe().await;
+    assert!(
+        described.is_err(),
+        "three calls were not answered: {described:?}"
+    );
+    assert_eq!(
+        docker(&[
+            "ps",
+            "-aq",
+            "--filter",
+            &format!("label=dev.aod.cluster={}", fixture.cluster)
+        ]),
+        ""
+    );
+}
+
+#[tokio::test]
+async fn a_removal_that_was_not_answered_is_done() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let container = fixture
+        .start(fixture.spec(&fixture.script("busybox sleep 600")))
+        .await;
+    proxy.set(&[once("DELETE", Fault::AnswerLost)]);
+    fixture
+        .runtime
+        .remove(container.name())
+        .await
+        .expect("it is gone");
+    assert_eq!(fixture.runtime.list().await.expect("a list"), []);
+}

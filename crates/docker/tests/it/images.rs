@@ -1,0 +1,211 @@
+//! Building, saving and loading.
+
+use std::fs;
+use std::path::PathBuf;
+
+use aod_docker::config::BuildLimits;
+use aod_ports::container_runtime::{ContainerRuntime as _, RuntimeError};
+use futures::TryStreamExt as _;
+use tokio::sync::mpsc;
+
+use crate::fixture::{Fixture, docker, files, finish};
+
+/// The packed directory of a capsule with this Dockerfile and the files of the test image.
+fn context(fixture: &Fixture, dockerfile: &str) -> PathBuf {
+    // Also what a failed build leaves is to be found and removed.
+    let label = format!("FROM scratch\nLABEL dev.aod.cluster={}", fixture.cluster);
+    let dockerfile = dockerfile.replace("FROM scratch", &label);
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, bytes) in [
+        ("Dockerfile", dockerfile.as_bytes().to_vec()),
+        ("root.tar", files()),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, &bytes[..])
+            .expect("a tar in memory takes all");
+    }
+    let path = fixture.path("context.tar");
+    fs::write(&path, tar.into_inner().expect("a tar in memory takes all")).expect("a file");
+    path
+}
+
+#[tokio::test]
+async fn a_directory_becomes_an_image_once() {
+    let fixture = Fixture::new().await;
+    let dockerfile =
+        "FROM scratch\nADD root.tar /\nRUN busybox date > /made\nCMD busybox cat /made";
+    let context = context(&fixture, dockerfile);
+    let tag = format!("aod/{}:0123", fixture.cluster);
+    let (progress, mut lines) = mpsc::channel(1_000);
+    let build = || {
+        fixture
+            .runtime
+            .build_image(context.clone(), "demo", &tag, progress.clone())
+    };
+    let (first, second) = tokio::join!(build(), build());
+    let image = first.expect("it builds");
+    assert_eq!(image, second.expect("it builds"));
+    assert!(image.starts_with("sha256:"), "{image}");
+    assert!(
+        fixture
+            .runtime
+            .has_image(&image)
+            .await
+            .expect("the engine answers")
+    );
+    drop(progress);
+    let mut steps = 0;
+    while let Some(line) = lines.recv().await {
+        steps += usize::from(line.starts_with("Step 1/"));
+    }
+    assert_eq!(steps, 1, "both callers share one build");
+    let labels =
+        "{{index .Config.Labels \"dev.aod.name\"}} {{index .Config.Labels \"dev.aod.version\"}}";
+    assert_eq!(
+        docker(&["inspect", "-f", labels, &image]).trim(),
+        "demo 0123"
+    );
+    let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
+    assert!(outcome.stdout.contains("UTC"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_build_that_fails_says_what_it_last_said() {
+    let fixture = Fixture::new().await;
+    let tag = format!("aod/{}:0", fixture.cluster);
+    let build = async |dockerfile: &str| {
+        let (progress, _lines) = mpsc::channel(1);
+        let context = context(&fixture, dockerfile);
+        fixture
+            .runtime
+            .build_image(context, "demo", &tag, progress)
+            .await
+    };
+    let dockerfile = "FROM scratch\nADD root.tar /\nRUN for i in $(busybox seq 30); do echo line $i; done; exit 7";
+    match build(dockerfile).await {
+        Err(RuntimeError::BuildFailed {
+            message,
+            last_lines,
+        }) => {
+            assert!(message.contains("returned a non-zero code: 7"), "{message}");
+            assert_eq!(last_lines.len(), 20);
+            assert!(
+                last_lines.iter().any(|line| line == "line 30"),
+                "{last_lines:?}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    for dockerfile in ["NONSENSE", "FROM scratch\nCOPY missing /"] {
+        let outcome = build(dockerfile).await;
+        assert!(
+            matches!(outcome, Err(RuntimeError::BuildFailed { .. })),
+            "{dockerfile}: {outcome:?}"
+        );
+    }
+    let left = docker(&[
+        "ps",
+        "-aq",
+        "--filter",
+        "status=exited",
+        "--filter",
+        "label=dev.aod.name=demo",
+    ]);
+    assert_eq!(left, "", "no container of a step is left");
+}
+
+#[tokio::test]
+async fn a_build_has_limits() {
+    let limits = BuildLimits {
+        memory_bytes: 64 << 20,
+        seconds: 20,
+    };
+    let fixture = Fixture::with(|config| aod_docker::Config {
+        build: limits,
+        ..config
+    })
+    .await;
+    let tag = format!("aod/{}:0", fixture.cluster);
+    let build = async |run: &str| {
+        let (progress, _lines) = mpsc::channel(1);
+        let context = context(
+            &fixture,
+            &format!("FROM scratch\nADD root.tar /\nRUN {run}"),
+        );
+        match fixture
+            .runtime
+            .build_image(context, "demo", &tag, progress)
+            .await
+        {
+            Err(RuntimeError::BuildFailed { message, .. }) => message,
+            other => panic!("{other:?}"),
+        }
+    };
+    let message = build("exec busybox tail /dev/zero").await;
+    assert!(message.contains("137"), "{message}");
+    let message = build("busybox sleep 600").await;
+    assert!(message.contains("20 seconds"), "{message}");
+}
+
+#[tokio::test]
+async fn an_image_survives_saving_and_loading() {
+    let fixture = Fixture::new().await;
+    let image = fixture.script("echo here");
+    let archive = fixture.path("image.tar");
+    let pieces: Vec<_> = fixture
+        .runtime
+        .save_image(&image)
+        .await
+        .expect("it is there")
+        .try_collect()
+        .await
+        .expect("all of it comes");
+    fs::write(&archive, pieces.concat()).expect("a file");
+    docker(&["rmi", "-f", &image]);
+    assert!(
+        !fixture
+            .runtime
+            .has_image(&image)
+            .await
+            .expect("the engine answers")
+    );
+
+    let load = || fixture.runtime.load_image(&image, archive.clone());
+    let (first, second) = tokio::join!(load(), load());
+    first.expect("it loads");
+    second.expect("it loads");
+    let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
+    assert_eq!(outcome.stdout, "here\n");
+
+    // The same archive under another name is refused, and leaves nothing.
+    docker(&[
+        "ps",
+        "-aq",
+        "--filter",
+        &format!("label=dev.aod.cluster={}", fixture.cluster),
+    ])
+    .lines()
+    .for_each(|container| drop(docker(&["rm", "-fv", container])));
+    docker(&["rmi", "-f", &image]);
+    let other = format!("sha256:{}", "1".repeat(64));
+    let loaded = fixture.runtime.load_image(&other, archive.clone()).await;
+    assert!(
+        matches!(loaded, Err(RuntimeError::Engine { .. })),
+        "{loaded:?}"
+    );
+    assert!(
+        !fixture
+            .runtime
+            .has_image(&image)
+            .await
+            .expect("the engine answers")
+    );
+
+    let saved = fixture.runtime.save_image(&other).await.map(|_| ());
+    assert!(
+        matches!(saved, Err(RuntimeError::ImageMissing { .. })),
+        "{saved:?}"
+    );
+}

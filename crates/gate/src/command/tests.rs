@@ -1,0 +1,131 @@
+//! Rules of finding and starting commands.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::{WaitOptions, waitpid};
+
+use super::*;
+
+/// Makes a file with this content and mode and returns its path.
+fn file(directory: &Path, name: &str, content: &str, mode: u32) -> String {
+    let path = directory.join(name);
+    fs::write(&path, content).expect("a file in a temporary directory");
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("own file");
+    path.to_str().expect("UTF-8").into()
+}
+
+/// Starts a command that cannot be started; returns the exit code and the text.
+fn refused(argv: &[&str], search: &str) -> (u8, String) {
+    let error = start(&Go {
+        argv: argv.iter().map(ToString::to_string).collect(),
+        env: vec![("PATH".into(), search.into())],
+        lease_milliseconds: 0,
+    })
+    .expect_err("a command that cannot be started");
+    (error.exit_code(), error.to_string())
+}
+
+#[test]
+fn the_first_executable_in_path_is_taken() {
+    let directories = tempfile::tempdir().expect("a directory");
+    let [first, second, third] = ["first", "second", "third"].map(|name| {
+        let path = directories.path().join(name);
+        fs::create_dir(&path).expect("a directory");
+        path
+    });
+    fs::create_dir(first.join("tool")).expect("a directory of that name is passed over");
+    file(&second, "tool", "no program", 0o644);
+    let expected = file(&third, "tool", "a program", 0o755);
+    let search = [&first, &second, &third]
+        .map(|path| path.display().to_string())
+        .join(":");
+    assert_eq!(
+        find("tool", &search).expect("the third"),
+        PathBuf::from(expected)
+    );
+
+    let search = [&first, &second]
+        .map(|path| path.display().to_string())
+        .join(":");
+    let (code, text) = refused(&["tool"], &search);
+    assert_eq!(code, 126);
+    assert!(
+        text.ends_with("/first/tool: is a directory or may not be executed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_last_path_of_the_given_environment_counts_and_docker_s_default_else() {
+    let path = |value: &str| ("PATH".to_owned(), value.to_owned());
+    assert_eq!(
+        search_path(&[path("/a"), ("HOME".into(), "/".into()), path("/b")]),
+        "/b"
+    );
+    assert_eq!(search_path(&[]), PATH_DEFAULT);
+    assert_eq!(
+        find("sh", PATH_DEFAULT)
+            .expect("every host has one")
+            .file_name(),
+        Some("sh".as_ref())
+    );
+}
+
+#[test]
+fn an_empty_directory_in_path_is_the_working_directory() {
+    // Cargo runs tests in the directory of their package; nothing there is executable.
+    assert_eq!(refused(&["Cargo.toml"], "/nowhere:").0, 126);
+    assert_eq!(refused(&["Cargo.toml"], "/nowhere").0, 127);
+    assert_eq!(refused(&["src/../Cargo.toml"], "").0, 126);
+}
+
+#[test]
+fn what_is_not_there_is_127() {
+    assert_eq!(
+        refused(&["no-such"], "/bin"),
+        (127, "no-such: not found in PATH=/bin".into())
+    );
+    assert_eq!(
+        refused(&["/no/such"], "/bin"),
+        (127, "/no/such: no such file".into())
+    );
+    let none = "there is no command: the image has neither an entrypoint nor a cmd";
+    assert_eq!(refused(&[], "/bin"), (127, none.into()));
+    assert_eq!(refused(&[""], "/bin"), (127, none.into()));
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = file(directory.path(), "script", "#!/no/interpreter\n", 0o755);
+    let text = format!("{script}: its interpreter or loader does not exist");
+    assert_eq!(refused(&[&script], "/bin"), (127, text));
+}
+
+#[test]
+fn what_cannot_be_run_is_126() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = "/bin: is a directory or may not be executed";
+    assert_eq!(refused(&["/bin"], "/bin"), (126, text.into()));
+    // Without an interpreter line the kernel refuses, and no shell is tried: Docker does the same.
+    let plain = file(directory.path(), "plain", "exit 0\n", 0o755);
+    let (code, text) = refused(&[&plain], "/bin");
+    assert_eq!(code, 126);
+    assert!(
+        text.contains("cannot be started: Exec format error"),
+        "{text}"
+    );
+    let (code, text) = refused(&["/bin/sh", "nul\0byte"], "/bin");
+    assert_eq!(code, 126);
+    assert!(text.contains("nul byte"), "{text}");
+}
+
+#[test]
+fn a_started_command_leads_its_own_group() {
+    let started = start(&Go {
+        argv: vec!["sh".into(), "-c".into(), "exit 4".into()],
+        env: Vec::new(),
+        lease_milliseconds: 0,
+    })
+    .expect("a shell");
+    let ended = waitpid(Some(started.main), WaitOptions::empty()).expect("own child");
+    assert_eq!(ended.and_then(|(_, status)| status.exit_status()), Some(4));
+    assert_ne!(started.main, rustix::process::getpid());
+}

@@ -1,0 +1,134 @@
+//! The connection to the node: frames out, bounded and never blocking; messages in.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::io::{Errno, read, write};
+
+use crate::complain;
+use crate::protocol::{Decoder, FromGate, Message, PAYLOAD_SIZE_BYTES_MAX, ToGate, encode_bytes};
+
+/// Bytes that may wait for the node before no more output is read from the command: enough to fill
+/// the socket at once when the node comes back. One more read and the last reports come on top.
+const OUTBOX_SIZE_BYTES_MAX: usize = PAYLOAD_SIZE_BYTES_MAX;
+
+/// The connection, or what is left of it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// None when the connection is broken; then what is sent is dropped.
+    stream: Option<UnixStream>,
+    decoder: Decoder<ToGate>,
+    outbox: Vec<u8>,
+    /// Bytes of `outbox` that the node has.
+    sent_bytes: usize,
+}
+
+impl Link {
+    /// Connects to the node, which listens before it starts the container.
+    pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream: Some(stream),
+            decoder: Decoder::new(),
+            outbox: Vec::new(),
+            sent_bytes: 0,
+        })
+    }
+
+    /// The connection, while there is one.
+    pub(crate) fn stream(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the node is gone.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.stream.is_some() && self.sent_bytes < self.outbox.len()
+    }
+
+    /// Whether more output may be read from the command.
+    pub(crate) fn has_room(&self) -> bool {
+        self.stream.is_none() || self.outbox.len() - self.sent_bytes < OUTBOX_SIZE_BYTES_MAX
+    }
+
+    /// Sends one of the gate's own reports, all of which are far below the bound of a frame.
+    pub(crate) fn send(&mut self, report: &FromGate) {
+        self.compact();
+        report
+            .encode(&mut self.outbox)
+            .expect("reports are bounded where they are made");
+        self.flush();
+    }
+
+    /// Sends a piece of output, at most [`PAYLOAD_SIZE_BYTES_MAX`], as a frame of `kind`.
+    pub(crate) fn send_output(&mut self, kind: u8, bytes: &[u8]) {
+        self.compact();
+        encode_bytes(kind, bytes, &mut self.outbox).expect("the scratch buffer is within bounds");
+        self.flush();
+    }
+
+    /// Sends what the node takes now.
+    pub(crate) fn flush(&mut self) {
+        while let (Some(stream), Some(unsent)) = (&self.stream, self.unsent()) {
+            match write(stream, unsent) {
+                Ok(size_bytes) => self.sent_bytes += size_bytes,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => (),
+                Err(_) => self.give_up(),
+            }
+        }
+        self.compact();
+    }
+
+    /// Reads once and returns the messages that are complete; breaks the connection at its end, on
+    /// an error, and on what is not a message.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Vec<ToGate> {
+        let Some(stream) = &self.stream else {
+            return Vec::new();
+        };
+        match read(stream, &mut *scratch) {
+            Ok(0) => self.give_up(),
+            Ok(size_bytes) => self.decoder.push(&scratch[..size_bytes]),
+            Err(Errno::AGAIN | Errno::INTR) => (),
+            Err(_) => self.give_up(),
+        }
+        let mut messages = Vec::new();
+        loop {
+            match self.decoder.next_message() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => return messages,
+                Err(error) => {
+                    complain(&format!("the node is not understood: {error}"));
+                    self.give_up();
+                    return messages;
+                }
+            }
+        }
+    }
+
+    /// Closes the connection; nothing is sent or received any more.
+    pub(crate) fn give_up(&mut self) {
+        self.stream = None;
+        self.outbox = Vec::new();
+        self.sent_bytes = 0;
+    }
+
+    fn unsent(&self) -> Option<&[u8]> {
+        Some(&self.outbox[self.sent_bytes..]).filter(|unsent| !unsent.is_empty())
+    }
+
+    fn compact(&mut self) {
+        self.outbox.drain(..self.sent_bytes);
+        self.sent_bytes = 0;
+        if self.stream.is_none() {
+            self.outbox.clear();
+        }
+    }
+}

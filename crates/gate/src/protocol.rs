@@ -1,0 +1,299 @@
+//! What gate and node say to each other: frames on one Unix stream socket.
+//!
+//! The gate connects to [`GATE_SOCKET`] in the channel directory before it starts anything; the node
+//! accepts exactly one connection there. A frame is one byte of kind, four bytes of length (big
+//! endian, at most [`PAYLOAD_SIZE_BYTES_MAX`]) and the payload: JSON, or for outputs bare bytes.
+//!
+//! | kind | from | payload | when |
+//! |---|---|---|---|
+//! | `H` | gate | [`Hello`] | first, once |
+//! | `S` | gate | [`Started`] | the command runs |
+//! | `O`, `E` | gate | bytes | the command's stdout, stderr |
+//! | `X` | gate | [`Exited`] | last, once: all else is dead and both outputs are complete |
+//! | `G` | node | [`Go`] | once |
+//! | `L` | node | [`Lease`] | any time after `G` |
+//! | `T` | node | [`Signal`] | any time after `G` |
+//!
+//! An `X` without an `H` says why the gate could not begin. After `X` the gate closes; a frame that
+//! the node sends then may meet a broken pipe, which means nothing.
+//!
+//! Everything here is pure: bytes in, messages out. Sockets belong to the callers, so that the node
+//! can use an async runtime and the gate none. A reader is a loop over [`Decoder::push`] and
+//! [`Decoder::next_message`].
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+mod decoder;
+#[cfg(test)]
+mod tests;
+
+pub use decoder::{DecodeError, Decoder};
+
+/// The version of this protocol, sent in [`Hello`]. A node that gets another refuses the container:
+/// both come from one build, so another version is another program.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Largest payload of a frame, in bytes. An argument list and environment of 64 KiB are far above
+/// what images use, and one frame of output is one full pipe (Linux `pipe(7)`: 65,536 bytes).
+pub const PAYLOAD_SIZE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes in front of each payload: the kind and the length.
+pub const HEADER_SIZE_BYTES: usize = 5;
+
+/// Where the directory with the gate's binary is bound in a container, read-only.
+pub const BINARY_DIRECTORY: &str = "/.aod/bin";
+
+/// The container's entrypoint: the gate's binary in [`BINARY_DIRECTORY`].
+pub const BINARY_PATH: &str = "/.aod/bin/aod-gate";
+
+/// Where the run's channel directory is bound in a container, read-only.
+pub const CHANNEL_DIRECTORY: &str = "/.aod/channel";
+
+/// The socket in the channel directory on which the node awaits its gate.
+pub const GATE_SOCKET: &str = "gate.sock";
+
+/// The socket in the channel directory on which the node serves the run's private HTTP.
+pub const CAPSULE_SOCKET: &str = "capsule.sock";
+
+/// Where the gate takes the capsule's connections in a container: IPv4 loopback, so it can be
+/// reached without any network, and named by number, since `/etc/hosts` may be empty there.
+pub const LISTEN_ADDRESS: &str = "127.0.0.1:8700";
+
+/// Connections forwarded to [`CAPSULE_SOCKET`] at one time. One above is accepted and closed at once.
+pub const CONNECTIONS_MAX: usize = 64;
+
+/// Exit code of a gate that could not do its work: no channel, a broken protocol, a lease that ran
+/// out. Source: `docker run` uses 125 for failures of its own, in difference to the command's.
+pub const EXIT_CODE_GATE_FAILED: u8 = 125;
+
+/// Exit code when the command exists but cannot be run. Source: POSIX shell, 2.8.2.
+pub const EXIT_CODE_NOT_EXECUTABLE: u8 = 126;
+
+/// Exit code when there is no such command. Source: POSIX shell, 2.8.2.
+pub const EXIT_CODE_NOT_FOUND: u8 = 127;
+
+/// What the gate tells its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromGate {
+    /// The gate is there and waits for [`ToGate::Go`].
+    Hello(Hello),
+    /// The command runs.
+    Started(Started),
+    /// Bytes of the command's standard output, in their order.
+    Stdout(Vec<u8>),
+    /// Bytes of the command's standard error, in their order.
+    Stderr(Vec<u8>),
+    /// Nothing runs any more and all output has been sent; the last message.
+    Exited(Exited),
+}
+
+/// What the node tells its gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToGate {
+    /// Start the command; once.
+    Go(Go),
+    /// The lease has been renewed.
+    Lease(Lease),
+    /// Pass a signal to the command.
+    Signal(Signal),
+}
+
+/// Says that the gate is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`] of the gate.
+    pub version: u32,
+    /// The gate's process id as it sees it itself: 1 in a container.
+    pub pid: i32,
+    /// Where the gate takes the capsule's connections: [`LISTEN_ADDRESS`] in a container.
+    pub listen: SocketAddr,
+}
+
+/// Says that the command runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The main process' id, in the container's own numbering.
+    pub pid: i32,
+}
+
+/// How the main process ended, or why there was none.
+///
+/// `code` and `error`: the command could not be started (126, 127). `error` alone: the gate itself
+/// could not work. Else exactly one of `code` and `signal`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exited {
+    /// The exit code, 0 to 255.
+    pub code: Option<i32>,
+    /// The signal that ended the main process, 1 to 64.
+    pub signal: Option<i32>,
+    /// Why nothing was started, for people.
+    pub error: Option<String>,
+}
+
+impl Exited {
+    /// The code with which the gate itself then exits: the command's, 128 and the signal's number,
+    /// or [`EXIT_CODE_GATE_FAILED`].
+    pub fn exit_code(&self) -> u8 {
+        let code = self
+            .code
+            .or(self.signal.map(|signal| signal.saturating_add(128)));
+        code.and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(EXIT_CODE_GATE_FAILED)
+    }
+}
+
+/// Starts the command. Working directory and user are those of the gate: Docker has set them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Go {
+    /// The command and its arguments: the image's entrypoint followed by its cmd. A command without
+    /// a slash is looked up in the `PATH` of `env`.
+    pub argv: Vec<String>,
+    /// The whole environment of the command; nothing is added to it. Of equal names the last counts.
+    pub env: Vec<(String, String)>,
+    /// How long the command may run without a [`Lease`], in milliseconds from now.
+    pub lease_milliseconds: u64,
+}
+
+/// Renews the lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The new deadline, in milliseconds from the moment the gate reads this (`CLOCK_BOOTTIME`).
+    pub milliseconds: u64,
+}
+
+/// Passes a signal to the main process and its process group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// The signal's number, 1 to 31; others are ignored.
+    pub signal: i32,
+}
+
+/// Why a message cannot be sent; none of it has been written.
+#[derive(Debug, Error)]
+pub enum EncodeError {
+    /// The content is too large: give the command less to start with, or send output in parts.
+    #[error("a payload of {size_bytes} bytes is above the bound of {PAYLOAD_SIZE_BYTES_MAX}")]
+    TooLarge {
+        /// Size of the payload.
+        size_bytes: usize,
+    },
+    /// The content has no JSON; a bug, as all messages here have one.
+    #[error("a message has no JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// A message that travels in a frame; implemented by [`FromGate`] and [`ToGate`] only.
+pub trait Message: Sized + sealed::Sealed {
+    /// Whether a frame of this kind can be one of these messages.
+    fn is_kind(kind: u8) -> bool;
+
+    /// Reads the message of `kind`, for which [`Message::is_kind`] holds, from its whole payload.
+    ///
+    /// # Errors
+    /// What is wrong with the JSON.
+    fn parse(kind: u8, payload: &[u8]) -> Result<Self, serde_json::Error>;
+
+    /// Appends the message's frame to `frames`; on an error `frames` is as it was.
+    fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::FromGate {}
+    impl Sealed for super::ToGate {}
+}
+
+pub(crate) mod kind {
+    //! The first bytes of frames.
+
+    pub(crate) const HELLO: u8 = b'H';
+    pub(crate) const STARTED: u8 = b'S';
+    pub(crate) const STDOUT: u8 = b'O';
+    pub(crate) const STDERR: u8 = b'E';
+    pub(crate) const EXITED: u8 = b'X';
+    pub(crate) const GO: u8 = b'G';
+    pub(crate) const LEASE: u8 = b'L';
+    pub(crate) const SIGNAL: u8 = b'T';
+}
+
+impl Message for FromGate {
+    fn is_kind(kind: u8) -> bool {
+        matches!(
+            kind,
+            kind::HELLO | kind::STARTED | kind::STDOUT | kind::STDERR | kind::EXITED
+        )
+    }
+
+    fn parse(kind: u8, payload: &[u8]) -> Result<Self, serde_json::Error> {
+        Ok(match kind {
+            kind::HELLO => Self::Hello(serde_json::from_slice(payload)?),
+            kind::STARTED => Self::Started(serde_json::from_slice(payload)?),
+            kind::STDOUT => Self::Stdout(payload.to_vec()),
+            kind::STDERR => Self::Stderr(payload.to_vec()),
+            _ => Self::Exited(serde_json::from_slice(payload)?),
+        })
+    }
+
+    fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Hello(hello) => encode_json(kind::HELLO, hello, frames),
+            Self::Started(started) => encode_json(kind::STARTED, started, frames),
+            Self::Stdout(bytes) => encode_bytes(kind::STDOUT, bytes, frames),
+            Self::Stderr(bytes) => encode_bytes(kind::STDERR, bytes, frames),
+            Self::Exited(exited) => encode_json(kind::EXITED, exited, frames),
+        }
+    }
+}
+
+impl Message for ToGate {
+    fn is_kind(kind: u8) -> bool {
+        matches!(kind, kind::GO | kind::LEASE | kind::SIGNAL)
+    }
+
+    fn parse(kind: u8, payload: &[u8]) -> Result<Self, serde_json::Error> {
+        Ok(match kind {
+            kind::GO => Self::Go(serde_json::from_slice(payload)?),
+            kind::LEASE => Self::Lease(serde_json::from_slice(payload)?),
+            _ => Self::Signal(serde_json::from_slice(payload)?),
+        })
+    }
+
+    fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Go(go) => encode_json(kind::GO, go, frames),
+            Self::Lease(lease) => encode_json(kind::LEASE, lease, frames),
+            Self::Signal(signal) => encode_json(kind::SIGNAL, signal, frames),
+        }
+    }
+}
+
+/// Appends a frame of bare bytes, at most [`PAYLOAD_SIZE_BYTES_MAX`].
+pub(crate) fn encode_bytes(
+    kind: u8,
+    payload: &[u8],
+    frames: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let too_large = EncodeError::TooLarge {
+        size_bytes: payload.len(),
+    };
+    if payload.len() > PAYLOAD_SIZE_BYTES_MAX {
+        return Err(too_large);
+    }
+    let length = u32::try_from(payload.len()).map_err(|_| too_large)?;
+    frames.reserve(HEADER_SIZE_BYTES + payload.len());
+    frames.push(kind);
+    frames.extend_from_slice(&length.to_be_bytes());
+    frames.extend_from_slice(payload);
+    Ok(())
+}
+
+fn encode_json(
+    kind: u8,
+    content: &impl Serialize,
+    frames: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    encode_bytes(kind, &serde_json::to_vec(content)?, frames)
+}

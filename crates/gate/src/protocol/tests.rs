@@ -1,0 +1,251 @@
+//! Rules of the frames: what is written is read, in any pieces, and nothing else is.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn hello() -> FromGate {
+    FromGate::Hello(Hello {
+        version: PROTOCOL_VERSION,
+        pid: 1,
+        listen: LISTEN_ADDRESS.parse().expect("an address"),
+    })
+}
+
+fn go(argument: &str) -> ToGate {
+    ToGate::Go(Go {
+        argv: vec!["/bin/sh".into(), argument.into()],
+        env: vec![
+            ("PATH".into(), "/bin".into()),
+            ("EMPTY".into(), String::new()),
+        ],
+        lease_milliseconds: 18_000,
+    })
+}
+
+fn encoded<M: Message>(messages: &[M]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    for message in messages {
+        message
+            .encode(&mut frames)
+            .expect("a message within bounds");
+    }
+    frames
+}
+
+/// The only reader of streams in these tests: `piece_bytes` at a time.
+fn decode<M: Message>(stream: &[u8], piece_bytes: usize) -> Result<Vec<M>, DecodeError> {
+    let mut decoder = Decoder::new();
+    let mut messages = Vec::new();
+    for piece in stream.chunks(piece_bytes) {
+        decoder.push(piece);
+        while let Some(message) = decoder.next_message()? {
+            messages.push(message);
+        }
+    }
+    decoder.finish()?;
+    Ok(messages)
+}
+
+/// The frames themselves are the contract: changing one breaks a node and a gate of two builds.
+#[test]
+fn frames_are_these_bytes() {
+    let started = FromGate::Started(Started { pid: 2 });
+    assert_eq!(encoded(&[started]), b"S\0\0\0\x09{\"pid\":2}");
+    let output = FromGate::Stdout(vec![0, 255]);
+    assert_eq!(encoded(&[output]), b"O\0\0\0\x02\0\xff");
+    assert_eq!(
+        encoded(&[FromGate::Stderr(Vec::new()), hello()]),
+        b"E\0\0\0\0H\0\0\0\x2f{\"version\":1,\"pid\":1,\"listen\":\"127.0.0.1:8700\"}"
+    );
+    let exited = FromGate::Exited(Exited {
+        code: Some(3),
+        ..Exited::default()
+    });
+    assert_eq!(
+        encoded(&[exited]),
+        b"X\0\0\0\x25{\"code\":3,\"signal\":null,\"error\":null}"
+    );
+    assert_eq!(
+        encoded(&[
+            ToGate::Lease(Lease { milliseconds: 5 }),
+            ToGate::Signal(Signal { signal: 15 })
+        ]),
+        b"L\0\0\0\x12{\"milliseconds\":5}T\0\0\0\x0d{\"signal\":15}"
+    );
+    let ToGate::Go(short) = go("-c") else {
+        unreachable!("it is a go")
+    };
+    assert_eq!(
+        serde_json::to_string(&short).expect("JSON"),
+        r#"{"argv":["/bin/sh","-c"],"env":[["PATH","/bin"],["EMPTY",""]],"lease_milliseconds":18000}"#
+    );
+}
+
+#[test]
+fn unknown_fields_are_passed_over() {
+    let frame = b"L\0\0\0\x1a{\"milliseconds\":5,\"new\":0}";
+    let messages: Vec<ToGate> = decode(frame, 1).expect("a lease");
+    assert_eq!(messages, [ToGate::Lease(Lease { milliseconds: 5 })]);
+}
+
+#[test]
+fn an_unknown_kind_is_refused_at_its_first_byte() {
+    for kind in (0..=u8::MAX).filter(|kind| !b"HSOEX".contains(kind)) {
+        let error = decode::<FromGate>(&[kind], 1).expect_err("no such kind");
+        assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
+    }
+    for kind in (0..=u8::MAX).filter(|kind| !b"GLT".contains(kind)) {
+        let error = decode::<ToGate>(&[kind], 1).expect_err("no such kind");
+        assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
+    }
+}
+
+#[test]
+fn the_largest_payload_passes_and_one_byte_more_does_not() {
+    let largest = FromGate::Stdout(vec![7; PAYLOAD_SIZE_BYTES_MAX]);
+    let stream = encoded(std::slice::from_ref(&largest));
+    assert_eq!(
+        decode::<FromGate>(&stream, 1000).expect("within bounds"),
+        [largest]
+    );
+
+    let mut frames = b"before".to_vec();
+    let above = FromGate::Stdout(vec![7; PAYLOAD_SIZE_BYTES_MAX + 1]);
+    let error = above.encode(&mut frames).expect_err("above the bound");
+    assert!(matches!(
+        error,
+        EncodeError::TooLarge { size_bytes: 65_537 }
+    ));
+    assert_eq!(frames, b"before");
+
+    let error = go(&"x".repeat(PAYLOAD_SIZE_BYTES_MAX)).encode(&mut frames);
+    assert!(matches!(error, Err(EncodeError::TooLarge { .. })));
+    assert_eq!(frames, b"before");
+}
+
+#[test]
+fn a_length_above_the_bound_is_refused_before_its_payload_comes() {
+    let error = decode::<FromGate>(b"O\0\x01\0\x01", 1).expect_err("above the bound");
+    assert!(matches!(
+        error,
+        DecodeError::TooLarge { size_bytes: 65_537 }
+    ));
+    let error = decode::<ToGate>(b"G\xff\xff\xff\xff", 5).expect_err("above the bound");
+    assert!(matches!(
+        error,
+        DecodeError::TooLarge {
+            size_bytes: 0xffff_ffff
+        }
+    ));
+}
+
+#[test]
+fn a_malformed_payload_is_refused_and_stays_refused() {
+    let mut decoder = Decoder::<ToGate>::new();
+    decoder.push(b"T\0\0\0\x02{]");
+    decoder.push(&encoded(&[ToGate::Signal(Signal { signal: 9 })]));
+    for _ in 0..2 {
+        let error = decoder.next_message().expect_err("not JSON");
+        assert!(matches!(error, DecodeError::Malformed { kind: b'T', .. }));
+    }
+}
+
+#[test]
+fn an_end_within_a_frame_is_reported() {
+    let stream = encoded(&[hello()]);
+    for cut in 1..stream.len() {
+        let error = decode::<FromGate>(&stream[..cut], 7).expect_err("cut short");
+        assert!(matches!(error, DecodeError::Truncated { size_bytes } if size_bytes == cut));
+    }
+    assert_eq!(decode::<FromGate>(&[], 1).expect("an empty stream"), []);
+}
+
+#[test]
+fn exit_codes_follow_the_shell() {
+    let exited = |code, signal| {
+        Exited {
+            code,
+            signal,
+            error: None,
+        }
+        .exit_code()
+    };
+    assert_eq!(exited(Some(0), None), 0);
+    assert_eq!(exited(Some(255), None), 255);
+    assert_eq!(exited(None, Some(9)), 137);
+    assert_eq!(exited(None, Some(64)), 192);
+    assert_eq!(exited(None, None), EXIT_CODE_GATE_FAILED);
+    assert_eq!(exited(Some(-1), None), EXIT_CODE_GATE_FAILED);
+    assert_eq!(exited(None, Some(i32::MAX)), EXIT_CODE_GATE_FAILED);
+}
+
+fn any_from_gate() -> impl Strategy<Value = FromGate> {
+    let bytes = proptest::collection::vec(any::<u8>(), 0..2000);
+    prop_oneof![
+        Just(hello()),
+        any::<i32>().prop_map(|pid| FromGate::Started(Started { pid })),
+        bytes.clone().prop_map(FromGate::Stdout),
+        bytes.prop_map(FromGate::Stderr),
+        (
+            any::<Option<i32>>(),
+            any::<Option<i32>>(),
+            any::<Option<String>>()
+        )
+            .prop_map(|(code, signal, error)| FromGate::Exited(Exited {
+                code,
+                signal,
+                error
+            })),
+    ]
+}
+
+fn any_to_gate() -> impl Strategy<Value = ToGate> {
+    let text = any::<String>;
+    prop_oneof![
+        (
+            proptest::collection::vec(text(), 0..5),
+            proptest::collection::vec((text(), text()), 0..5),
+            any::<u64>()
+        )
+            .prop_map(|(argv, env, lease_milliseconds)| {
+                ToGate::Go(Go {
+                    argv,
+                    env,
+                    lease_milliseconds,
+                })
+            }),
+        any::<u64>().prop_map(|milliseconds| ToGate::Lease(Lease { milliseconds })),
+        any::<i32>().prop_map(|signal| ToGate::Signal(Signal { signal })),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_the_gate_writes_is_read_in_any_pieces(
+        messages in proptest::collection::vec(any_from_gate(), 0..6),
+        piece_bytes in 1..600_usize,
+    ) {
+        let read = decode::<FromGate>(&encoded(&messages), piece_bytes).expect("own frames");
+        prop_assert_eq!(read, messages);
+    }
+
+    #[test]
+    fn what_the_node_writes_is_read_in_any_pieces(
+        messages in proptest::collection::vec(any_to_gate(), 0..6),
+        piece_bytes in 1..600_usize,
+    ) {
+        let read = decode::<ToGate>(&encoded(&messages), piece_bytes).expect("own frames");
+        prop_assert_eq!(read, messages);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused_alike_in_any_pieces(
+        stream in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(b'O')], 0..300),
+        piece_bytes in 1..40_usize,
+    ) {
+        let whole = decode::<FromGate>(&stream, 300).map_err(|error| error.to_string());
+        let pieces = decode::<FromGate>(&stream, piece_bytes).map_err(|error| error.to_string());
+        prop_assert_eq!(whole, pieces);
+    }
+}

@@ -1,0 +1,60 @@
+//! The signals that the gate itself receives, as something that can be waited for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+/// What is passed on to the command: all that images name as their stop signal. PID 1 receives no
+/// signal from its own container for which it has no handler.
+const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+
+/// The handlers and what they caught.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+/// What was caught since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Caught {
+    /// A child has ended.
+    pub(crate) child: bool,
+    /// To be passed on to the command.
+    pub(crate) passed_on: Vec<Signal>,
+}
+
+impl Signals {
+    /// Installs the handlers, for the life of the process.
+    pub(crate) fn install() -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let signals = PASSED_ON.iter().chain(&[SIGCHLD]);
+        Ok(Self {
+            delivery: SignalDelivery::with_pipe(read, write, SignalOnly, signals)?,
+        })
+    }
+
+    /// Takes what has been caught; never blocks.
+    pub(crate) fn take(&mut self) -> Caught {
+        let mut caught = Caught::default();
+        for number in self.delivery.pending() {
+            match Signal::from_named_raw(number) {
+                Some(Signal::CHILD) => caught.child = true,
+                Some(signal) => caught.passed_on.push(signal),
+                None => (),
+            }
+        }
+        caught
+    }
+}
+
+impl AsFd for Signals {
+    /// Readable when something has been caught.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.delivery.get_read().as_fd()
+    }
+}

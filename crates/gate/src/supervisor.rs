@@ -1,0 +1,344 @@
+//! The gate's one loop: what it waits for, and what it does about it.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, Signal, set_dumpable_behavior};
+use thiserror::Error;
+
+use crate::command;
+use crate::complain;
+use crate::forwarder::Forwarder;
+use crate::lease::Lease;
+use crate::link::Link;
+use crate::options::Options;
+use crate::outputs::{Outputs, Writers};
+use crate::processes;
+use crate::protocol::{
+    CAPSULE_SOCKET, EXIT_CODE_GATE_FAILED, Exited, FromGate, GATE_SOCKET, Go, Hello,
+    PROTOCOL_VERSION, Started, ToGate,
+};
+use crate::readiness::{Interests, Source};
+use crate::signals::Signals;
+
+/// Bytes read in one go from the node or an output: half a pipe, for speed.
+const SCRATCH_SIZE_BYTES: usize = 32 * 1024;
+
+/// Bytes read in one go from a forwarded connection. Each may hold one such piece each way for an
+/// end that takes no more, so 64 of them bound the gate's memory at 2 MiB above what it always has.
+const CONNECTION_PIECE_SIZE_BYTES: usize = 16 * 1024;
+
+/// How soon to look again where no file tells that it is time: a full backlog, or processes that
+/// are being killed.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Why a gate does not begin; printed on its stderr, which is the container's log.
+#[derive(Debug, Error)]
+enum BeginError {
+    /// There is no node: it has gone, or the container was made in another way.
+    #[error("no node at {}: {source}", path.display())]
+    NoNode { path: PathBuf, source: io::Error },
+    /// The address for the capsule is not to be had.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        address: std::net::SocketAddr,
+        source: io::Error,
+    },
+    /// The system refuses what is always there.
+    #[error("cannot begin: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Where the gate is on its way.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing has been started.
+    Waiting,
+    /// The command runs.
+    Running { main: Pid },
+    /// The main process has ended; all others are being killed and buried.
+    Clearing { main: Pid, exited: Exited },
+    /// Only the gate is left; the outputs are being emptied.
+    Draining { exited: Exited },
+    /// The last report is on its way.
+    Reporting { code: u8 },
+    /// The gate ends.
+    Over { code: u8 },
+}
+
+struct Supervisor {
+    stage: Stage,
+    signals: Signals,
+    link: Link,
+    /// None before go.
+    lease: Option<Lease>,
+    /// None once no capsule is left.
+    forwarder: Option<Forwarder>,
+    outputs: Outputs,
+    /// Children wait to be reaped, and no signal will say so.
+    must_reap: bool,
+    scratch: Vec<u8>,
+}
+
+/// Does all of the gate's work and returns its exit code: the command's own (see
+/// [`Exited::exit_code`]), or [`EXIT_CODE_GATE_FAILED`].
+pub fn run(options: &Options) -> u8 {
+    let code = Supervisor::begin(options)
+        .map_err(|error| error.to_string())
+        .and_then(|supervisor| supervisor.supervise().map_err(|errno| errno.to_string()));
+    code.unwrap_or_else(|error| {
+        complain(&error);
+        EXIT_CODE_GATE_FAILED
+    })
+}
+
+impl Supervisor {
+    fn begin(options: &Options) -> Result<Self, BeginError> {
+        // First of all: the capsule is the same user, and could else trace us and take our files.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
+        let signals = Signals::install()?;
+        let path = options.channel.join(GATE_SOCKET);
+        let mut link =
+            Link::connect(&path).map_err(|source| BeginError::NoNode { path, source })?;
+        let forwarder = listen(options).inspect_err(|error| {
+            let error = Some(error.to_string());
+            link.send(&FromGate::Exited(Exited {
+                error,
+                ..Exited::default()
+            }));
+        })?;
+        link.send(&FromGate::Hello(Hello {
+            version: PROTOCOL_VERSION,
+            pid: i32::try_from(process::id()).unwrap_or(i32::MAX),
+            listen: forwarder.address()?,
+        }));
+        Ok(Self {
+            stage: Stage::Waiting,
+            signals,
+            link,
+            lease: None,
+            forwarder: Some(forwarder),
+            outputs: Outputs::default(),
+            must_reap: false,
+            scratch: vec![0; SCRATCH_SIZE_BYTES],
+        })
+    }
+
+    fn supervise(mut self) -> Result<u8, Errno> {
+        loop {
+            if self.lease.as_ref().is_some_and(Lease::has_ended) {
+                // Killed first: nothing may hold that up.
+                self.kill_all();
+                complain("the lease has run out, everything is killed");
+                return Ok(EXIT_CODE_GATE_FAILED);
+            }
+            self.advance();
+            if let Stage::Over { code } = self.stage {
+                return Ok(code);
+            }
+            let ready = self.wait()?;
+            if let Some(forwarder) = &mut self.forwarder {
+                forwarder.resume();
+            }
+            for source in ready {
+                self.handle(source)?;
+            }
+        }
+    }
+
+    /// Goes on to the next stages as far as nothing has to be waited for.
+    fn advance(&mut self) {
+        if self.must_reap {
+            self.reap();
+        }
+        if matches!(self.stage, Stage::Waiting) && self.link.is_broken() {
+            self.stage = Stage::Over {
+                code: EXIT_CODE_GATE_FAILED,
+            };
+        }
+        if matches!(self.stage, Stage::Clearing { .. }) {
+            self.forwarder = None;
+            self.kill_all();
+            self.reap();
+        }
+        if let Stage::Draining { exited } = &self.stage {
+            while !self.outputs.are_complete() && self.link.has_room() {
+                self.outputs
+                    .pump(&mut self.link, Writers::Dead, &mut self.scratch);
+            }
+            if self.outputs.are_complete() {
+                let exited = exited.clone();
+                self.report(exited);
+            }
+        }
+        if let Stage::Reporting { code } = self.stage
+            && !self.link.is_pending()
+        {
+            self.stage = Stage::Over { code };
+        }
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, Errno> {
+        let mut interests = Interests::default();
+        interests.add(self.signals.as_fd(), true, false, Source::Signals);
+        if let Some(lease) = &self.lease {
+            interests.add(lease.as_fd(), true, false, Source::Lease);
+        }
+        if let Some(node) = self.link.stream() {
+            interests.add(node, true, self.link.is_pending(), Source::Node);
+        }
+        let is_draining = matches!(self.stage, Stage::Draining { .. });
+        if self.link.has_room() && !is_draining {
+            self.outputs.add_interests(&mut interests);
+        }
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.add_interests(&mut interests);
+        }
+        interests.wait(self.timeout())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let is_paused = self.forwarder.as_ref().is_some_and(Forwarder::is_paused);
+        if self.must_reap {
+            Some(Duration::ZERO)
+        } else if is_paused || matches!(self.stage, Stage::Clearing { .. }) {
+            Some(LOOK_AGAIN)
+        } else {
+            None
+        }
+    }
+
+    fn handle(&mut self, source: Source) -> Result<(), Errno> {
+        match source {
+            Source::Signals => self.take_signals(),
+            // Looked at before anything else in each round.
+            Source::Lease => (),
+            Source::Node => {
+                self.link.flush();
+                for message in self.link.receive(&mut self.scratch) {
+                    self.obey(message)?;
+                }
+            }
+            Source::Outputs => {
+                self.outputs
+                    .pump(&mut self.link, Writers::Living, &mut self.scratch);
+            }
+            Source::Listener => {
+                if let Some(forwarder) = &mut self.forwarder {
+                    forwarder.accept();
+                }
+            }
+            Source::Connection(slot) => {
+                if let Some(forwarder) = &mut self.forwarder {
+                    forwarder.pump(slot, &mut self.scratch[..CONNECTION_PIECE_SIZE_BYTES]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_signals(&mut self) {
+        let caught = self.signals.take();
+        self.must_reap |= caught.child;
+        for signal in caught.passed_on {
+            self.pass_on(signal);
+        }
+    }
+
+    /// Passes a signal that the gate was sent to the command; without one the gate ends of it.
+    fn pass_on(&mut self, signal: Signal) {
+        match self.stage {
+            Stage::Waiting => {
+                let exited = Exited {
+                    signal: Some(signal.as_raw()),
+                    ..Exited::default()
+                };
+                self.stage = Stage::Over {
+                    code: exited.exit_code(),
+                };
+            }
+            Stage::Running { main } => processes::signal_main(main, signal),
+            _ => (),
+        }
+    }
+
+    fn obey(&mut self, message: ToGate) -> Result<(), Errno> {
+        match (message, &self.stage, &mut self.lease) {
+            (ToGate::Go(go), Stage::Waiting, _) => self.go(&go)?,
+            (ToGate::Lease(renewal), _, Some(lease)) => lease.renew(renewal.milliseconds)?,
+            (ToGate::Signal(sent), Stage::Running { main }, _) => {
+                if let Some(signal) = Signal::from_named_raw(sent.signal) {
+                    processes::signal_main(*main, signal);
+                }
+            }
+            // It crossed with the end of the command.
+            (ToGate::Signal(_), _, Some(_)) => (),
+            (ToGate::Go(_), ..) | (_, _, None) => {
+                complain("the node is not understood: a message at the wrong time");
+                self.link.give_up();
+            }
+        }
+        Ok(())
+    }
+
+    fn go(&mut self, go: &Go) -> Result<(), Errno> {
+        self.lease = Some(Lease::begin(go.lease_milliseconds)?);
+        match command::start(go) {
+            Ok(started) => {
+                self.outputs = started.outputs;
+                let pid = started.main.as_raw_nonzero().get();
+                self.link.send(&FromGate::Started(Started { pid }));
+                self.stage = Stage::Running { main: started.main };
+            }
+            Err(error) => self.report(Exited {
+                code: Some(error.exit_code().into()),
+                signal: None,
+                error: Some(error.to_string()),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Buries the dead, and notes the end of the main process and of all.
+    fn reap(&mut self) {
+        let main = match self.stage {
+            Stage::Running { main } => Some(main),
+            _ => None,
+        };
+        let reaped = processes::reap(main);
+        self.must_reap = reaped.more;
+        if let (Some(main), Some(exited)) = (main, reaped.main) {
+            self.stage = Stage::Clearing { main, exited };
+        } else if let Stage::Clearing { exited, .. } = &self.stage
+            && reaped.none_left
+        {
+            self.stage = Stage::Draining {
+                exited: exited.clone(),
+            };
+        }
+    }
+
+    fn kill_all(&self) {
+        if let Stage::Running { main } | Stage::Clearing { main, .. } = self.stage {
+            processes::kill_all(main);
+        }
+    }
+
+    fn report(&mut self, exited: Exited) {
+        let code = exited.exit_code();
+        self.link.send(&FromGate::Exited(exited));
+        self.stage = Stage::Reporting { code };
+    }
+}
+
+fn listen(options: &Options) -> Result<Forwarder, BeginError> {
+    let capsule_socket = options.channel.join(CAPSULE_SOCKET);
+    Forwarder::listen(options.listen, &capsule_socket).map_err(|source| BeginError::Listen {
+        address: options.listen,
+        source,
+    })
+}

@@ -1,0 +1,145 @@
+//! Commands: what they are given, and how their end is reported.
+
+use std::process::{Command, Stdio};
+
+use aod_gate::protocol::{Exited, FromGate};
+
+use crate::node::{Gate, LONG_LEASE_MILLISECONDS, Told};
+
+fn exited_with(code: i32) -> Exited {
+    Exited {
+        code: Some(code),
+        ..Exited::default()
+    }
+}
+
+#[test]
+fn outputs_come_apart_and_the_exit_code_comes_last() {
+    let mut gate = Gate::start();
+    gate.go_with_script("echo out; echo err >&2; exit 3", LONG_LEASE_MILLISECONDS);
+    let expected = Told {
+        stdout: b"out\n".to_vec(),
+        stderr: b"err\n".to_vec(),
+        exited: exited_with(3),
+    };
+    assert_eq!(gate.rest(), expected);
+    assert_eq!(gate.exit_code(), Some(3));
+}
+
+#[test]
+fn a_command_that_says_nothing_ends_well() {
+    let mut gate = Gate::start();
+    gate.go(
+        &["true"],
+        &[("PATH", "/usr/bin:/bin")],
+        LONG_LEASE_MILLISECONDS,
+    );
+    assert!(matches!(gate.next(), FromGate::Started(_)));
+    assert_eq!(
+        gate.rest(),
+        Told {
+            exited: exited_with(0),
+            ..Told::default()
+        }
+    );
+    assert_eq!(gate.exit_code(), Some(0));
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_named() {
+    let mut gate = Gate::start();
+    gate.go_with_script("kill -9 $$", LONG_LEASE_MILLISECONDS);
+    assert_eq!(
+        gate.rest().exited,
+        Exited {
+            signal: Some(9),
+            ..Exited::default()
+        }
+    );
+    assert_eq!(gate.exit_code(), Some(137));
+}
+
+#[test]
+fn the_environment_is_the_given_one_and_no_other() {
+    let mut gate = Gate::start();
+    let env = [
+        ("PATH", "/usr/bin:/bin"),
+        ("TEXT", "a=b c\nd"),
+        ("EMPTY", ""),
+        ("TWICE", "1"),
+    ];
+    let env: Vec<_> = env.into_iter().chain([("TWICE", "2")]).collect();
+    gate.go(&["env", "-0"], &env, LONG_LEASE_MILLISECONDS);
+    assert!(matches!(gate.next(), FromGate::Started(_)));
+    let stdout = String::from_utf8(gate.rest().stdout).expect("UTF-8");
+    let mut variables: Vec<_> = stdout.split_terminator('\0').collect();
+    variables.sort_unstable();
+    assert_eq!(
+        variables,
+        ["EMPTY=", "PATH=/usr/bin:/bin", "TEXT=a=b c\nd", "TWICE=2"]
+    );
+}
+
+/// Nothing of the gate's is left open in the command, its signals are as at first, and arguments
+/// come as they were given, the name that was looked up included. What the gate itself inherited
+/// (in a container: nothing) is what a shell started by the test has too.
+#[test]
+fn the_command_starts_clean() {
+    // Read by the shell itself: while it forks for a grep it may have its own signals blocked.
+    let script = "echo \"$0 $1\"; readlink /proc/$$/fd/0; (cd /proc/$$/fd; echo *); \
+                  while read -r line; do case $line in SigBlk*|SigIgn*) echo \"$line\";; esac; done \
+                  </proc/$$/status";
+    let arguments = ["-c", script, "zero", "o n e"];
+    let plain = Command::new("sh")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
+
+    let mut gate = Gate::start();
+    let argv: Vec<_> = ["sh"].into_iter().chain(arguments).collect();
+    gate.go(&argv, &[("PATH", "/usr/bin:/bin")], LONG_LEASE_MILLISECONDS);
+    assert!(matches!(gate.next(), FromGate::Started(_)));
+    let told = gate.rest();
+    let stdout = String::from_utf8(told.stdout).expect("UTF-8");
+    assert!(
+        stdout.starts_with("zero o n e\n/dev/null\n0 1 "),
+        "{stdout}"
+    );
+    assert!(stdout.contains("SigBlk:\t0000000000000000\n"), "{stdout}");
+    assert_eq!(stdout, String::from_utf8(plain.stdout).expect("UTF-8"));
+    assert_eq!(told.stderr, b"");
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_an_exit_with_its_reason() {
+    for (argv, code, error) in [
+        (&["no-such"][..], 127, "no-such: not found in PATH=/nowhere"),
+        (
+            &["/etc/passwd"],
+            126,
+            "/etc/passwd: is a directory or may not be executed",
+        ),
+        (
+            &[],
+            127,
+            "there is no command: the image has neither an entrypoint nor a cmd",
+        ),
+    ] {
+        let mut gate = Gate::start();
+        gate.go(argv, &[("PATH", "/nowhere")], LONG_LEASE_MILLISECONDS);
+        let exited = Exited {
+            code: Some(code),
+            signal: None,
+            error: Some(error.into()),
+        };
+        assert_eq!(
+            gate.rest(),
+            Told {
+                exited,
+                ..Told::default()
+            }
+        );
+        assert_eq!(gate.exit_code(), Some(code));
+    }
+}

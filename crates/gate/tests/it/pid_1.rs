@@ -1,0 +1,169 @@
+//! The gate as PID 1, in PID namespaces of the tests' own.
+//!
+//! As root these tests must run. Other users may lack the right to make namespaces; then each test
+//! says that it has not run, except where `CI` is set.
+
+use std::process::{Command, Stdio};
+
+use aod_gate::protocol::Exited;
+
+use crate::node::{Channel, Gate, LONG_LEASE_MILLISECONDS};
+
+/// `unshare` with a PID namespace and a `/proc` of its own; its end is the end of all in there.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    command
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether the test can run; prints why not. As root, or in CI, it must.
+fn can_unshare() -> bool {
+    let probe = unshare().arg("true").stderr(Stdio::piped()).output();
+    if probe.as_ref().is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    assert!(
+        !is_root() && std::env::var_os("CI").is_none(),
+        "no PID namespace: {probe:?}"
+    );
+    eprintln!("not run: this user can make no PID namespace");
+    false
+}
+
+/// A gate that is PID 1, or none where that is impossible.
+fn gate() -> Option<Gate> {
+    can_unshare().then(|| {
+        let mut command = unshare();
+        command.arg(env!("CARGO_BIN_EXE_aod-gate"));
+        let gate = Gate::start_by(command, Channel::new());
+        assert_eq!(gate.own_pid, 1);
+        gate
+    })
+}
+
+fn exited_with(code: i32) -> Exited {
+    Exited {
+        code: Some(code),
+        ..Exited::default()
+    }
+}
+
+#[test]
+fn daemons_that_hold_the_outputs_die_with_the_command() {
+    let Some(mut gate) = gate() else { return };
+    let script = "sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; while :; do
+                  echo on; sleep 0.001; done' & echo begun; exit 6";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    let told = gate.rest();
+    assert_eq!(told.exited, exited_with(6));
+    assert!(told.stdout.starts_with(b"begun\n") || told.stdout.starts_with(b"on\n"));
+    assert_eq!(gate.exit_code(), Some(6));
+}
+
+#[test]
+fn orphans_are_buried_while_the_command_runs() {
+    let Some(mut gate) = gate() else { return };
+    // More than one round's worth. The shell waits for its own children, so any zombie is ours.
+    let script = "i=0; while [ $i -lt 600 ]; do (true &); i=$((i + 1)); done; echo left;
+                  while grep -q '^State:.Z' /proc/[0-9]*/status 2>&-; do :; done; echo buried";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    let told = gate.rest();
+    assert_eq!(told.stdout, b"left\nburied\n");
+    assert_eq!(told.exited, exited_with(0));
+}
+
+/// Processes that fork and exit without end: each is an orphan, and never the same.
+#[test]
+fn a_chain_of_forks_ends_with_the_command() {
+    let Some(mut gate) = gate() else { return };
+    let script = "chain() { chain & }; for i in 1 2 3 4; do chain & done; echo begun;
+                  exec sleep 1000";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    gate.expect_stdout("begun\n");
+    gate.send_signal(9);
+    assert_eq!(
+        gate.rest().exited,
+        Exited {
+            signal: Some(9),
+            ..Exited::default()
+        }
+    );
+    assert_eq!(gate.exit_code(), Some(137));
+}
+
+#[test]
+fn a_chain_of_forks_ends_with_the_lease() {
+    let Some(mut gate) = gate() else { return };
+    let script = "chain() { chain & }; for i in 1 2 3 4; do chain & done; echo begun;
+                  exec sleep 1000";
+    gate.go_with_script(script, 500);
+    gate.expect_stdout("begun\n");
+    assert_eq!(gate.exit_code(), Some(125));
+}
+
+#[test]
+fn the_capsule_can_neither_kill_nor_stop_its_gate() {
+    let Some(mut gate) = gate() else { return };
+    let script = "for signal in KILL STOP ABRT SEGV ILL BUS FPE PIPE ALRM TSTP TTIN CHLD; do
+                  kill -$signal 1; done; echo alive; exit 8";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    let told = gate.rest();
+    assert_eq!(told.stdout, b"alive\n");
+    assert_eq!(told.exited, exited_with(8));
+}
+
+#[test]
+fn a_stop_that_the_capsule_sends_to_pid_1_comes_back_to_it() {
+    let Some(mut gate) = gate() else { return };
+    let script = "trap 'exit 7' TERM; kill -TERM 1; while :; do sleep 0.01; done";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    assert_eq!(gate.rest().exited, exited_with(7));
+}
+
+/// The gate as the same unprivileged user as its capsule, as in a container.
+#[test]
+fn the_capsule_cannot_look_into_its_gate() {
+    if !is_root() {
+        eprintln!("not run: only root can start a gate as another user");
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        return;
+    }
+    // The build directory may be closed to others.
+    let channel = Channel::new();
+    let binary = channel.path().join("aod-gate");
+    std::fs::copy(env!("CARGO_BIN_EXE_aod-gate"), &binary).expect("own directory");
+    let opened = Command::new("chmod")
+        .args(["-R", "a+rwx"])
+        .arg(channel.path())
+        .status();
+    assert!(opened.expect("chmod").success());
+    let mut command = unshare();
+    command
+        .args([
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ])
+        .arg(&binary);
+    let mut gate = Gate::start_by(command, channel);
+    let script = "id -u; cat /proc/$$/environ >/dev/null && readlink /proc/$$/exe >/dev/null \
+                  && ls /proc/$$/fd >/dev/null && echo own;
+                  for file in environ mem maps auxv; do
+                  head -c 1 /proc/1/$file >/dev/null 2>&1 && echo $file; done;
+                  readlink /proc/1/exe; readlink /proc/1/cwd; ls /proc/1/fd 2>/dev/null; exit 0";
+    gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    let told = gate.rest();
+    assert_eq!(
+        String::from_utf8(told.stdout).expect("UTF-8"),
+        "65534\nown\n"
+    );
+    assert_eq!(told.exited, exited_with(0));
+}

@@ -1,0 +1,31 @@
+//! Nodes as people see them.
+
+use aod_domain::id::NodeId;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A node that has said in the last few seconds that it is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    #[schema(value_type = String)]
+    pub id: NodeId,
+    pub host: String,
+    pub version: String,
+    pub labels: Vec<String>,
+    pub slots: usize,
+    /// Runs that compute.
+    pub running: usize,
+    /// Runs that wait for a callee.
+    pub waiting: usize,
+    pub containers: usize,
+    pub draining: bool,
+    /// Why it takes no work although it has room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<String>,
+}
+
+/// All nodes that are there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeList {
+    pub items: Vec<NodeView>,
+}

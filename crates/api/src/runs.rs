@@ -1,0 +1,326 @@
+//! Runs as people see them.
+
+use std::collections::BTreeMap;
+
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorSource;
+use aod_domain::id::{NodeId, RunId};
+use aod_domain::run::{Exit, Outcome, RunError};
+use aod_domain::subject::Label;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::files::FileView;
+
+/// The body of `POST /v1/runs`, or its part `request` when files come along in further parts:
+/// the name of such a part is the name of the file, as arguments refer to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateRun {
+    /// Title, alias or name of a registered capsule.
+    pub capsule: String,
+    /// What the capsule's schema takes, at most 256 KiB of JSON.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub arguments: Map<String, Value>,
+    /// Files that were uploaded before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<GivenFile>,
+    /// Words of the caller's own, to find the run by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Which nodes may take the run; the capsule's own label unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Running time at the most, waiting for callees not counted; the capsule's own unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// Time until the end at the most, queueing included; a day unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u32>,
+}
+
+/// A file that was uploaded before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenFile {
+    /// As arguments refer to it.
+    pub name: String,
+    /// `aod:file/<digest>`, as `POST /v1/files` answered.
+    pub file: String,
+}
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// A capsule.
+    Capsule,
+    /// The building of a capsule's image.
+    Build,
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// No node has it.
+    Queued,
+    /// A node has taken it on.
+    Leased,
+    /// Image and files are being brought.
+    Preparing,
+    /// The capsule computes.
+    Running,
+    /// The capsule waits for a callee.
+    Waiting,
+    /// The outputs are being collected.
+    Collecting,
+    Succeeded,
+    Failed,
+    TimedOut,
+    Cancelled,
+}
+
+impl RunState {
+    /// All of them, in the order in which a run goes through them.
+    pub const ALL: [Self; 10] = [
+        Self::Queued,
+        Self::Leased,
+        Self::Preparing,
+        Self::Running,
+        Self::Waiting,
+        Self::Collecting,
+        Self::Succeeded,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Cancelled,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Leased => "leased",
+            Self::Preparing => "preparing",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Collecting => "collecting",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub const fn is_ended(self) -> bool {
+        matches!(
+            self,
+            Self::Succeeded | Self::Failed | Self::TimedOut | Self::Cancelled
+        )
+    }
+}
+
+impl From<Outcome> for RunState {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded => Self::Succeeded,
+            Outcome::Failed => Self::Failed,
+            Outcome::TimedOut => Self::TimedOut,
+            Outcome::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// A run in a list or a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunSummary {
+    #[schema(value_type = String)]
+    pub id: RunId,
+    #[schema(value_type = String)]
+    pub root: RunId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub parent: Option<RunId>,
+    pub kind: RunKind,
+    pub capsule: String,
+    pub state: RunState,
+    pub attempts: u32,
+    /// The node of the current or last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub node: Option<NodeId>,
+    #[schema(value_type = String, format = DateTime)]
+    pub requested_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<Timestamp>,
+    pub requested_by: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Why it failed: its code and message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorView>,
+}
+
+/// Everything about one run, as the log has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunView {
+    #[serde(flatten)]
+    pub summary: RunSummary,
+    /// Which nodes may take it.
+    #[schema(value_type = String)]
+    pub label: Label,
+    #[schema(value_type = String, format = DateTime)]
+    pub deadline: Timestamp,
+    pub timeout_seconds: u32,
+    /// The payload after defaults.
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<FileView>,
+    /// Leases that ended without a result.
+    pub attempts_lost: u32,
+    /// Why it waits, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// Who wants it to end, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<CancelView>,
+    /// The sequence of its last state event.
+    pub sequence: u64,
+    /// Once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<RunResult>,
+}
+
+/// A request to end a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CancelView {
+    pub requested_by: String,
+    pub reason: String,
+}
+
+/// The body of `POST /v1/runs/{id}/cancel`; may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRun {
+    /// For people.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorView {
+    /// One of the codes in the reference, or with `source` `capsule` perhaps one of the capsule's own.
+    pub code: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub detail: Option<Value>,
+    pub retryable: bool,
+    /// Who can mend it: `capsule`, `caller` or `platform`.
+    #[schema(value_type = String)]
+    pub source: ErrorSource,
+}
+
+impl From<RunError> for ErrorView {
+    fn from(error: RunError) -> Self {
+        let RunError {
+            code,
+            message,
+            detail,
+            retryable,
+            source,
+        } = error;
+        Self {
+            code,
+            message,
+            detail,
+            retryable,
+            source,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunResult {
+    #[schema(value_type = String)]
+    pub id: RunId,
+    pub state: RunState,
+    /// Whether the state is `succeeded`.
+    pub success: bool,
+    /// What the capsule returned; with a failure what it wrote so far, if anything.
+    #[schema(value_type = Option<Object>)]
+    pub output: Option<Value>,
+    pub files: Vec<FileView>,
+    pub error: Option<ErrorView>,
+    /// How the container's main process ended: `code` or `signal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub exit: Option<Exit>,
+    /// The attempt that ended it, from 1.
+    pub attempt: u32,
+    pub timings: TimingsView,
+    pub usage: UsageView,
+    /// The hash of the result event.
+    #[schema(value_type = String)]
+    pub hash: Digest,
+    /// Its sequence in the log.
+    pub sequence: u64,
+}
+
+/// When what happened, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TimingsView {
+    #[schema(value_type = String, format = DateTime)]
+    pub requested_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub leased_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub exited_at: Option<Timestamp>,
+    #[schema(value_type = String, format = DateTime)]
+    pub ended_at: Timestamp,
+    /// Of the time between start and exit, how long at least one call was open.
+    pub waiting_milliseconds: u64,
+}
+
+/// What a run used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageView {
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    /// Calls made.
+    pub calls: u32,
+}
+
+/// A page of runs, the latest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunPage {
+    pub items: Vec<RunSummary>,
+    /// For `cursor=` of the next page; none on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The sequence of the log up to which the list is complete.
+    pub as_of: u64,
+}
+
+/// A run with its callees, in the order of their launches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TreeNode {
+    #[serde(flatten)]
+    pub run: RunSummary,
+    /// When the capsule started and ended, once the run has its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timings: Option<TimingsView>,
+    #[schema(no_recursion)]
+    pub children: Vec<TreeNode>,
+}

@@ -1,0 +1,236 @@
+//! What a gateway does without being asked: presence, the fill of the log, and runs left over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aod_domain::id::RunId;
+use aod_domain::run::{CancelRequested, Run};
+use aod_ports::presence::{GatewayMember, Member};
+use tokio::time::MissedTickBehavior;
+
+use crate::context::Context;
+use crate::http::error::{ApiResult, chain};
+use crate::read_model::Suspect;
+use crate::stopping;
+
+/// How often a gateway says that it is there: twice within the time that is believed.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often the fill of the log is looked at: what is stored meanwhile must fit into the rest.
+const FILL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Of the log's room, in percent, from which on no new roots are taken: the rest is for what runs.
+const FILL_PERCENT_MAX: u64 = 90;
+
+/// The longest between two rounds of the reconciler, in seconds.
+const RECONCILE_SECONDS_MAX: u32 = 30;
+
+/// How often the queue is told what is needed of it: launches that ended meanwhile come again if
+/// the broker loses the queue, and are found ended.
+const QUEUE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Runs that one round looks at; the next round meets the others.
+const SUSPECTS_MAX: usize = 1_000;
+
+/// How long to wait before a subscription is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps the catalogue up to date.
+pub(crate) async fn follow_capsules(context: &Context) {
+    while !context.shutdown.is_cancelled() {
+        if let Err(error) = context.capsules.follow(context.shutdown.clone()).await {
+            tracing::warn!(error = chain(&error), "registrations are not followed now");
+            pause(context, RETRY_PAUSE).await;
+        }
+    }
+}
+
+/// Keeps the read model up to date.
+pub(crate) async fn follow_read_model(context: &Context) {
+    while !context.shutdown.is_cancelled() {
+        let log = context.runs.log().as_ref();
+        if let Err(error) = context
+            .read_model
+            .follow(log, context.shutdown.clone())
+            .await
+        {
+            // Lists stay as they are and say so by `as_of`; everything else goes on.
+            tracing::error!(error = chain(&error), "the read model stands still");
+            pause(context, RETRY_PAUSE).await;
+        }
+    }
+}
+
+/// Says that this gateway is there.
+pub(crate) async fn announce(context: &Context) {
+    let member = Member::Gateway(GatewayMember {
+        gateway: context.gateway,
+        url: context.url.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    let mut ticks = ticks(ANNOUNCE_INTERVAL);
+    while next_tick(context, &mut ticks).await {
+        if let Err(error) = context.ports.presence.announce(&member).await {
+            tracing::debug!(error = chain(&error), "presence was not told");
+        }
+    }
+    if let Err(error) = context.ports.presence.leave(&member).await {
+        tracing::debug!(error = chain(&error), "presence was not told of the end");
+    }
+}
+
+/// Looks at the fill of the log.
+pub(crate) async fn watch_fill(context: &Context) {
+    let mut ticks = ticks(FILL_INTERVAL);
+    while next_tick(context, &mut ticks).await {
+        match context.runs.log().fill().await {
+            Ok(fill) => {
+                let is_full = is_nearly_full(fill.bytes, fill.bytes_max);
+                if context.is_log_full.swap(is_full, Ordering::Relaxed) != is_full {
+                    tracing::warn!(
+                        is_full,
+                        bytes = fill.bytes,
+                        bytes_max = fill.bytes_max,
+                        "the log's fill changed"
+                    );
+                }
+            }
+            Err(error) => tracing::debug!(
+                error = chain(&error),
+                "the fill of the log is not known now"
+            ),
+        }
+    }
+}
+
+/// A log without a bound is never full.
+fn is_nearly_full(bytes: u64, bytes_max: u64) -> bool {
+    bytes_max > 0 && bytes >= bytes_max / 100 * FILL_PERCENT_MAX
+}
+
+/// Ends what nobody else ends, again and again.
+pub(crate) async fn reconcile(context: &Context) {
+    // Twice a lease time, so that tests with short leases need not wait.
+    let seconds = (context.config.lease_seconds / 2).clamp(1, RECONCILE_SECONDS_MAX);
+    let mut ticks = ticks(Duration::from_secs(u64::from(seconds)));
+    while next_tick(context, &mut ticks).await {
+        match context
+            .read_model
+            .suspects(context.ports.clock.now(), SUSPECTS_MAX)
+            .await
+        {
+            Ok(suspects) => settle_all(context, &suspects).await,
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "runs that are left over cannot be looked for"
+            ),
+        }
+    }
+}
+
+/// Keeps the queue of launches from beginning before what is needed, and makes it if it is lost.
+pub(crate) async fn keep_queue(context: &Context) {
+    let mut ticks = ticks(QUEUE_INTERVAL);
+    while next_tick(context, &mut ticks).await {
+        let kept = match context.read_model.first_needed().await {
+            Ok(sequence) => context.ports.queue.begin_at(sequence).await,
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "what the queue needs is not known");
+                continue;
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!(error = chain(&error), "the queue of launches is not kept");
+        }
+    }
+}
+
+/// Callees first: a caller is ended only when they are.
+async fn settle_all(context: &Context, suspects: &[Suspect]) {
+    let parents: BTreeMap<RunId, Option<RunId>> = suspects
+        .iter()
+        .map(|suspect| (suspect.run, suspect.parent))
+        .collect();
+    let mut ordered: Vec<&Suspect> = suspects.iter().collect();
+    ordered.sort_by_key(|suspect| std::cmp::Reverse(depth(&parents, suspect.run)));
+    for suspect in ordered {
+        if context.shutdown.is_cancelled() {
+            return;
+        }
+        if let Err(error) = settle(context, suspect).await {
+            tracing::warn!(run = %suspect.run, problem = error.problem().detail, "a run that is left over stays so for now");
+        }
+    }
+}
+
+/// How many of the other suspects called this one, directly or not.
+fn depth(parents: &BTreeMap<RunId, Option<RunId>>, run: RunId) -> usize {
+    let parent_of = |run: &RunId| {
+        parents
+            .get(run)
+            .copied()
+            .flatten()
+            .filter(|parent| parents.contains_key(parent))
+    };
+    // Calls nest at most so deep; the bound also ends a circle, which no stored run can be in.
+    std::iter::successors(parent_of(&run), parent_of)
+        .take(aod_domain::handoff::DEPTH_MAX as usize + 1)
+        .count()
+}
+
+async fn settle(context: &Context, suspect: &Suspect) -> ApiResult<()> {
+    // The read model may be behind: the log decides.
+    let Some(run) = context.runs.load(suspect.run).await? else {
+        return Ok(());
+    };
+    if run.ended().is_some() {
+        return Ok(());
+    }
+    let run = if suspect.is_orphan && run.cancel.is_none() {
+        cancel_orphan(context, &run).await?
+    } else {
+        run
+    };
+    if stopping::end_if_queued(context, &run).await?.is_some() {
+        return Ok(());
+    }
+    let is_abandoned = context.ports.clock.now() >= run.abandoned_at(context.config.lease_seconds);
+    if is_abandoned && run.ended().is_none() {
+        let request = CancelRequested {
+            requested_by: run.id.to_string(),
+            reason: "its caller is past its deadline".into(),
+        };
+        stopping::cancel_below(context, run.id, &request).await?;
+        stopping::end_abandoned(context, &run).await?;
+    }
+    Ok(())
+}
+
+/// The caller of `run` has ended without it: nobody will ask for its result.
+async fn cancel_orphan(context: &Context, run: &Run) -> ApiResult<Run> {
+    let source = format!("/gateway/{}", context.gateway);
+    stopping::cancel(context, run.id, &source, "its caller has ended").await
+}
+
+/// Waits, but not beyond the end of the gateway.
+async fn pause(context: &Context, duration: Duration) {
+    tokio::select! {
+        () = tokio::time::sleep(duration) => (),
+        () = context.shutdown.cancelled() => (),
+    }
+}
+
+fn ticks(interval: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Waits for the next tick; false when the gateway ends.
+async fn next_tick(context: &Context, ticks: &mut tokio::time::Interval) -> bool {
+    tokio::select! {
+        _ = ticks.tick() => true,
+        () = context.shutdown.cancelled() => false,
+    }
+}

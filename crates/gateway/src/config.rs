@@ -1,0 +1,60 @@
+//! What a gateway is told when it starts, and what it is given to work with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use aod_domain::digest::Digest;
+use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::clock::Clock;
+use aod_ports::event_log::EventLog;
+use aod_ports::log_stream::LogStream;
+use aod_ports::presence::Presence;
+use aod_ports::work_queue::WorkQueue;
+
+/// How a gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Where nodes reach this gateway; `http://` and the bound address unless given.
+    pub public_url: Option<String>,
+    pub access: Access,
+    /// For the read model, which may be thrown away at any time.
+    pub data_directory: PathBuf,
+    /// How long a lease lives without progress; the same on every program of a cluster.
+    pub lease_seconds: u32,
+    /// The longest that one request may wait for a result.
+    pub wait_seconds_max: u32,
+    /// The largest file that may be uploaded, in bytes.
+    pub upload_bytes_max: u64,
+}
+
+/// Who may use the gateway.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// Everyone, for development; only on loopback.
+    Development,
+    /// Whoever has one of these tokens.
+    Tokens(Vec<Token>),
+}
+
+/// A bearer token, known by its hash.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Who has it, as runs name them.
+    pub principal: String,
+    /// SHA-256 of the token's text.
+    pub sha256: Digest,
+}
+
+/// The world of a gateway.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    pub log: Arc<dyn EventLog>,
+    pub queue: Arc<dyn WorkQueue>,
+    pub logs: Arc<dyn LogStream>,
+    pub presence: Arc<dyn Presence>,
+    pub artifacts: Arc<dyn ArtifactStore>,
+    pub clock: Arc<dyn Clock>,
+}

@@ -1,0 +1,203 @@
+//! The start and the end of a gateway, and the tasks behind its routes.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use aod_domain::id::GatewayId;
+use aod_ports::event_log::ReadError;
+use aod_ports::runs::Runs;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::background;
+use crate::catalogue::Capsules;
+use crate::config::{Access, Config, Ports};
+use crate::context::{Context, Shared};
+use crate::http::server;
+use crate::metrics::Metrics;
+use crate::read_model::{ReadModel, ReadModelError};
+use crate::routes;
+use crate::waiters::{self, Waiters};
+
+/// How long open answers may take to end before they are broken off.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a gateway does not start, sorted by what the operator does about it.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Everyone on the network could use it: give it tokens, or let it listen on loopback.
+    #[error("{listen} can be reached from other hosts, but there are no tokens")]
+    Unprotected { listen: SocketAddr },
+    /// Another program has the address, or it is not of this host.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        listen: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    /// The broker does not answer.
+    #[error(transparent)]
+    Log(#[from] ReadError),
+    /// The data directory is not usable.
+    #[error(transparent)]
+    ReadModel(#[from] ReadModelError),
+}
+
+/// A running gateway. Dropping it ends it at once; [`Gateway::shutdown`] lets open answers finish.
+pub struct Gateway {
+    context: Shared,
+    local_addr: SocketAddr,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Gateway")
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// Starts a gateway; it serves when this returns.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing runs then.
+    pub async fn start(config: Config, ports: Ports) -> Result<Self, StartError> {
+        let listen = config.listen;
+        if matches!(config.access, Access::Development) {
+            if !listen.ip().is_loopback() {
+                return Err(StartError::Unprotected { listen });
+            }
+            tracing::warn!(%listen, "started for development: whoever is on this host may use it without a token");
+        }
+        let failed = |source| StartError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let local_addr = listener.local_addr().map_err(failed)?;
+        let context = context(config, ports, local_addr).await?;
+        spawn_background(&context).await?;
+        let router = routes::router(Arc::clone(&context));
+        let serve = server::serve(
+            listener,
+            router,
+            context.shutdown.clone(),
+            context.tasks.clone(),
+        );
+        context.tasks.spawn(serve);
+        tracing::info!(gateway = %context.gateway, %local_addr, url = context.url, "gateway started");
+        Ok(Self {
+            context,
+            local_addr,
+        })
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Where nodes reach it.
+    pub fn url(&self) -> &str {
+        &self.context.url
+    }
+
+    /// The name by which it goes in presence and events.
+    pub fn id(&self) -> GatewayId {
+        self.context.gateway
+    }
+
+    /// Takes no more requests and ends; callers that wait are told to ask again elsewhere.
+    pub async fn shutdown(self) {
+        self.context.shutdown.cancel();
+        self.context.tasks.close();
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, self.context.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                left = self.context.tasks.len(),
+                "answers were still open and are broken off"
+            );
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.context.shutdown.cancel();
+    }
+}
+
+async fn context(
+    config: Config,
+    ports: Ports,
+    local_addr: SocketAddr,
+) -> Result<Shared, StartError> {
+    let gateway = GatewayId::new(ports.clock.fresh_uuid());
+    let shutdown = CancellationToken::new();
+    let runs = Runs::new(
+        Arc::clone(&ports.log),
+        Arc::clone(&ports.clock),
+        &format!("/gateway/{gateway}"),
+    );
+    let capsules = Capsules::load(Arc::clone(&ports.log), Arc::clone(&ports.artifacts)).await?;
+    let read_model = ReadModel::open(&config.data_directory, ports.log.as_ref()).await?;
+    let url = config
+        .public_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{local_addr}"));
+    Ok(Arc::new(Context {
+        config,
+        ports,
+        gateway,
+        url,
+        runs,
+        waiters: Waiters::new(shutdown.clone()),
+        capsules,
+        read_model,
+        metrics: Metrics::new(),
+        is_log_full: AtomicBool::new(false),
+        shutdown,
+        tasks: TaskTracker::new(),
+    }))
+}
+
+/// Starts what goes on behind the routes; the subscription to results is there when this returns.
+async fn spawn_background(context: &Shared) -> Result<(), StartError> {
+    let results = waiters::subscribe(context.runs.log().as_ref()).await?;
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { shared.waiters.follow(results).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::follow_capsules(&shared).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::follow_read_model(&shared).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::announce(&shared).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::watch_fill(&shared).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::reconcile(&shared).await });
+    let shared = Arc::clone(context);
+    context
+        .tasks
+        .spawn(async move { background::keep_queue(&shared).await });
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The query of a request, read strictly: an unknown or malformed parameter is an error, and all
+//! are told at once.
+
+use std::str::FromStr;
+
+use aod_api::problem::ProblemItem;
+use axum::extract::Query;
+use axum::http::Uri;
+
+use crate::http::error::{ApiError, ApiResult};
+
+/// The parameters that are still to be taken, and what was wrong so far.
+#[derive(Debug)]
+pub(crate) struct Parameters {
+    given: Vec<(String, String)>,
+    known: Vec<&'static str>,
+    errors: Vec<ProblemItem>,
+}
+
+impl Parameters {
+    pub(crate) fn of(uri: &Uri) -> ApiResult<Self> {
+        let given = Query::<Vec<(String, String)>>::try_from_uri(uri)
+            .map_err(|error| ApiError::malformed("the query cannot be read").because(error))?;
+        Ok(Self {
+            given: given.0,
+            known: Vec::new(),
+            errors: Vec::new(),
+        })
+    }
+
+    /// All values of `name`, in their order.
+    pub(crate) fn all(&mut self, name: &'static str) -> Vec<String> {
+        self.known.push(name);
+        let (taken, rest) = std::mem::take(&mut self.given)
+            .into_iter()
+            .partition(|(key, _)| key == name);
+        self.given = rest;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, value)| value).collect()
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str) -> Option<String> {
+        let mut values = self.all(name);
+        if values.len() > 1 {
+            self.errors
+                .push(ProblemItem::new(format!("?{name}"), "given more than once"));
+        }
+        values.pop()
+    }
+
+    /// The one value of `name`, read as a `T`; `expected` says what that is.
+    pub(crate) fn value<T: FromStr>(&mut self, name: &'static str, expected: &str) -> Option<T> {
+        let text = self.text(name)?;
+        let value = text.parse().ok();
+        if value.is_none() {
+            let shown: String = text.chars().take(80).collect();
+            self.errors.push(ProblemItem::new(
+                format!("?{name}"),
+                format!("{shown:?} given; expected {expected}"),
+            ));
+        }
+        value
+    }
+
+    /// Something is wrong with what `name` was given.
+    pub(crate) fn error(&mut self, name: &str, message: impl Into<String>) {
+        self.errors
+            .push(ProblemItem::new(format!("?{name}"), message));
+    }
+
+    /// To be called once everything was taken.
+    pub(crate) fn finish(mut self) -> ApiResult<()> {
+        for (name, _) in &self.given {
+            let known = self.known.join(", ");
+            let hint = if known.is_empty() {
+                "there are none here".into()
+            } else {
+                format!("there are {known}")
+            };
+            let shown: String = name.chars().take(80).collect();
+            self.errors.push(ProblemItem::new(
+                format!("?{shown}"),
+                format!("no such parameter; {hint}"),
+            ));
+        }
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::malformed("the query cannot be read").with_errors(self.errors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let uri = Uri::from_static("/v1/runs?limit=many&wrong=1&state=queued&state=failed");
+        let mut parameters = Parameters::of(&uri).unwrap();
+        assert_eq!(parameters.all("state"), ["queued", "failed"]);
+        assert_eq!(parameters.value::<u32>("limit", "a number"), None);
+        let errors = parameters.finish().unwrap_err().problem().errors.clone();
+        let places: Vec<_> = errors.iter().map(|error| error.pointer.as_str()).collect();
+        assert_eq!(places, ["?limit", "?wrong"]);
+    }
+}

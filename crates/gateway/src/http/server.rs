@@ -1,0 +1,83 @@
+//! Connections: HTTP/1.1 with bounds on headers and numbers, ended in an orderly way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long the headers of a request may take to arrive.
+const HEADER_SECONDS_MAX: u64 = 30;
+
+/// Largest headers of a request together with its first line, in bytes. The server reads ahead:
+/// what arrives at once may be twice as large.
+const HEADER_BYTES_MAX: usize = 32 * 1024;
+
+/// Connections at a time: every waiting caller holds one, and each costs some ten KiB.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// How long to wait after the system had no file handle left for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `router` on `listener` until `shutdown`; connections are counted by `tasks`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&room).acquire_owned() => permit.expect("the semaphore is never closed"),
+            () = shutdown.cancelled() => return,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = serve_connection(stream, router.clone(), shutdown.clone());
+                tasks.spawn(async move {
+                    connection.await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+    // Answers are small and awaited: never let the kernel collect them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection was gone at once");
+        return;
+    }
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(HEADER_SECONDS_MAX))
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
+    }
+}

@@ -1,0 +1,301 @@
+//! From a request to a stored launch: the checks that roots and callees share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aod_api::problem::ProblemItem;
+use aod_domain::contract::{self, FileKind, Problem, ProblemCode, Reference, canonical};
+use aod_domain::digest::{Digest, Hasher};
+use aod_domain::error_code::ErrorCode;
+use aod_domain::event::EVENT_SIZE_BYTES_MAX;
+use aod_domain::file_name::{Directory, FileName};
+use aod_domain::handoff::{Call, Lineage};
+use aod_domain::id::RunId;
+use aod_domain::run::{
+    Command, FileEntry, Launched, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, Run, Work,
+};
+use aod_domain::subject::{Class, Label};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::catalogue::Registered;
+use crate::context::Context;
+use crate::http::error::{ApiError, ApiResult};
+
+/// What of an event's room its envelope takes, in bytes: ids, hashes, times and names of fields.
+const ENVELOPE_BYTES_MAX: usize = 2 * 1024;
+
+/// What somebody wants to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Title, alias or name.
+    pub(crate) target: String,
+    pub(crate) arguments: Map<String, Value>,
+    /// What is in the store already.
+    pub(crate) files: Vec<FileEntry>,
+    pub(crate) label: Option<Label>,
+    pub(crate) timeout_seconds: Option<u32>,
+}
+
+/// A request that fits its capsule.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    registration: Registered,
+    payload: Value,
+    files: Vec<FileEntry>,
+    pub(crate) signature: Digest,
+    label: Label,
+    timeout_seconds: u32,
+    request: Digest,
+}
+
+/// Where a run comes from.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) parent: Option<Parent>,
+    pub(crate) lineage: Lineage,
+    pub(crate) deadline: Timestamp,
+    pub(crate) requested_by: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// Checks the arguments and files of `wanted`, whose names are relative to `directory`. `prefix` is
+/// where the arguments stand in the body.
+pub(crate) async fn check(
+    context: &Context,
+    registration: Registered,
+    wanted: &Wanted,
+    directory: Directory,
+    prefix: &str,
+) -> ApiResult<Checked> {
+    let names = distinct_names(&wanted.files)?;
+    let schema = context.capsules.schema(&registration.event).await?;
+    let exists = |name: &str| kind_of(&names, name);
+    let checked = schema
+        .contract
+        .check_input(Value::Object(wanted.arguments.clone()), directory, &exists)
+        .map_err(|problems| misfit(&registration, prefix, &problems))?;
+    let payload = contract::rewrite(checked.payload, &checked.references, &FileName::clone)
+        .map_err(|problems| misfit(&registration, prefix, &problems))?;
+
+    let files = match directory {
+        // A node stages whatever a text might name; what the schema makes no reference of stays out.
+        Directory::Outgoing => referenced(&wanted.files, &checked.references),
+        _ => wanted.files.clone(),
+    };
+    let digests = files
+        .iter()
+        .map(|file| (file.name.clone(), file.digest))
+        .collect();
+    let name = &registration.event.name;
+    let signature = Call {
+        target: name,
+        arguments: &payload,
+        files: &digests,
+    }
+    .signature();
+    let request = request_digest(name.as_str(), wanted);
+    let label = wanted
+        .label
+        .clone()
+        .unwrap_or_else(|| registration.event.label.clone());
+    let timeout_seconds = wanted
+        .timeout_seconds
+        .unwrap_or(registration.event.resources.timeout_seconds);
+    Ok(Checked {
+        registration,
+        payload,
+        files,
+        signature,
+        label,
+        timeout_seconds,
+        request,
+    })
+}
+
+/// Stores the launch of `id`, or joins the run that is there already. Answers with the run.
+pub(crate) async fn launch(
+    context: &Context,
+    id: RunId,
+    checked: &Checked,
+    origin: Origin,
+) -> ApiResult<Run> {
+    let launched = launched(context, checked, origin).await?;
+    let run = context
+        .runs
+        .handle(id, &Command::Launch(Box::new(launched)), None)
+        .await?;
+    context
+        .metrics
+        .count_launch(run.launched.event.placement.class);
+    Ok(run)
+}
+
+async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiResult<Launched> {
+    let registration = &checked.registration.event;
+    let mut resources = registration.resources.clone();
+    resources.timeout_seconds = checked.timeout_seconds;
+    let class = if origin.parent.is_some() {
+        Class::Child
+    } else {
+        Class::Root
+    };
+    let payload_bytes = canonical(&checked.payload);
+    let mut launched = Launched {
+        work: Work::Capsule {
+            name: registration.name.clone(),
+            content: registration.content,
+            image: registration.image.clone(),
+            schema: registration.schema,
+            handoffs: registration.handoffs.clone(),
+        },
+        payload: Payload::Inline(Value::Null),
+        files: checked.files.clone(),
+        parent: origin.parent,
+        lineage: origin.lineage,
+        placement: Placement {
+            label: checked.label.clone(),
+            class,
+        },
+        resources,
+        deadline: origin.deadline,
+        requested_by: origin.requested_by,
+        labels: origin.labels,
+        request: checked.request,
+    };
+    let room = room_for_payload(&launched)?;
+    launched.payload = if payload_bytes.len() <= room {
+        Payload::Inline(checked.payload.clone())
+    } else {
+        store_payload(context, payload_bytes).await?
+    };
+    Ok(launched)
+}
+
+/// How many bytes of payload fit into the event beside everything else.
+fn room_for_payload(launched: &Launched) -> ApiResult<usize> {
+    let rest = serde_json::to_vec(launched)
+        .expect("a launch is plain data")
+        .len();
+    match (EVENT_SIZE_BYTES_MAX - ENVELOPE_BYTES_MAX).checked_sub(rest) {
+        // A payload that is an artifact takes the room of its digest.
+        Some(room) if room >= 200 => Ok(room.min(PAYLOAD_INLINE_BYTES_MAX)),
+        _ => {
+            let detail = format!(
+                "{} files and {} labels do not fit into one event: pack the files into fewer",
+                launched.files.len(),
+                launched.labels.len()
+            );
+            Err(ApiError::new(ErrorCode::PayloadTooLarge, detail))
+        }
+    }
+}
+
+async fn store_payload(context: &Context, bytes: Vec<u8>) -> ApiResult<Payload> {
+    let piece = stream::iter([Ok(Bytes::from(bytes))]).boxed();
+    let stored = context.ports.artifacts.put_stream(piece).await?;
+    Ok(Payload::Artifact {
+        digest: stored.digest,
+        size_bytes: stored.size_bytes,
+    })
+}
+
+/// The names of `files`, each once, none of them a directory of another.
+fn distinct_names(files: &[FileEntry]) -> ApiResult<BTreeSet<FileName>> {
+    let mut names = BTreeSet::new();
+    let mut errors = Vec::new();
+    for file in files {
+        if !names.insert(file.name.clone()) {
+            errors.push(ProblemItem::new(
+                "/files",
+                format!("{} is given twice", file.name),
+            ));
+        }
+    }
+    for name in &names {
+        let parents = name
+            .as_str()
+            .match_indices('/')
+            .map(|(end, _)| &name.as_str()[..end]);
+        if let Some(parent) = parents.into_iter().find(|&parent| names.contains(parent)) {
+            errors.push(ProblemItem::new(
+                "/files",
+                format!("{name} lies below {parent}, which is a file"),
+            ));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(names);
+    }
+    Err(ApiError::new(
+        ErrorCode::FileRefused,
+        "the names of the files contradict each other",
+    )
+    .with_errors(errors))
+}
+
+fn kind_of(names: &BTreeSet<FileName>, name: &str) -> Option<contract::FileKind> {
+    if names.contains(name) {
+        return Some(contract::FileKind::File);
+    }
+    let below = format!("{name}/");
+    let is_directory = names.iter().any(|file| file.as_str().starts_with(&below));
+    is_directory.then_some(contract::FileKind::Directory)
+}
+
+/// Those of `files` that are referred to, or lie in a directory that is.
+fn referenced(files: &[FileEntry], references: &[Reference]) -> Vec<FileEntry> {
+    let is_meant = |file: &&FileEntry| {
+        references.iter().any(|reference| match reference.kind {
+            FileKind::File => reference.name == file.name,
+            FileKind::Directory => {
+                let below = file.name.as_str().strip_prefix(reference.name.as_str());
+                below.is_some_and(|rest| rest.starts_with('/'))
+            }
+        })
+    };
+    files.iter().filter(is_meant).cloned().collect()
+}
+
+/// The refusal of arguments, as 413 if only their size is wrong.
+fn misfit(registration: &Registered, prefix: &str, problems: &[Problem]) -> ApiError {
+    let is_size = problems
+        .iter()
+        .all(|problem| problem.code == ProblemCode::TooLarge);
+    let code = if is_size {
+        ErrorCode::PayloadTooLarge
+    } else {
+        ErrorCode::ArgumentsInvalid
+    };
+    let errors = problems
+        .iter()
+        .map(|problem| ProblemItem::within(prefix, problem))
+        .collect();
+    let detail = format!(
+        "the arguments or files do not fit {}",
+        registration.event.name
+    );
+    ApiError::new(code, detail).with_errors(errors)
+}
+
+/// What makes two requests the same: everything that the caller said.
+fn request_digest(name: &str, wanted: &Wanted) -> Digest {
+    let mut hasher = Hasher::new();
+    hasher.field(name.as_bytes());
+    hasher.field(&canonical(&Value::Object(wanted.arguments.clone())));
+    let mut files: Vec<_> = wanted
+        .files
+        .iter()
+        .map(|file| (file.name.as_str(), file.digest))
+        .collect();
+    files.sort_unstable();
+    for (name, digest) in files {
+        hasher.field(name.as_bytes());
+        hasher.field(digest.as_bytes());
+    }
+    hasher.field(wanted.label.as_ref().map_or("", Label::as_str).as_bytes());
+    hasher.field(&wanted.timeout_seconds.unwrap_or_default().to_be_bytes());
+    hasher.finish()
+}

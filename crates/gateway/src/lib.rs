@@ -1,0 +1,26 @@
+//! A gateway: HTTP for people and capsules. It checks, decides, appends events, waits for results
+//! and keeps lists that it can throw away. It holds no state that another gateway could not rebuild,
+//! and never touches a container; adapters of its ports are wired by the program that starts it.
+
+mod background;
+mod catalogue;
+mod config;
+mod context;
+mod gateway;
+mod http;
+mod launch;
+mod metrics;
+mod openapi;
+mod read_model;
+mod reading;
+mod registration;
+mod routes;
+mod stopping;
+mod views;
+mod waiters;
+mod waiting;
+
+pub use self::config::{Access, Config, Ports, Token};
+pub use self::gateway::{Gateway, StartError};
+pub use self::openapi::document as openapi_document;
+pub use self::read_model::ReadModelError;

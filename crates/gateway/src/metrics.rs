@@ -1,0 +1,133 @@
+//! What Prometheus reads: requests, launches, waiters, how far the read model is.
+
+use std::fmt;
+use std::time::Duration;
+
+use aod_domain::subject::Class;
+use axum::http::Method;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Bounds of the histogram of answers, in seconds: from a read in memory to a run that is awaited.
+const DURATION_SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    /// The pattern of the route, never the path: paths are without end.
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    label: String,
+    class: String,
+}
+
+/// All figures of a gateway.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Histogram,
+    launches: Family<ClassLabels, Counter>,
+    waiters: Gauge,
+    read_model_sequence: Gauge,
+    queue: Family<QueueLabels, Gauge>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("aod_gateway");
+        let requests = Family::<RequestLabels, Counter>::default();
+        let durations = Histogram::new(DURATION_SECONDS);
+        let launches = Family::<ClassLabels, Counter>::default();
+        let (waiters, read_model_sequence) = (Gauge::default(), Gauge::default());
+        let queue = Family::<QueueLabels, Gauge>::default();
+        registry.register("requests", "Requests answered", requests.clone());
+        let help = "Time from a request's headers to the headers of its answer";
+        registry.register_with_unit("request_duration", help, Unit::Seconds, durations.clone());
+        registry.register("launches", "Launches stored or joined", launches.clone());
+        registry.register(
+            "waiters",
+            "Runs whose result is waited for",
+            waiters.clone(),
+        );
+        let help = "Sequence of the last event in the read model";
+        registry.register("read_model_sequence", help, read_model_sequence.clone());
+        registry.register(
+            "queue_pending",
+            "Launches that no node has taken yet",
+            queue.clone(),
+        );
+        Self {
+            registry,
+            requests,
+            durations,
+            launches,
+            waiters,
+            read_model_sequence,
+            queue,
+        }
+    }
+
+    pub(crate) fn observe_request(
+        &self,
+        method: &Method,
+        route: &str,
+        status: u16,
+        duration: Duration,
+    ) {
+        let labels = RequestLabels {
+            method: method.to_string(),
+            route: route.to_owned(),
+            status,
+        };
+        self.requests.get_or_create(&labels).inc();
+        self.durations.observe(duration.as_secs_f64());
+    }
+
+    pub(crate) fn count_launch(&self, class: Class) {
+        let class = match class {
+            Class::Child => "child",
+            Class::Root => "root",
+        };
+        self.launches.get_or_create(&ClassLabels { class }).inc();
+    }
+
+    pub(crate) fn set_queue(&self, label: &str, class: Class, pending: u64) {
+        let labels = QueueLabels {
+            label: label.to_owned(),
+            class: class.to_string(),
+        };
+        self.queue
+            .get_or_create(&labels)
+            .set(i64::try_from(pending).unwrap_or(i64::MAX));
+    }
+
+    /// The text format of Prometheus.
+    pub(crate) fn encode(&self, waiters: usize, read_model_sequence: u64) -> String {
+        self.waiters.set(i64::try_from(waiters).unwrap_or(i64::MAX));
+        self.read_model_sequence
+            .set(i64::try_from(read_model_sequence).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to memory does not fail");
+        text
+    }
+}

@@ -1,0 +1,200 @@
+//! Lists and search: a SQLite file that follows the log and can be thrown away at any time.
+//!
+//! Nothing is decided by it alone: it is behind by design, and says how far it is.
+
+mod feed;
+mod query;
+mod schema;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aod_api::runs::{RunPage, RunSummary};
+use aod_domain::error_code::ErrorCode;
+use aod_domain::id::RunId;
+use aod_ports::BoxError;
+use aod_ports::event_log::{EventLog, ReadError};
+use jiff::Timestamp;
+use rusqlite::Connection;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::query::{Filter, Suspect};
+use crate::http::error::{ApiError, ApiResult};
+
+/// How long a list waits for the read model to reach `at_least`.
+const CATCH_UP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections for reading that are kept open.
+const READERS_KEPT_MAX: usize = 8;
+
+/// Why the read model does not work.
+#[derive(Debug, Error)]
+pub enum ReadModelError {
+    /// The file cannot be made, opened or read: look at the disk.
+    #[error("the read model {} does not work", path.display())]
+    Sqlite {
+        path: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The directory for it cannot be made.
+    #[error("the directory of the read model {} cannot be made", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The log does not answer: try again.
+    #[error(transparent)]
+    Log(#[from] ReadError),
+    /// A thread of ours ended before its time.
+    #[error("the thread of the read model broke off")]
+    Thread(#[source] BoxError),
+}
+
+impl From<ReadModelError> for ApiError {
+    fn from(error: ReadModelError) -> Self {
+        Self::new(ErrorCode::Internal, "the read model does not work").because(error)
+    }
+}
+
+/// The read model of one gateway.
+pub(crate) struct ReadModel {
+    path: PathBuf,
+    readers: Arc<Mutex<Vec<Connection>>>,
+    /// The last event taken in.
+    applied: watch::Sender<u64>,
+}
+
+impl fmt::Debug for ReadModel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ReadModel")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReadModel {
+    /// Opens the file in `directory`, or makes it anew if it is not of this log.
+    pub(crate) async fn open(directory: &Path, log: &dyn EventLog) -> Result<Self, ReadModelError> {
+        let path = directory.join(schema::FILE_NAME);
+        let applied = schema::open(directory, &path, log).await?;
+        Ok(Self {
+            path,
+            readers: Arc::default(),
+            applied: watch::Sender::new(applied),
+        })
+    }
+
+    /// Takes in what the log has and gets, until the gateway ends. After an error it goes on where
+    /// it was when called again; only one may follow at a time.
+    pub(crate) async fn follow(
+        &self,
+        log: &dyn EventLog,
+        shutdown: CancellationToken,
+    ) -> Result<(), ReadModelError> {
+        feed::follow(&self.path, log, &self.applied, shutdown).await
+    }
+
+    /// The sequence of the last event taken in.
+    pub(crate) fn sequence(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Waits until `sequence` is taken in.
+    pub(crate) async fn wait_for(&self, sequence: u64) -> ApiResult<()> {
+        let mut applied = self.applied.subscribe();
+        let seen = applied.wait_for(|&last| last >= sequence);
+        match tokio::time::timeout(CATCH_UP_PATIENCE, seen).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let detail = format!(
+                    "the lists are at {} and have not reached {sequence} yet",
+                    self.sequence()
+                );
+                Err(ApiError::new(ErrorCode::BrokerUnavailable, detail))
+            }
+        }
+    }
+
+    /// A page of runs, the latest first.
+    pub(crate) async fn page(
+        &self,
+        filter: Filter,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> ApiResult<RunPage> {
+        let before = match cursor {
+            Some(cursor) => query::parse_cursor(&cursor).ok_or_else(|| {
+                ApiError::malformed("`cursor` is none that a page named as its `next`")
+            })?,
+            None => i64::MAX,
+        };
+        // Read before the page: what the page shows is at least as new.
+        let as_of = self.sequence();
+        let (items, next) = self
+            .read(move |connection| query::page(connection, &filter, before, limit))
+            .await?;
+        Ok(RunPage { items, next, as_of })
+    }
+
+    /// The latest `limit` runs.
+    pub(crate) async fn latest(&self, limit: usize) -> ApiResult<Vec<RunSummary>> {
+        let (items, _) = self
+            .read(move |connection| query::page(connection, &Filter::default(), i64::MAX, limit))
+            .await?;
+        Ok(items)
+    }
+
+    /// How many runs the tree of `root` has, counted up to `limit`.
+    pub(crate) async fn count_tree(&self, root: RunId, limit: u64) -> ApiResult<u64> {
+        Ok(self
+            .read(move |connection| query::count_tree(connection, root, limit))
+            .await?)
+    }
+
+    /// Live runs about which something may have to be done, at most `limit`.
+    pub(crate) async fn suspects(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Suspect>, ReadModelError> {
+        self.read(move |connection| query::suspects(connection, now, limit))
+            .await
+    }
+
+    /// The first launch of the log that is still needed.
+    pub(crate) async fn first_needed(&self) -> Result<u64, ReadModelError> {
+        self.read(query::first_needed).await
+    }
+
+    /// Runs `query` on a thread that may block.
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, ReadModelError> {
+        let (path, readers) = (self.path.clone(), Arc::clone(&self.readers));
+        let work = move || {
+            let kept = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = kept.map_or_else(|| schema::open_reader(&path), Ok)?;
+            let found = query(&connection);
+            let mut readers = readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if readers.len() < READERS_KEPT_MAX {
+                readers.push(connection);
+            }
+            found
+        };
+        let found = tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|error| ReadModelError::Thread(error.into()))?;
+        found.map_err(|source| ReadModelError::Sqlite {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}

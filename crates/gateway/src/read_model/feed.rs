@@ -1,0 +1,216 @@
+//! From the log into the tables: batches, each with its position in one transaction.
+
+use std::path::Path;
+
+use aod_api::runs::{ErrorView, RunState};
+use aod_domain::digest::Digest;
+use aod_domain::event::Recorded;
+use aod_domain::id::RunId;
+use aod_domain::run::{Ended, Event, Launched, Note, Payload};
+use aod_domain::subject::{self, Subject};
+use aod_ports::event_log::{EventLog, From, StoredEvent, Told};
+use futures::StreamExt as _;
+use rusqlite::{Connection, params};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{ReadModelError, schema};
+use crate::views::{kind_of, node_of, note_kind, state_of_note};
+
+/// Events of one transaction: enough to make its cost small beside theirs.
+const BATCH_MAX: usize = 512;
+
+pub(super) async fn follow(
+    path: &Path,
+    log: &dyn EventLog,
+    applied: &watch::Sender<u64>,
+    shutdown: CancellationToken,
+) -> Result<(), ReadModelError> {
+    let failed = |source| ReadModelError::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let mut writer = schema::open_writer(path).map_err(failed)?;
+    let after = *applied.borrow();
+    let mut told = log
+        .follow(subject::ALL, From::After(after))
+        .await?
+        .ready_chunks(BATCH_MAX);
+    loop {
+        let batch = tokio::select! {
+            batch = told.next() => batch,
+            () = shutdown.cancelled() => return Ok(()),
+        };
+        let Some(batch) = batch else { return Ok(()) };
+        let events: Vec<StoredEvent> = batch.into_iter().filter_map(into_event).collect();
+        let Some(last) = events.last().map(|stored| stored.sequence) else {
+            continue;
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            let result = apply(&mut writer, &events);
+            (writer, result)
+        });
+        let (returned, result) = work
+            .await
+            .map_err(|error| ReadModelError::Thread(error.into()))?;
+        writer = returned;
+        result.map_err(failed)?;
+        applied.send_replace(last);
+    }
+}
+
+fn into_event(told: Told) -> Option<StoredEvent> {
+    match told {
+        Told::Event(stored) => Some(stored),
+        Told::Reconnected => None,
+    }
+}
+
+/// Takes `events` in, all or none.
+pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    for stored in events {
+        apply_one(&transaction, stored)?;
+    }
+    if let Some(last) = events.last() {
+        transaction.execute(
+            "INSERT INTO position (only_row, sequence, hash) VALUES (1, ?1, ?2)
+             ON CONFLICT (only_row) DO UPDATE SET sequence = excluded.sequence, hash = excluded.hash",
+            params![last.sequence, Digest::of(&last.bytes).to_string()],
+        )?;
+    }
+    transaction.commit()
+}
+
+fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<()> {
+    let Some(run) = Subject::run_of(&stored.subject) else {
+        return Ok(());
+    };
+    if Subject::is_state(&stored.subject) {
+        match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+            Ok(recorded) => apply_event(connection, run, &recorded)?,
+            Err(error) => {
+                tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
+            }
+        }
+    } else if let Ok(recorded) = Recorded::<Note>::decode(stored.sequence, &stored.bytes) {
+        apply_note(connection, run, &recorded.event)?;
+    }
+    Ok(())
+}
+
+fn apply_event(
+    connection: &Connection,
+    run: RunId,
+    recorded: &Recorded<Event>,
+) -> rusqlite::Result<()> {
+    let id = run.to_string();
+    match &recorded.event {
+        Event::Launched(launched) => insert(connection, run, recorded, launched),
+        Event::Leased(lease) => {
+            let node = node_of(&lease.holder).map(|node| node.to_string());
+            let sql = "UPDATE runs SET state = 'leased', attempts = ?2, node = ?3 WHERE id = ?1";
+            connection
+                .prepare_cached(sql)?
+                .execute(params![id, lease.attempt, node])
+                .map(drop)
+        }
+        Event::AttemptLost(_) => {
+            let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1";
+            connection
+                .prepare_cached(sql)?
+                .execute(params![id])
+                .map(drop)
+        }
+        Event::CancelRequested(_) => {
+            let sql = "UPDATE runs SET is_cancelled = 1 WHERE id = ?1";
+            connection
+                .prepare_cached(sql)?
+                .execute(params![id])
+                .map(drop)
+        }
+        Event::Ended(ended) => end(connection, &id, recorded, ended),
+        Event::Sealed(_) => Ok(()),
+    }
+}
+
+fn insert(
+    connection: &Connection,
+    run: RunId,
+    recorded: &Recorded<Event>,
+    launched: &Launched,
+) -> rusqlite::Result<()> {
+    let kind = match kind_of(&launched.work) {
+        aod_api::runs::RunKind::Capsule => "capsule",
+        aod_api::runs::RunKind::Build => "build",
+    };
+    let labels = serde_json::to_string(&launched.labels).expect("texts are plain data");
+    connection
+        .prepare_cached(
+            "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
+             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', 0, ?7, ?8, ?9, ?10, 0, 0)",
+        )?
+        .execute(params![
+            recorded.sequence,
+            run.to_string(),
+            run.root().to_string(),
+            launched.parent.as_ref().map(|parent| parent.run.to_string()),
+            kind,
+            launched.work.name().as_str(),
+            recorded.time.to_string(),
+            launched.requested_by,
+            labels,
+            launched.deadline.as_millisecond(),
+        ])?;
+    for (name, value) in &launched.labels {
+        let sql =
+            "INSERT OR IGNORE INTO run_labels (name, value, launch_sequence) VALUES (?1, ?2, ?3)";
+        connection
+            .prepare_cached(sql)?
+            .execute(params![name, value, recorded.sequence])?;
+    }
+    let arguments = match &launched.payload {
+        Payload::Inline(value) => value.to_string(),
+        Payload::Artifact { .. } => String::new(),
+    };
+    let sql = "INSERT OR REPLACE INTO run_texts (rowid, arguments, error) VALUES (?1, ?2, '')";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![recorded.sequence, arguments])
+        .map(drop)
+}
+
+fn end(
+    connection: &Connection,
+    id: &str,
+    recorded: &Recorded<Event>,
+    ended: &Ended,
+) -> rusqlite::Result<()> {
+    let state = RunState::from(ended.outcome).as_str();
+    let error = ended.error.clone().map(ErrorView::from);
+    let error_json = error
+        .as_ref()
+        .map(|error| serde_json::to_string(error).expect("an error is plain data"));
+    connection
+        .prepare_cached(
+            "UPDATE runs SET state = ?2, ended_at = ?3, error = ?4, attempts = ?5, is_ended = 1 WHERE id = ?1",
+        )?
+        .execute(params![id, state, recorded.time.to_string(), error_json, ended.attempt])?;
+    if let Some(error) = error {
+        let sql = "UPDATE run_texts SET error = ?2 WHERE rowid = (SELECT launch_sequence FROM runs WHERE id = ?1)";
+        let text = format!("{} {}", error.code, error.message);
+        connection.prepare_cached(sql)?.execute(params![id, text])?;
+    }
+    Ok(())
+}
+
+/// A note of a former attempt, or one that comes late, changes nothing.
+fn apply_note(connection: &Connection, run: RunId, note: &Note) -> rusqlite::Result<()> {
+    let sql = "UPDATE runs SET state = ?2 WHERE id = ?1 AND is_ended = 0 AND attempts = ?3 AND state <> 'queued'";
+    let state = state_of_note(note).as_str();
+    connection
+        .prepare_cached(sql)?
+        .execute(params![run.to_string(), state, note_kind(note).attempt])
+        .map(drop)
+}

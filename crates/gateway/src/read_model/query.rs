@@ -1,0 +1,264 @@
+//! Out of the tables: pages, counts, and what the reconciler looks for.
+
+use aod_api::runs::{RunKind, RunState, RunSummary};
+use aod_domain::id::RunId;
+use jiff::Timestamp;
+use rusqlite::types::{Type, Value};
+use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
+use serde::de::DeserializeOwned;
+
+use crate::http::parameters::Parameters;
+
+/// Which runs a list shows; what is empty does not matter.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    states: Vec<RunState>,
+    capsule: Option<String>,
+    labels: Vec<(String, String)>,
+    text: Option<String>,
+    is_roots_only: bool,
+}
+
+impl Filter {
+    /// Takes the filters out of `parameters`, which keep what is wrong with them.
+    pub(crate) fn read(parameters: &mut Parameters) -> Self {
+        let mut filter = Self {
+            capsule: parameters.text("capsule"),
+            ..Self::default()
+        };
+        filter.text = parameters
+            .text("text")
+            .filter(|text| !text.trim().is_empty());
+        filter.is_roots_only = parameters
+            .value("roots", "true or false")
+            .unwrap_or_default();
+        for text in parameters.all("state") {
+            for word in text.split(',').map(str::trim) {
+                match RunState::ALL
+                    .into_iter()
+                    .find(|state| state.as_str() == word)
+                {
+                    Some(state) => filter.states.push(state),
+                    None => parameters
+                        .error("state", format!("{word:.80?} given; expected {}", states())),
+                }
+            }
+        }
+        for text in parameters.all("label") {
+            match text.split_once('=') {
+                Some((name, value)) => filter.labels.push((name.to_owned(), value.to_owned())),
+                None => {
+                    parameters.error("label", format!("{text:.80?} given; expected name=value"));
+                }
+            }
+        }
+        filter
+    }
+}
+
+fn states() -> String {
+    RunState::ALL.map(RunState::as_str).join(", ")
+}
+
+/// A live run about which something may have to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Suspect {
+    pub(crate) run: RunId,
+    pub(crate) parent: Option<RunId>,
+    /// Whether the run that called it has ended.
+    pub(crate) is_orphan: bool,
+}
+
+const COLUMNS: &str = "runs.launch_sequence, runs.id, runs.root, runs.parent, runs.kind, runs.capsule, runs.state, \
+    runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error";
+
+/// Up to `limit` runs launched before `before`, the latest first, and the cursor of the next page.
+pub(super) fn page(
+    connection: &Connection,
+    filter: &Filter,
+    before: i64,
+    limit: usize,
+) -> rusqlite::Result<(Vec<RunSummary>, Option<String>)> {
+    // One query for each state: each then walks its index in order, however rare its runs are.
+    let states: Vec<Option<RunState>> = if filter.states.is_empty() {
+        vec![None]
+    } else {
+        filter.states.iter().copied().map(Some).collect()
+    };
+    let mut found: Vec<(i64, RunSummary)> = Vec::new();
+    for state in states {
+        found.extend(page_of_state(connection, filter, state, before, limit + 1)?);
+    }
+    found.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+    found.dedup_by_key(|(sequence, _)| *sequence);
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = found
+        .last()
+        .filter(|_| has_more)
+        .map(|(sequence, _)| format!("{sequence:x}"));
+    Ok((found.into_iter().map(|(_, run)| run).collect(), next))
+}
+
+/// Reads what a page named as its `next`.
+pub(super) fn parse_cursor(text: &str) -> Option<i64> {
+    i64::from_str_radix(text, 16)
+        .ok()
+        .filter(|sequence| *sequence > 0)
+}
+
+fn page_of_state(
+    connection: &Connection,
+    filter: &Filter,
+    state: Option<RunState>,
+    before: i64,
+    limit: usize,
+) -> rusqlite::Result<Vec<(i64, RunSummary)>> {
+    let mut sql = format!("SELECT {COLUMNS} FROM runs");
+    let mut values: Vec<Value> = Vec::new();
+    let mut conditions = vec!["runs.launch_sequence < ?".to_owned()];
+    values.push(before.into());
+    let mut require = |condition: &str, value: String| {
+        conditions.push(condition.to_owned());
+        values.push(value.into());
+    };
+    if let Some(state) = state {
+        require("runs.state = ?", state.as_str().to_owned());
+    }
+    if let Some(capsule) = &filter.capsule {
+        require("runs.capsule = ?", capsule.clone());
+    }
+    if let Some(text) = &filter.text {
+        require(
+            "runs.launch_sequence IN (SELECT rowid FROM run_texts WHERE run_texts MATCH ?)",
+            as_words(text),
+        );
+    }
+    for (name, value) in &filter.labels {
+        require(
+            "runs.launch_sequence IN (SELECT launch_sequence FROM run_labels WHERE name = ?",
+            name.clone(),
+        );
+        require("value = ?)", value.clone());
+    }
+    if filter.is_roots_only {
+        conditions.push("runs.parent IS NULL".to_owned());
+    }
+    sql.push_str(" WHERE ");
+    sql.push_str(&conditions.join(" AND "));
+    sql.push_str(" ORDER BY runs.launch_sequence DESC LIMIT ?");
+    values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), |row| {
+        Ok((row.get(0)?, summary(row)?))
+    })?;
+    rows.collect()
+}
+
+/// `text` as a query of FTS5: each word as it is, all of which must occur.
+fn as_words(text: &str) -> String {
+    let words = text
+        .split_whitespace()
+        .map(|word| format!("\"{}\"", word.replace('"', "\"\"")));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    let kind: String = row.get(4)?;
+    let state: String = row.get(6)?;
+    Ok(RunSummary {
+        id: text(row, 1)?,
+        root: text(row, 2)?,
+        parent: optional_text(row, 3)?,
+        kind: if kind == "build" {
+            RunKind::Build
+        } else {
+            RunKind::Capsule
+        },
+        capsule: row.get(5)?,
+        state: RunState::ALL
+            .into_iter()
+            .find(|known| known.as_str() == state)
+            .ok_or_else(|| damaged(6))?,
+        attempts: row.get(7)?,
+        node: optional_text(row, 8)?,
+        requested_at: text(row, 9)?,
+        ended_at: optional_text(row, 10)?,
+        requested_by: row.get(11)?,
+        labels: json(row, 12)?.unwrap_or_default(),
+        error: json(row, 13)?,
+    })
+}
+
+fn text<T: std::str::FromStr>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    optional_text(row, column)?.ok_or_else(|| damaged(column))
+}
+
+fn optional_text<T: std::str::FromStr>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| text.parse().map_err(|_| damaged(column)))
+        .transpose()
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| serde_json::from_str(&text).map_err(|_| damaged(column)))
+        .transpose()
+}
+
+fn damaged(column: usize) -> rusqlite::Error {
+    rusqlite::Error::InvalidColumnType(column, format!("column {column}"), Type::Text)
+}
+
+/// How many runs the tree of `root` has, counted up to `limit`.
+pub(super) fn count_tree(
+    connection: &Connection,
+    root: RunId,
+    limit: u64,
+) -> rusqlite::Result<u64> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE root = ?1 LIMIT ?2)";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![root.root().to_string(), limit], |row| row.get(0))
+}
+
+/// The sequence of the first launch whose run has not ended; of the next event if all have.
+pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
+    let sql = "SELECT coalesce(
+        (SELECT min(launch_sequence) FROM runs INDEXED BY runs_live WHERE is_ended = 0),
+        (SELECT sequence + 1 FROM position), 1)";
+    connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0))
+}
+
+/// Live runs that are past their deadline, that are cancelled or often lost but queued, or whose
+/// caller has ended.
+pub(super) fn suspects(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<Suspect>> {
+    let sql = format!(
+        "SELECT live.id, live.parent, coalesce(caller.is_ended, 0)
+         FROM runs AS live INDEXED BY runs_live LEFT JOIN runs AS caller ON caller.id = live.parent
+         WHERE live.is_ended = 0 AND (live.deadline_ms < ?1 OR caller.is_ended = 1
+             OR (live.state = 'queued' AND (live.is_cancelled = 1 OR live.attempts >= {})))
+         LIMIT ?2",
+        aod_domain::run::ATTEMPTS_LOST_MAX
+    );
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let arguments: [&dyn ToSql; 2] = [&now.as_millisecond(), &limit];
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(&arguments[..], |row| {
+        Ok(Suspect {
+            run: text(row, 0)?,
+            parent: optional_text(row, 1)?,
+            is_orphan: row.get(2)?,
+        })
+    })?;
+    rows.collect()
+}

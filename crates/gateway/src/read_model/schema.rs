@@ -1,0 +1,119 @@
+//! The file of the read model: its tables, and whether it belongs to the log.
+
+use std::path::Path;
+
+use aod_domain::digest::Digest;
+use aod_domain::subject;
+use aod_ports::event_log::{EventLog, ReadError};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use super::ReadModelError;
+
+/// A change of the tables changes the number: the old file is left, the new one is filled anew.
+pub(super) const FILE_NAME: &str = "read-model-1.sqlite3";
+
+/// `launch_sequence` sorts: it is the place of the launch in the log.
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS position (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), sequence INTEGER NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (
+    launch_sequence INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    root TEXT NOT NULL,
+    parent TEXT,
+    kind TEXT NOT NULL,
+    capsule TEXT NOT NULL,
+    state TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    node TEXT,
+    requested_at TEXT NOT NULL,
+    ended_at TEXT,
+    requested_by TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    error TEXT,
+    deadline_ms INTEGER NOT NULL,
+    is_ended INTEGER NOT NULL,
+    is_cancelled INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS runs_by_root ON runs (root);
+CREATE INDEX IF NOT EXISTS runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE INDEX IF NOT EXISTS runs_by_state ON runs (state, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_capsule ON runs (capsule, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_capsule_and_state ON runs (capsule, state, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
+CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
+CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS run_texts USING fts5 (arguments, error);
+";
+
+/// How long a reader waits for the writer, in milliseconds; in WAL mode it hardly ever does.
+const BUSY_MILLISECONDS: u32 = 5_000;
+
+/// Tells the last event that the file has; a file that is broken or of another log is made anew.
+pub(super) async fn open(
+    directory: &Path,
+    path: &Path,
+    log: &dyn EventLog,
+) -> Result<u64, ReadModelError> {
+    std::fs::create_dir_all(directory).map_err(|source| ReadModelError::Directory {
+        path: directory.to_owned(),
+        source,
+    })?;
+    if let Ok(connection) = open_writer(path) {
+        let position = position(&connection).ok();
+        if let Some((sequence, hash)) = position
+            && is_of_log(sequence, &hash, log).await?
+        {
+            return Ok(sequence);
+        }
+    }
+    tracing::info!(path = %path.display(), "the read model is made anew");
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        // What is not there need not be removed; what cannot be shows when the file is opened.
+        drop(std::fs::remove_file(name));
+    }
+    let failed = |source| ReadModelError::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    open_writer(path).map_err(failed)?;
+    Ok(0)
+}
+
+/// Opens the file for writing; tables that are missing are made.
+pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
+    connection.execute_batch(TABLES)?;
+    Ok(connection)
+}
+
+/// Opens the file for reading only.
+pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
+    Ok(connection)
+}
+
+/// The last event taken in, and its hash.
+fn position(connection: &Connection) -> rusqlite::Result<(u64, String)> {
+    let row = connection.query_row("SELECT sequence, hash FROM position", [], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    });
+    Ok(row.optional()?.unwrap_or_default())
+}
+
+/// Whether the log still has the event `sequence` with `hash`.
+async fn is_of_log(sequence: u64, hash: &str, log: &dyn EventLog) -> Result<bool, ReadError> {
+    let Some(before) = sequence.checked_sub(1) else {
+        return Ok(true);
+    };
+    let found = log.read(subject::ALL, before, 1).await?;
+    Ok(found.first().is_some_and(|stored| {
+        stored.sequence == sequence && Digest::of(&stored.bytes).to_string() == hash
+    }))
+}

@@ -1,0 +1,245 @@
+//! A capsule's packed directory: a tar file, read without unpacking it anywhere.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use aod_api::problem::ProblemItem;
+use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
+use aod_domain::file_name::FileName;
+use aod_domain::manifest::{
+    AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, ToolsManifest,
+};
+use bytes::Bytes;
+use tar::{Archive, Entry, EntryType};
+
+/// Largest package, in bytes: sources, prompts and wheels; data belongs into files of runs.
+pub(crate) const PACKAGE_BYTES_MAX: u64 = 256 << 20;
+
+/// Entries of a package.
+const ENTRIES_MAX: usize = 20_000;
+
+/// Problems of one answer.
+const PROBLEMS_MAX: usize = 50;
+
+/// What a capsule says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Package {
+    pub(crate) schema_json: Bytes,
+    pub(crate) agent_yaml: Option<Bytes>,
+    pub(crate) tools_yaml: Option<Bytes>,
+    pub(crate) agent: AgentManifest,
+    pub(crate) tools: ToolsManifest,
+}
+
+/// The files that are read; the others only have their names checked.
+const READ: [(&str, usize); 3] = [
+    ("schema.json", SCHEMA_SIZE_BYTES_MAX),
+    ("agent.yaml", MANIFEST_SIZE_BYTES_MAX),
+    ("tools.yaml", MANIFEST_SIZE_BYTES_MAX),
+];
+
+impl Package {
+    /// Reads the tar file at `path`.
+    ///
+    /// # Errors
+    /// All that is wrong, each with the file it is in.
+    pub(crate) fn read(path: &Path) -> Result<Self, Vec<ProblemItem>> {
+        let unreadable = |error: io::Error| {
+            vec![ProblemItem::new(
+                "",
+                format!("the tar file cannot be read: {error}"),
+            )]
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        let mut entries = Entries::default();
+        entries.read(BufReader::new(file)).map_err(unreadable)?;
+        entries.finish()
+    }
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Entries {
+    files: BTreeMap<&'static str, Bytes>,
+    has_dockerfile: bool,
+    problems: Vec<ProblemItem>,
+}
+
+impl Entries {
+    fn read(&mut self, archive: impl Read) -> io::Result<()> {
+        for (number, entry) in Archive::new(archive).entries()?.enumerate() {
+            if number >= ENTRIES_MAX {
+                self.problem(
+                    "",
+                    format!("more than {ENTRIES_MAX} entries; expected fewer"),
+                );
+                return Ok(());
+            }
+            self.entry(entry?)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> io::Result<()> {
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let path = path
+            .strip_prefix("./")
+            .unwrap_or(&path)
+            .trim_end_matches('/')
+            .to_owned();
+        let kind = entry.header().entry_type();
+        if path.is_empty() || path == "." || is_metadata(kind) {
+            return Ok(());
+        }
+        if let Err(rejection) = FileName::parse(&path) {
+            self.problem("", rejection.to_string());
+            return Ok(());
+        }
+        match kind {
+            EntryType::Regular | EntryType::Continuous => {
+                self.has_dockerfile |= path == "Dockerfile";
+                if let Some(&(name, size_max)) = READ.iter().find(|(name, _)| *name == path) {
+                    self.keep(name, size_max, &mut entry)?;
+                }
+            }
+            EntryType::Directory => (),
+            EntryType::Symlink => self.check_link(&path, &entry),
+            other => self.problem(
+                &format!("/{path}"),
+                format!("{other:?} found; expected files, directories and links"),
+            ),
+        }
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        name: &'static str,
+        size_max: usize,
+        entry: &mut impl Read,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        entry.take(size_max as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > size_max {
+            self.problem(
+                &format!("/{name}"),
+                format!("more than {size_max} bytes; expected at most that"),
+            );
+        }
+        self.files.insert(name, bytes.into());
+        Ok(())
+    }
+
+    /// A link may point about in the directory, not out of it.
+    fn check_link(&mut self, path: &str, entry: &Entry<'_, impl Read>) {
+        let target = entry.link_name_bytes().unwrap_or_default();
+        let target = String::from_utf8_lossy(&target);
+        let depth_max = path.split('/').count() - 1;
+        let mut depth = depth_max;
+        for part in target.split('/') {
+            match part {
+                "" if target.starts_with('/') => return self.outside(path),
+                "" | "." => (),
+                ".." if depth == 0 => return self.outside(path),
+                ".." => depth -= 1,
+                _ => depth += 1,
+            }
+        }
+    }
+
+    fn outside(&mut self, path: &str) {
+        self.problem(
+            &format!("/{path}"),
+            "a link that leads out of the directory found; expected none".into(),
+        );
+    }
+
+    fn problem(&mut self, pointer: &str, message: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(ProblemItem::new(pointer, message));
+        }
+    }
+
+    fn finish(mut self) -> Result<Package, Vec<ProblemItem>> {
+        if !self.has_dockerfile {
+            self.problem(
+                "/Dockerfile",
+                "missing; expected the recipe of the image".into(),
+            );
+        }
+        let agent_yaml = self.files.remove("agent.yaml");
+        let tools_yaml = self.files.remove("tools.yaml");
+        let agent = AgentManifest::parse(agent_yaml.as_deref().unwrap_or_default());
+        let agent = self.manifest(agent);
+        let tools = ToolsManifest::parse(tools_yaml.as_deref().unwrap_or_default());
+        let tools = self.manifest(tools);
+        let schema_json = self.schema();
+        match (schema_json, agent, tools) {
+            (Some(schema_json), Some(agent), Some(tools)) if self.problems.is_empty() => {
+                Ok(Package {
+                    schema_json,
+                    agent_yaml,
+                    tools_yaml,
+                    agent,
+                    tools,
+                })
+            }
+            _ => Err(self.problems),
+        }
+    }
+
+    fn schema(&mut self) -> Option<Bytes> {
+        let Some(bytes) = self.files.remove("schema.json") else {
+            self.problem(
+                "/schema.json",
+                "missing; expected what the capsule takes and gives".into(),
+            );
+            return None;
+        };
+        match Contract::parse(&bytes) {
+            Ok(_) => Some(bytes),
+            Err(problems) => {
+                for problem in &problems {
+                    self.problem(
+                        &format!("/schema.json#{}", problem.pointer),
+                        problem.message.clone(),
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn manifest<T>(&mut self, parsed: Result<T, Vec<ManifestProblem>>) -> Option<T> {
+        match parsed {
+            Ok(manifest) => Some(manifest),
+            Err(problems) => {
+                for ManifestProblem {
+                    file,
+                    line,
+                    column,
+                    message,
+                } in problems
+                {
+                    let pointer = if line == 0 {
+                        format!("/{file}")
+                    } else {
+                        format!("/{file}:{line}:{column}")
+                    };
+                    self.problem(&pointer, message);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Headers of the tar format itself, which name no file.
+fn is_metadata(kind: EntryType) -> bool {
+    kind.is_pax_global_extensions()
+        || kind.is_pax_local_extensions()
+        || kind.is_gnu_longname()
+        || kind.is_gnu_longlink()
+}

@@ -1,0 +1,220 @@
+//! `/v1/files`: uploads ahead of a run, and the serving of any artifact.
+
+use std::ops::Range;
+
+use aod_api::files::{FILE_REFERENCE_PREFIX, UploadedFile};
+use aod_api::problem::Problem;
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+
+use crate::context::{Context, Shared};
+use crate::http::error::{ApiError, ApiResult};
+use crate::routes::upload;
+
+/// Stores the body as a file, to be named in a later request.
+#[utoipa::path(
+    post, path = "/v1/files", tag = "files",
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 201, body = UploadedFile),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn upload(State(context): State<Shared>, request: Request) -> ApiResult<Response> {
+    let stored = upload::store(&context, request.into_body()).await?;
+    let file = UploadedFile {
+        file: format!("{FILE_REFERENCE_PREFIX}{}", stored.digest),
+        digest: stored.digest,
+        size_bytes: stored.size_bytes,
+    };
+    Ok((StatusCode::CREATED, Json(file)).into_response())
+}
+
+/// The bytes of a file, by its digest. `Range` and `If-None-Match` are honoured.
+#[utoipa::path(
+    get, path = "/v1/files/{digest}", tag = "files",
+    params(("digest" = String, Path)),
+    responses(
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 206, description = "A range"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn download(
+    State(context): State<Shared>,
+    Path(digest): Path<String>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let digest = digest
+        .parse()
+        .map_err(|error| ApiError::new(ErrorCode::UnknownFile, format!("{error}")))?;
+    serve(&context, digest, &headers).await
+}
+
+/// The bytes of an artifact as an answer to a request with `headers`.
+pub(super) async fn serve(
+    context: &Context,
+    digest: Digest,
+    headers: &HeaderMap,
+) -> ApiResult<Response> {
+    let etag = format!("\"{digest}\"");
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    if text(header::IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| is_tag(tag, &etag)))
+    {
+        return Ok(with_headers(
+            StatusCode::NOT_MODIFIED.into_response(),
+            &etag,
+        ));
+    }
+    // A range of what the caller believes to be another version must not be mixed into it.
+    let is_same = text(header::IF_RANGE).is_none_or(|tag| tag.trim() == etag);
+    let asked = text(header::RANGE)
+        .filter(|_| is_same)
+        .and_then(parse_range);
+    let range = match asked {
+        None => None,
+        Some(asked) => Some(resolve_range(context, digest, asked).await?),
+    };
+    let is_partial = range.is_some();
+    let content = context.ports.artifacts.get_stream(digest, range).await?;
+    let length = content.range.end - content.range.start;
+    let mut response = Body::from_stream(content.bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if is_partial {
+        let text = format!(
+            "bytes {}-{}/{}",
+            content.range.start,
+            content.range.end - 1,
+            content.size_bytes
+        );
+        headers.insert(
+            header::CONTENT_RANGE,
+            HeaderValue::from_str(&text).expect("digits are plain"),
+        );
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(with_headers(response, &etag))
+}
+
+fn is_tag(given: &str, etag: &str) -> bool {
+    let given = given.trim();
+    given == "*" || given.strip_prefix("W/").unwrap_or(given) == etag
+}
+
+fn with_headers(mut response: Response, etag: &str) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(
+        header::ETAG,
+        HeaderValue::from_str(etag).expect("digits are plain"),
+    );
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // A capsule's file must never run as a page of ours.
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("private, no-cache"),
+    );
+    response
+}
+
+/// One range of bytes, as a request names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedRange {
+    From {
+        start: u64,
+        end: Option<u64>,
+    },
+    /// The last so many bytes.
+    Last(u64),
+}
+
+/// Reads `bytes=a-b`; several ranges, or what cannot be read, count as none (RFC 9110).
+fn parse_range(text: &str) -> Option<AskedRange> {
+    let (start, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
+    match (start.trim(), last.trim()) {
+        ("", last) => Some(AskedRange::Last(last.parse().ok()?)),
+        (start, "") => Some(AskedRange::From {
+            start: start.parse().ok()?,
+            end: None,
+        }),
+        (start, last) => {
+            let (start, last): (u64, u64) = (start.parse().ok()?, last.parse().ok()?);
+            (start <= last).then_some(AskedRange::From {
+                start,
+                end: Some(last.saturating_add(1)),
+            })
+        }
+    }
+}
+
+async fn resolve_range(
+    context: &Context,
+    digest: Digest,
+    asked: AskedRange,
+) -> ApiResult<Range<u64>> {
+    Ok(match asked {
+        AskedRange::From { start, end } => start..end.unwrap_or(u64::MAX),
+        AskedRange::Last(length) => {
+            let missing = || {
+                ApiError::new(
+                    ErrorCode::UnknownFile,
+                    format!("the artifact store has no {digest}"),
+                )
+            };
+            let size = context
+                .ports
+                .artifacts
+                .size(digest)
+                .await?
+                .ok_or_else(missing)?;
+            size.saturating_sub(length)..size
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_the_rfc_says() {
+        let from = |start, end| Some(AskedRange::From { start, end });
+        assert_eq!(parse_range("bytes=0-0"), from(0, Some(1)));
+        assert_eq!(parse_range("bytes=5-"), from(5, None));
+        assert_eq!(parse_range("bytes=-7"), Some(AskedRange::Last(7)));
+        for text in [
+            "bytes=7-5",
+            "bytes=0-1,3-4",
+            "lines=0-1",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-b",
+        ] {
+            assert_eq!(parse_range(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_compared_weakly() {
+        assert!(is_tag(" W/\"ab\"", "\"ab\""));
+        assert!(is_tag("*", "\"ab\""));
+        assert!(!is_tag("\"abc\"", "\"ab\""));
+    }
+}

@@ -1,0 +1,385 @@
+//! Between nodes and gateways: a run calls, asks whom it may call, and gives a call up.
+//!
+//! A node speaks for one run with the token of its current lease, and for no other.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_api::RUN_ID_HEADER;
+use aod_api::internal::{
+    CALL_MEDIA_TYPE, CallLine, CallRequest, CancelCall, Target, Targets, WHITE_SPACE_SECONDS,
+};
+use aod_domain::capsule::Handoffs;
+use aod_domain::digest::{Digest, Hasher};
+use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::file_name::Directory;
+use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
+use aod_domain::id::RunId;
+use aod_domain::run::{Ended, Holder, Outcome, Parent, Run, TOTAL_SECONDS_DEFAULT, Work};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use jiff::SignedDuration;
+use serde::de::DeserializeOwned;
+
+use crate::catalogue::Registered;
+use crate::context::{Context, Shared};
+use crate::http::access::{bearer, is_same};
+use crate::http::body;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::parameters::Parameters;
+use crate::launch::{self, Checked, Origin, Wanted};
+use crate::reading;
+use crate::routes::runs::{TIMEOUT_SECONDS_MAX, run_id};
+use crate::stopping;
+use crate::waiters::RunEnd;
+
+/// How often a call whose callee failed by our fault may be made anew by later attempts: no run
+/// has more attempts than it may lose, and one.
+const RENEWALS_MAX: u32 = aod_domain::run::ATTEMPTS_LOST_MAX + 1;
+
+/// A run calls a capsule: answers with the callee's id at once and with its result at its end.
+pub(super) async fn call(
+    State(context): State<Shared>,
+    Path(run): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> ApiResult<Response> {
+    let bytes = body::json(&headers, request.into_body()).await?;
+    let request: CallRequest = read(&bytes)?;
+    let caller = caller(&context, &run, request.attempt, &headers).await?;
+    if let Some(cancel) = &caller.cancel {
+        let detail = format!("the caller was cancelled by {}", cancel.requested_by);
+        return Err(ApiError::new(ErrorCode::Cancelled, detail));
+    }
+    let target = context.capsules.get(&request.target).await?;
+    check_allowed(&context, &caller, &target)?;
+    check_tree(&context, &caller).await?;
+    let callee = start_callee(&context, &caller, target, request).await?;
+    Ok(answer(context, &callee))
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::malformed(format!("the body is not as expected: {error}")))
+}
+
+/// The run that a node speaks for: it must hold the lease of `attempt`, and know its token.
+async fn caller(context: &Context, run: &str, attempt: u32, headers: &HeaderMap) -> ApiResult<Run> {
+    let id = run_id(run)?;
+    let token = Digest::of(bearer(headers)?);
+    let refused = || {
+        ApiError::new(
+            ErrorCode::Unauthorized,
+            "the token is not that of the run's current attempt",
+        )
+    };
+    let run = context.runs.load(id).await?.ok_or_else(refused)?;
+    let lease = run.lease().filter(|lease| lease.event.attempt == attempt);
+    match lease.map(|lease| &lease.event.holder) {
+        Some(Holder::Node { token_sha256, .. }) if is_same(token_sha256, &token) => Ok(run),
+        _ => Err(refused()),
+    }
+}
+
+/// By the list that was registered with the caller's own image.
+fn check_allowed(context: &Context, caller: &Run, target: &Registered) -> ApiResult<()> {
+    let handoffs = handoffs(caller);
+    if context.capsules.allows(handoffs, &target.event) {
+        return Ok(());
+    }
+    let allowed = match handoffs {
+        Handoffs::Listed(names) if names.is_empty() => {
+            "it may call nobody, since its tools.yaml lists no capsules".into()
+        }
+        Handoffs::Listed(names) => format!("its tools.yaml lists {}", names.join(", ")),
+        Handoffs::Open => String::new(),
+    };
+    let detail = format!(
+        "{} may not call {}: {allowed}",
+        caller.launched.event.work.name(),
+        target.event.name
+    );
+    Err(ApiError::new(ErrorCode::TargetNotAllowed, detail))
+}
+
+/// A build calls nobody.
+fn handoffs(caller: &Run) -> &Handoffs {
+    const NOBODY: &Handoffs = &Handoffs::Listed(Vec::new());
+    match &caller.launched.event.work {
+        Work::Capsule { handoffs, .. } => handoffs,
+        Work::Build { .. } => NOBODY,
+    }
+}
+
+/// The bounds of the whole tree.
+async fn check_tree(context: &Context, caller: &Run) -> ApiResult<()> {
+    if caller.launched.event.lineage.depth() >= DEPTH_MAX {
+        let detail =
+            format!("calls may be nested {DEPTH_MAX} deep, and the caller is as deep as that");
+        return Err(ApiError::new(ErrorCode::CallTooDeep, detail));
+    }
+    if context
+        .read_model
+        .count_tree(caller.id, TREE_RUNS_MAX)
+        .await?
+        >= TREE_RUNS_MAX
+    {
+        let detail = format!(
+            "the tree of {} has {TREE_RUNS_MAX} runs, and may not have more",
+            caller.id.root()
+        );
+        return Err(ApiError::new(ErrorCode::TooManyCalls, detail));
+    }
+    Ok(())
+}
+
+/// Checks the call and stores the launch of the callee, or joins the one that is there.
+async fn start_callee(
+    context: &Context,
+    caller: &Run,
+    target: Registered,
+    request: CallRequest,
+) -> ApiResult<Run> {
+    if request
+        .timeout_seconds
+        .is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds))
+    {
+        let detail = format!("`timeout_seconds` must be from 1 to {TIMEOUT_SECONDS_MAX}");
+        return Err(ApiError::malformed(detail));
+    }
+    let wanted = Wanted {
+        target: request.target,
+        arguments: request.arguments,
+        files: request.files,
+        label: request.label,
+        timeout_seconds: request.timeout_seconds,
+    };
+    let checked = launch::check(context, target, &wanted, Directory::Outgoing, "/args").await?;
+    let lineage = caller
+        .launched
+        .event
+        .lineage
+        .descend(checked.signature)
+        .map_err(|code| {
+            let detail = "the same capsule is called with the same arguments and files further up";
+            ApiError::new(code, detail)
+        })?;
+    let latest =
+        context.ports.clock.now() + SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed());
+    let origin = |call_key| Origin {
+        parent: Some(Parent {
+            run: caller.id,
+            attempt: request.attempt,
+            call_key,
+            event: caller.last.hash,
+        }),
+        lineage: lineage.clone(),
+        deadline: caller.deadline().min(latest),
+        requested_by: caller.id.to_string(),
+        labels: std::collections::BTreeMap::new(),
+    };
+    launch_or_join(
+        context,
+        caller.id,
+        request.attempt,
+        request.call_key,
+        &checked,
+        origin,
+    )
+    .await
+}
+
+/// What an earlier attempt of the caller had called is joined, unless it failed by our fault: then
+/// the call is made anew under a key of its own.
+async fn launch_or_join(
+    context: &Context,
+    caller: RunId,
+    attempt: u32,
+    call_key: Digest,
+    checked: &Checked,
+    origin: impl Fn(Digest) -> Origin,
+) -> ApiResult<Run> {
+    for renewal in 0..=RENEWALS_MAX {
+        let key = renewed_key(call_key, renewal);
+        let callee = launch::launch(context, caller.child(&key), checked, origin(key)).await?;
+        let is_of_this_attempt = callee
+            .launched
+            .event
+            .parent
+            .as_ref()
+            .is_some_and(|parent| parent.attempt >= attempt);
+        if is_of_this_attempt || callee.ended().is_none_or(|ended| is_final(&ended.event)) {
+            return Ok(callee);
+        }
+    }
+    Err(ApiError::new(
+        ErrorCode::TooManyCalls,
+        "the call was made anew too often",
+    ))
+}
+
+/// What a later attempt may take for its own: successes, and failures that are the capsule's.
+fn is_final(ended: &Ended) -> bool {
+    let is_of_capsule = ended
+        .error
+        .as_ref()
+        .is_some_and(|error| error.source == ErrorSource::Capsule);
+    match ended.outcome {
+        Outcome::Succeeded => true,
+        Outcome::Failed => is_of_capsule,
+        Outcome::TimedOut | Outcome::Cancelled => false,
+    }
+}
+
+fn renewed_key(call_key: Digest, renewal: u32) -> Digest {
+    if renewal == 0 {
+        return call_key;
+    }
+    let mut hasher = Hasher::new();
+    hasher.field(b"renewed");
+    hasher.field(call_key.as_bytes());
+    hasher.field(&renewal.to_be_bytes());
+    hasher.finish()
+}
+
+/// Where an answer is.
+enum Progress {
+    Accepted,
+    Waiting(Pin<Box<dyn Future<Output = Option<RunEnd>> + Send>>),
+    Over,
+}
+
+/// The lines of the answer: one at once, white space meanwhile, one at the end. If the gateway
+/// ends before, the last line is missing, and the node asks another gateway.
+fn answer(context: Shared, callee: &Run) -> Response {
+    let id = callee.id;
+    let known_end = callee.ended().cloned().map(Arc::new);
+    let lines = stream::unfold(Progress::Accepted, move |progress| {
+        let (context, known_end) = (Arc::clone(&context), known_end.clone());
+        async move {
+            match progress {
+                Progress::Accepted => {
+                    let wait = async move {
+                        match known_end {
+                            Some(end) => Some(end),
+                            None => {
+                                context
+                                    .waiters
+                                    .wait(context.runs.log().as_ref(), id, None)
+                                    .await
+                            }
+                        }
+                    };
+                    Some((
+                        line(&CallLine::Accepted { run_id: id }),
+                        Progress::Waiting(Box::pin(wait)),
+                    ))
+                }
+                Progress::Waiting(mut wait) => tokio::select! {
+                    end = &mut wait => {
+                        let end = end?;
+                        let ended = CallLine::Ended { ended: Box::new(end.event.clone()), hash: end.hash };
+                        Some((line(&ended), Progress::Over))
+                    }
+                    () = tokio::time::sleep(Duration::from_secs(WHITE_SPACE_SECONDS)) => {
+                        Some((Bytes::from_static(b"\n"), Progress::Waiting(wait)))
+                    }
+                },
+                Progress::Over => None,
+            }
+        }
+    });
+    let mut response = Body::from_stream(lines.map(Ok::<_, Infallible>)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(CALL_MEDIA_TYPE),
+    );
+    headers.insert(
+        RUN_ID_HEADER,
+        HeaderValue::from_str(&id.to_string()).expect("an id is a plain word"),
+    );
+    response
+}
+
+fn line(line: &CallLine) -> Bytes {
+    let mut text = serde_json::to_vec(line).expect("a line is plain data");
+    text.push(b'\n');
+    text.into()
+}
+
+/// Whom a run may call, with their schemas.
+pub(super) async fn targets(
+    State(context): State<Shared>,
+    Path(run): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> ApiResult<Json<Targets>> {
+    let mut parameters = Parameters::of(&uri)?;
+    let attempt = parameters
+        .value("attempt", "the number of the attempt")
+        .unwrap_or_default();
+    parameters.finish()?;
+    let caller = caller(&context, &run, attempt, &headers).await?;
+    let handoffs = handoffs(&caller);
+    let mut targets = Vec::new();
+    for registered in context.capsules.all() {
+        let registration = &registered.event;
+        if !context.capsules.allows(handoffs, registration) {
+            continue;
+        }
+        let schema = context.capsules.schema(registration).await?;
+        targets.push(Target {
+            name: registration.name.clone(),
+            title: registration.title.clone(),
+            aliases: registration.aliases.clone(),
+            description: registration.description.clone(),
+            schema: schema.document.clone(),
+            content: registration.content,
+            image: registration.image.config_digest.clone(),
+        });
+    }
+    Ok(Json(Targets { targets }))
+}
+
+/// A run gives a call up: its callee ends, with everything below it.
+pub(super) async fn cancel(
+    State(context): State<Shared>,
+    Path((run, child)): Path<(String, String)>,
+    headers: HeaderMap,
+    request: Request,
+) -> ApiResult<StatusCode> {
+    let bytes = body::json(&headers, request.into_body()).await?;
+    let request: CancelCall = read(&bytes)?;
+    let caller = caller(&context, &run, request.attempt, &headers).await?;
+    let child = run_id(&child)?;
+    let callee = context
+        .runs
+        .load(child)
+        .await?
+        .ok_or_else(|| reading::unknown(child))?;
+    if callee
+        .launched
+        .event
+        .parent
+        .as_ref()
+        .is_none_or(|parent| parent.run != caller.id)
+    {
+        return Err(reading::unknown(child));
+    }
+    if callee.ended().is_none() {
+        match stopping::cancel(&context, child, &caller.id.to_string(), &request.reason).await {
+            // It ended by itself just before.
+            Err(error) if error.problem().code == ErrorCode::RunEnded.as_str() => (),
+            other => drop(other?),
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

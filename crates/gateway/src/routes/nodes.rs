@@ -1,0 +1,136 @@
+//! `/v1/nodes`: who is there, and who shall take no new work.
+
+use aod_api::SEQUENCE_HEADER;
+use aod_api::nodes::{NodeList, NodeView};
+use aod_api::problem::Problem;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::event::CloudEvent;
+use aod_domain::id::NodeId;
+use aod_domain::node::Event;
+use aod_ports::event_log::{Append, Guard};
+use aod_ports::presence::NodeMember;
+use axum::Json;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+
+use crate::context::{Context, Shared};
+use crate::http::access::Principal;
+use crate::http::error::{ApiError, ApiResult};
+use crate::waiting;
+
+/// Lists the nodes that are there.
+#[utoipa::path(
+    get, path = "/v1/nodes", tag = "nodes",
+    responses(
+        (status = 200, body = NodeList),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(context): State<Shared>) -> ApiResult<Json<NodeList>> {
+    let mut items: Vec<NodeView> = nodes(&context).await?.into_iter().map(view).collect();
+    items.sort_by(|one, other| (&one.host, one.id).cmp(&(&other.host, other.id)));
+    Ok(Json(NodeList { items }))
+}
+
+/// The node shall take no new work; what it has goes on.
+#[utoipa::path(
+    post, path = "/v1/nodes/{node}/drain", tag = "nodes",
+    params(("node" = String, Path)),
+    responses(
+        (status = 202, body = NodeView, description = "Stored; the node follows within moments"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn drain(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(node): Path<String>,
+) -> ApiResult<Response> {
+    let member = find(&context, &node).await?;
+    let event = Event::DrainRequested {
+        node: member.node,
+        requested_by: principal.0,
+    };
+    store(&context, member, event).await
+}
+
+/// The node shall take work again.
+#[utoipa::path(
+    post, path = "/v1/nodes/{node}/resume", tag = "nodes",
+    params(("node" = String, Path)),
+    responses(
+        (status = 202, body = NodeView, description = "Stored; the node follows within moments"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(node): Path<String>,
+) -> ApiResult<Response> {
+    let member = find(&context, &node).await?;
+    let event = Event::ResumeRequested {
+        node: member.node,
+        requested_by: principal.0,
+    };
+    store(&context, member, event).await
+}
+
+async fn store(context: &Context, member: NodeMember, event: Event) -> ApiResult<Response> {
+    let subject = event.subject();
+    let cloud_event = CloudEvent::new(context.runs.header(), member.node.to_string(), None, event);
+    let bytes = cloud_event
+        .encode()
+        .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
+    let append = Append {
+        subject,
+        guard: Guard::None,
+        id: cloud_event.id.to_string(),
+        bytes: bytes.into(),
+    };
+    let sequence = context.runs.log().append(append).await?;
+    let mut response = (StatusCode::ACCEPTED, Json(view(member))).into_response();
+    response
+        .headers_mut()
+        .insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
+    Ok(response)
+}
+
+async fn nodes(context: &Context) -> ApiResult<Vec<NodeMember>> {
+    let members = context.ports.presence.members().await?;
+    Ok(members.into_iter().filter_map(waiting::into_node).collect())
+}
+
+/// The node of this id, or of this host if it is the only one there.
+async fn find(context: &Context, text: &str) -> ApiResult<NodeMember> {
+    let id: Option<NodeId> = text.parse().ok();
+    let mut found = nodes(context).await?;
+    found.retain(|node| Some(node.node) == id || node.host == text);
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(ApiError::new(
+            ErrorCode::UnknownNode,
+            format!("no node {text:.80?} is there"),
+        )),
+        count => Err(ApiError::new(
+            ErrorCode::NameAmbiguous,
+            format!("{count} nodes are on {text:.80?}: name one by its id"),
+        )),
+    }
+}
+
+fn view(node: NodeMember) -> NodeView {
+    NodeView {
+        id: node.node,
+        host: node.host,
+        version: node.version,
+        labels: node.labels.iter().map(ToString::to_string).collect(),
+        slots: node.slots,
+        running: node.running,
+        waiting: node.waiting,
+        containers: node.containers,
+        draining: node.draining,
+        not_ready: node.not_ready,
+    }
+}

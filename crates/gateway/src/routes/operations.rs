@@ -1,0 +1,113 @@
+//! Whether the gateway works, what it counts, and the pages about its API.
+
+use aod_domain::error_code::{ErrorCode, ErrorSource};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::context::Shared;
+use crate::http::error::{ApiError, ApiResult};
+use crate::openapi;
+
+/// The process answers; the broker may not.
+#[utoipa::path(get, path = "/health", tag = "operations", security(()), responses((status = 200, description = "The process answers")))]
+pub(super) async fn health() -> Json<Value> {
+    Json(
+        json!({"status": "healthy", "service": "aod-gateway", "version": env!("CARGO_PKG_VERSION")}),
+    )
+}
+
+/// Requests will be served: the broker answers.
+#[utoipa::path(get, path = "/ready", tag = "operations", security(()), responses(
+    (status = 200, description = "The broker answers"), (status = 503, description = "It does not")
+))]
+pub(super) async fn ready(State(context): State<Shared>) -> ApiResult<Json<Value>> {
+    if context.shutdown.is_cancelled() {
+        return Err(ApiError::new(
+            ErrorCode::BrokerUnavailable,
+            "the gateway is ending",
+        ));
+    }
+    let fill = context.runs.log().fill().await?;
+    Ok(Json(json!({
+        "status": "ready",
+        "gateway": context.gateway,
+        "log": {"bytes": fill.bytes, "bytes_max": fill.bytes_max, "last_sequence": fill.last_sequence},
+        "read_model": {"as_of": context.read_model.sequence()},
+    })))
+}
+
+/// Figures in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, content_type = "text/plain", body = String)))]
+pub(super) async fn metrics(State(context): State<Shared>) -> Response {
+    // Without the broker the figures of the queue stay as they were.
+    for waiting in context.ports.queue.waiting().await.unwrap_or_default() {
+        context
+            .metrics
+            .set_queue(waiting.label.as_str(), waiting.class, waiting.pending);
+    }
+    let text = context
+        .metrics
+        .encode(context.waiters.count(), context.read_model.sequence());
+    (
+        [(
+            header::CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        )],
+        text,
+    )
+        .into_response()
+}
+
+pub(super) async fn openapi() -> Response {
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        openapi::document(),
+    )
+        .into_response()
+}
+
+pub(super) async fn docs() -> Html<String> {
+    Html(openapi::page())
+}
+
+/// What a code means: the place that `type` of a problem names.
+pub(super) async fn error_page(Path(code): Path<String>) -> ApiResult<Response> {
+    let Some(code) = ErrorCode::ALL.iter().find(|known| known.as_str() == code) else {
+        return Err(ApiError::new(
+            ErrorCode::UnknownRoute,
+            "no error has this code",
+        ));
+    };
+    let mend = match code.source() {
+        ErrorSource::Capsule => "The capsule's author can mend it.",
+        ErrorSource::Caller => "Whoever asked for the run can mend it.",
+        ErrorSource::Platform => {
+            "The operator can mend it; AOD tries again by itself where that can help."
+        }
+    };
+    let again = if code.is_retryable() {
+        "The same request may succeed later."
+    } else {
+        "The same request will fail again."
+    };
+    let text = format!(
+        "{code}\n\n{}.\n{mend}\n{again}\n",
+        capitalized(code.title())
+    );
+    Ok((
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+        text,
+    )
+        .into_response())
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().collect::<String>() + characters.as_str()
+    })
+}

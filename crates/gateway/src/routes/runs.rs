@@ -1,0 +1,360 @@
+//! `/v1/runs`: asked for, listed, shown, cancelled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aod_api::problem::Problem;
+use aod_api::runs::{CancelRun, CreateRun, RunPage, RunView, TreeNode};
+use aod_api::{IDEMPOTENCY_KEY_HEADER, RUN_ID_HEADER, SEQUENCE_HEADER};
+use aod_domain::digest::Hasher;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::file_name::Directory;
+use aod_domain::handoff::Lineage;
+use aod_domain::id::RunId;
+use aod_domain::run::{FileEntry, Run, TOTAL_SECONDS_DEFAULT};
+use aod_domain::subject::Label;
+use axum::Json;
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use jiff::SignedDuration;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::context::{Context, Shared};
+use crate::http::access::Principal;
+use crate::http::body::{self, Media, media, unsupported};
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::fields::Fields;
+use crate::http::parameters::Parameters;
+use crate::http::prefer;
+use crate::launch::{self, Origin, Wanted};
+use crate::read_model::Filter;
+use crate::reading;
+use crate::routes::upload;
+use crate::stopping;
+
+/// Longest running time that can be asked for, in seconds: a day, as a run lives by default.
+pub(super) const TIMEOUT_SECONDS_MAX: u32 = 24 * 60 * 60;
+
+/// Longest time until the end that can be asked for, in seconds: thirty days.
+const DEADLINE_SECONDS_MAX: u32 = 30 * 24 * 60 * 60;
+
+/// Labels of one run, and the longest of their names and values, in bytes: events are small.
+const LABELS_MAX: usize = 32;
+const LABEL_BYTES_MAX: usize = 256;
+
+/// Longest idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 256;
+
+/// Runs of a page, unless asked for less; and at the most.
+const PAGE_SIZE_DEFAULT: usize = 50;
+const PAGE_SIZE_MAX: usize = 500;
+
+/// What a root is asked for with.
+#[derive(Debug)]
+pub(super) struct RootRequest {
+    pub(super) wanted: Wanted,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) deadline_seconds: u64,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) requested_by: String,
+    /// Where the arguments stand in the body.
+    pub(super) arguments_pointer: &'static str,
+}
+
+/// Asks for a run.
+///
+/// Answers 202 as soon as the request is stored, or with `Prefer: wait=N` 200 if the run ends
+/// within that time.
+#[utoipa::path(
+    post, path = "/v1/runs", tag = "runs",
+    request_body(content = CreateRun, description = "As JSON, or as multipart/form-data with a part `request` of this JSON and a part for each file, named as the arguments refer to it"),
+    params(
+        ("Prefer" = Option<String>, Header, description = "`wait=N` in seconds, or `respond-async`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key and request is the same run"),
+    ),
+    responses(
+        (status = 200, body = RunView, description = "Ended while it was waited for"),
+        (status = 202, body = RunView, description = "Stored"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn create(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> ApiResult<Response> {
+    context.check_room_for_roots()?;
+    let headers = request.headers().clone();
+    let (bytes, files) = match media(&headers) {
+        Media::Json => (body::json(&headers, request.into_body()).await?, Vec::new()),
+        Media::Multipart => {
+            let received = upload::multipart(&context, request).await?;
+            (received.request, received.files)
+        }
+        Media::Other => return Err(unsupported("application/json or multipart/form-data")),
+    };
+    let wait = prefer::wait(&headers, context.wait_max());
+    let request = read_request(&context, &headers, &bytes, files, principal).await?;
+    let run = launch_root(&context, request).await?;
+    let until = wait.map(|wait| Instant::now() + wait);
+    let end = match until {
+        Some(_) => {
+            context
+                .waiters
+                .wait(context.runs.log().as_ref(), run.id, until)
+                .await
+        }
+        None => None,
+    };
+    let status = if end.is_some() {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    let view = if end.is_some() {
+        reading::view(&context, run.id).await?
+    } else {
+        reading::view_of(&context, run.clone()).await?
+    };
+    let mut response = (status, Json(view)).into_response();
+    put_headers(&mut response, &run);
+    Ok(response)
+}
+
+/// Where the run is, and at which sequence its launch.
+fn put_headers(response: &mut Response, run: &Run) {
+    let text =
+        |text: String| HeaderValue::from_str(&text).expect("ids and numbers are plain words");
+    let headers = response.headers_mut();
+    headers.insert(header::LOCATION, text(format!("/v1/runs/{}", run.id)));
+    headers.insert(RUN_ID_HEADER, text(run.id.to_string()));
+    headers.insert(SEQUENCE_HEADER, text(run.last.sequence.to_string()));
+}
+
+/// Reads the body strictly; `files` came along with it.
+async fn read_request(
+    context: &Context,
+    headers: &HeaderMap,
+    bytes: &[u8],
+    mut files: Vec<FileEntry>,
+    principal: Principal,
+) -> ApiResult<RootRequest> {
+    let mut fields = Fields::parse(bytes)?;
+    let target = fields.required_text("capsule");
+    let arguments = fields.object("arguments").unwrap_or_default();
+    for (index, given) in fields.list("files").iter().enumerate() {
+        let text = |key: &str| given.get(key).and_then(Value::as_str).unwrap_or_default();
+        let pointer = format!("/files/{index}");
+        match upload::uploaded(context, text("name"), text("file"), &pointer).await? {
+            Ok(file) => files.push(file),
+            Err(error) => fields.error(error.pointer, error.message),
+        }
+    }
+    let labels = fields.texts("labels");
+    let fits = |text: &String| text.len() <= LABEL_BYTES_MAX;
+    if labels.len() > LABELS_MAX || !labels.iter().all(|(name, value)| fits(name) && fits(value)) {
+        let message =
+            format!("expected at most {LABELS_MAX} labels of at most {LABEL_BYTES_MAX} bytes each");
+        fields.error("/labels", message);
+    }
+    let label = read_label(&mut fields);
+    let timeout_seconds = fields.number("timeout_seconds", 1, TIMEOUT_SECONDS_MAX);
+    let deadline_seconds = fields.number("deadline_seconds", 1, DEADLINE_SECONDS_MAX);
+    fields.finish()?;
+    Ok(RootRequest {
+        wanted: Wanted {
+            target,
+            arguments,
+            files,
+            label,
+            timeout_seconds,
+        },
+        labels,
+        deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
+        idempotency_key: idempotency_key(headers)?,
+        requested_by: principal.0,
+        arguments_pointer: "/arguments",
+    })
+}
+
+fn read_label(fields: &mut Fields) -> Option<Label> {
+    match fields.text("label")?.parse() {
+        Ok(label) => Some(label),
+        Err(error) => {
+            fields.error("/label", error.to_string());
+            None
+        }
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY_HEADER) else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => {
+            let detail = format!(
+                "the header `Idempotency-Key` must have 1 to {KEY_BYTES_MAX} characters of ASCII"
+            );
+            Err(ApiError::malformed(detail))
+        }
+    }
+}
+
+/// Checks and stores the launch of a root.
+pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiResult<Run> {
+    let registration = context.capsules.get(&request.wanted.target).await?;
+    let pointer = request.arguments_pointer;
+    let checked = launch::check(
+        context,
+        registration,
+        &request.wanted,
+        Directory::Input,
+        pointer,
+    )
+    .await?;
+    let id = match &request.idempotency_key {
+        Some(key) => root_of_key(&request.requested_by, key),
+        None => context.ports.clock.fresh_root(),
+    };
+    let seconds =
+        i64::try_from(request.deadline_seconds).unwrap_or(i64::from(DEADLINE_SECONDS_MAX));
+    let origin = Origin {
+        parent: None,
+        lineage: Lineage {
+            signatures: vec![checked.signature],
+        },
+        deadline: context.ports.clock.now() + SignedDuration::from_secs(seconds),
+        requested_by: request.requested_by,
+        labels: request.labels,
+    };
+    launch::launch(context, id, &checked, origin).await
+}
+
+/// A key belongs to whoever gave it: two people may choose the same.
+fn root_of_key(principal: &str, key: &str) -> RunId {
+    let mut hasher = Hasher::new();
+    hasher.field(b"root");
+    hasher.field(principal.as_bytes());
+    hasher.field(key.as_bytes());
+    RunId::root_of_key(&hasher.finish())
+}
+
+/// Lists runs, the latest first.
+#[utoipa::path(
+    get, path = "/v1/runs", tag = "runs",
+    params(
+        ("state" = Option<Vec<String>>, Query, description = "One or several states"),
+        ("capsule" = Option<String>, Query, description = "Name of a capsule"),
+        ("label" = Option<Vec<String>>, Query, description = "`name=value`, all of which must be there"),
+        ("text" = Option<String>, Query, description = "Words that occur in arguments or errors"),
+        ("roots" = Option<bool>, Query, description = "Only runs that nobody called"),
+        ("limit" = Option<u32>, Query, description = "1 to 500, 50 unless given"),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
+        ("at_least" = Option<u64>, Query, description = "Waits until the list contains this sequence"),
+    ),
+    responses(
+        (status = 200, body = RunPage),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(context): State<Shared>, uri: Uri) -> ApiResult<Json<RunPage>> {
+    let mut parameters = Parameters::of(&uri)?;
+    let filter = Filter::read(&mut parameters);
+    let limit = parameters
+        .value::<usize>("limit", "a number from 1 to 500")
+        .unwrap_or(PAGE_SIZE_DEFAULT);
+    let cursor = parameters.text("cursor");
+    let at_least = parameters
+        .value::<u64>("at_least", "a sequence of the log")
+        .unwrap_or_default();
+    parameters.finish()?;
+    context.read_model.wait_for(at_least).await?;
+    let limit = limit.clamp(1, PAGE_SIZE_MAX);
+    Ok(Json(context.read_model.page(filter, cursor, limit).await?))
+}
+
+/// Shows one run, as the log has it.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}", tag = "runs",
+    params(("run" = String, Path)),
+    responses(
+        (status = 200, body = RunView),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn show(
+    State(context): State<Shared>,
+    Path(run): Path<String>,
+) -> ApiResult<Json<RunView>> {
+    Ok(Json(reading::view(&context, run_id(&run)?).await?))
+}
+
+/// Shows a run with everything that it called, directly or not.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/tree", tag = "runs",
+    params(("run" = String, Path)),
+    responses(
+        (status = 200, body = TreeNode),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn tree(
+    State(context): State<Shared>,
+    Path(run): Path<String>,
+) -> ApiResult<Json<TreeNode>> {
+    Ok(Json(reading::tree(&context, run_id(&run)?).await?))
+}
+
+/// Asks for a run to be ended, with everything that it called.
+///
+/// Queued runs end at once; others when their node has ended them.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/cancel", tag = "runs",
+    params(("run" = String, Path)),
+    request_body(content = CancelRun, description = "May be left out"),
+    responses(
+        (status = 202, body = RunView),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn cancel(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(run): Path<String>,
+    request: Request,
+) -> ApiResult<Response> {
+    let id = run_id(&run)?;
+    let reason = cancel_reason(request).await?;
+    let run = stopping::cancel(&context, id, &principal.0, &reason).await?;
+    let view = reading::view_of(&context, run.clone()).await?;
+    let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
+    put_headers(&mut response, &run);
+    Ok(response)
+}
+
+async fn cancel_reason(request: Request) -> ApiResult<String> {
+    let bytes = body::whole(request.into_body().into_data_stream(), body::JSON_BYTES_MAX).await?;
+    if bytes.is_empty() {
+        return Ok(String::new());
+    }
+    let mut fields = Fields::parse(&bytes)?;
+    let reason = fields.text("reason").unwrap_or_default();
+    fields.finish()?;
+    Ok(reason.chars().take(1_000).collect())
+}
+
+/// The id in a path; what is none cannot be known.
+pub(super) fn run_id(text: &str) -> ApiResult<RunId> {
+    text.parse()
+        .map_err(|error| ApiError::new(ErrorCode::UnknownRun, format!("{error}")))
+}
+
+/// `?wait=` in seconds, bounded.
+pub(super) fn wait_parameter(parameters: &mut Parameters, wait_max: Duration) -> Option<Duration> {
+    let seconds: u64 = parameters.value("wait", "a number of seconds")?;
+    Some(Duration::from_secs(seconds).min(wait_max))
+}

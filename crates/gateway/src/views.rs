@@ -1,0 +1,251 @@
+//! Runs of the log as people see them.
+
+use aod_api::files::FileView;
+use aod_api::runs::{
+    CancelView, ErrorView, RunKind, RunResult, RunState, RunSummary, RunView, TimingsView,
+    UsageView,
+};
+use aod_domain::event::Recorded;
+use aod_domain::id::{NodeId, RunId};
+use aod_domain::run::{
+    BrokenHistory, Ended, Event, FileEntry, Holder, Launched, Note, NoteKind, Outcome, Phase, Run,
+    Work,
+};
+use aod_domain::subject::Subject;
+use aod_ports::event_log::StoredEvent;
+use aod_ports::runs::DamagedRun;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// A run and the last that its current attempt told of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) run: Run,
+    pub(crate) note: Option<Note>,
+    /// The node of the current or last attempt.
+    node: Option<NodeId>,
+}
+
+impl From<Run> for Seen {
+    fn from(run: Run) -> Self {
+        let node = run.lease().and_then(|lease| node_of(&lease.event.holder));
+        Self {
+            run,
+            note: None,
+            node,
+        }
+    }
+}
+
+impl Seen {
+    /// Reads all stored events of `id`, notes included; none if there are none.
+    pub(crate) fn replay(id: RunId, stored: &[StoredEvent]) -> Result<Option<Self>, DamagedRun> {
+        let mut seen: Option<Self> = None;
+        for event in stored {
+            Self::take(&mut seen, id, event)?;
+        }
+        Ok(seen)
+    }
+
+    /// Takes the next stored event in.
+    pub(crate) fn take(
+        seen: &mut Option<Self>,
+        id: RunId,
+        stored: &StoredEvent,
+    ) -> Result<(), DamagedRun> {
+        if Subject::is_state(&stored.subject) {
+            let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes)?;
+            match seen {
+                Some(seen) => seen.apply(recorded)?,
+                None => *seen = Run::replay(id, [recorded])?.map(Self::from),
+            }
+        } else if let (Some(seen), Ok(note)) = (
+            seen,
+            Recorded::<Note>::decode(stored.sequence, &stored.bytes),
+        ) {
+            // Nothing depends on notes: one of a later version of ours is passed over.
+            seen.note = Some(note.event);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), BrokenHistory> {
+        if let Event::Leased(lease) = &recorded.event {
+            self.node = node_of(&lease.holder);
+        }
+        self.run.apply(recorded)
+    }
+
+    pub(crate) fn state(&self) -> RunState {
+        match &self.run.phase {
+            Phase::Queued => RunState::Queued,
+            Phase::Ended(ended) => ended.event.outcome.into(),
+            Phase::Leased(lease) => match &self.note {
+                Some(note) if note_kind(note).attempt == lease.event.attempt => state_of_note(note),
+                _ => RunState::Leased,
+            },
+        }
+    }
+
+    pub(crate) fn summary(&self) -> RunSummary {
+        let run = &self.run;
+        let launched = &run.launched.event;
+        let ended = run.ended();
+        RunSummary {
+            id: run.id,
+            root: run.id.root(),
+            parent: launched.parent.as_ref().map(|parent| parent.run),
+            kind: kind_of(&launched.work),
+            capsule: launched.work.name().to_string(),
+            state: self.state(),
+            attempts: run.attempts,
+            node: self.node,
+            requested_at: run.launched.time,
+            ended_at: ended.map(|ended| ended.time),
+            requested_by: launched.requested_by.clone(),
+            labels: launched.labels.clone(),
+            error: ended
+                .and_then(|ended| ended.event.error.clone())
+                .map(ErrorView::from),
+        }
+    }
+
+    /// Everything about the run; `arguments` is its payload, wherever that was.
+    pub(crate) fn view(&self, arguments: Value, result: Option<RunResult>) -> RunView {
+        let run = &self.run;
+        let launched = &run.launched.event;
+        RunView {
+            summary: self.summary(),
+            label: launched.placement.label.clone(),
+            deadline: launched.deadline,
+            timeout_seconds: launched.resources.timeout_seconds,
+            arguments,
+            inputs: input_files(run.id, launched),
+            attempts_lost: run.attempts_lost,
+            waits_for: None,
+            cancel: run.cancel.as_ref().map(|cancel| CancelView {
+                requested_by: cancel.requested_by.clone(),
+                reason: cancel.reason.clone(),
+            }),
+            sequence: run.last.sequence,
+            result,
+        }
+    }
+}
+
+pub(crate) fn kind_of(work: &Work) -> RunKind {
+    match work {
+        Work::Capsule { .. } => RunKind::Capsule,
+        Work::Build { .. } => RunKind::Build,
+    }
+}
+
+pub(crate) fn node_of(holder: &Holder) -> Option<NodeId> {
+    match holder {
+        Holder::Node { node, .. } => Some(*node),
+        Holder::Gateway { .. } => None,
+    }
+}
+
+pub(crate) fn note_kind(note: &Note) -> &NoteKind {
+    match note {
+        Note::Preparing(kind)
+        | Note::Running(kind)
+        | Note::Waiting(kind)
+        | Note::Resumed(kind)
+        | Note::Collecting(kind) => kind,
+    }
+}
+
+pub(crate) fn state_of_note(note: &Note) -> RunState {
+    match note {
+        Note::Preparing(_) => RunState::Preparing,
+        Note::Running(_) | Note::Resumed(_) => RunState::Running,
+        Note::Waiting(_) => RunState::Waiting,
+        Note::Collecting(_) => RunState::Collecting,
+    }
+}
+
+/// The result of a run; `output` is what it returned, wherever that was.
+pub(crate) fn result(
+    run: RunId,
+    requested_at: Timestamp,
+    ended: &Recorded<Ended>,
+    output: Option<Value>,
+) -> RunResult {
+    let event = &ended.event;
+    RunResult {
+        id: run,
+        state: event.outcome.into(),
+        success: event.outcome == Outcome::Succeeded,
+        output,
+        files: files(run, &event.files, "files"),
+        error: event.error.clone().map(ErrorView::from),
+        exit: event.exit,
+        attempt: event.attempt,
+        timings: timings(requested_at, ended),
+        usage: UsageView {
+            input_bytes: event.usage.input_bytes,
+            output_bytes: event.usage.output_bytes,
+            calls: event.usage.calls,
+        },
+        hash: ended.hash,
+        sequence: ended.sequence,
+    }
+}
+
+pub(crate) fn timings(requested_at: Timestamp, ended: &Recorded<Ended>) -> TimingsView {
+    let timings = &ended.event.timings;
+    TimingsView {
+        requested_at,
+        leased_at: timings.leased_at,
+        started_at: timings.started_at,
+        exited_at: timings.exited_at,
+        ended_at: ended.time,
+        waiting_milliseconds: timings.waiting_ms,
+    }
+}
+
+fn input_files(run: RunId, launched: &Launched) -> Vec<FileView> {
+    files(run, &launched.files, "inputs")
+}
+
+fn files(run: RunId, files: &[FileEntry], place: &str) -> Vec<FileView> {
+    let view = |file: &FileEntry| FileView {
+        name: file.name.clone(),
+        digest: file.digest,
+        size_bytes: file.size_bytes,
+        url: format!(
+            "/v1/runs/{run}/{place}/{}",
+            percent_encoded(file.name.as_str())
+        ),
+    };
+    files.iter().map(view).collect()
+}
+
+/// `path` with everything escaped that has a meaning in a URL; slashes stay.
+fn percent_encoded(path: &str) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            write!(text, "%{byte:02X}").expect("writing to memory does not fail");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_escaped_in_urls() {
+        assert_eq!(
+            percent_encoded("a b/ü?#*>.pdf"),
+            "a%20b/%C3%BC%3F%23%2A%3E.pdf"
+        );
+    }
+}

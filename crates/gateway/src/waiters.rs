@@ -1,0 +1,177 @@
+//! Who waits for which result: one subscription to all results wakes them.
+//!
+//! A waiter is registered first and looks once, so that no result falls between; then it looks
+//! again every few seconds, so that nothing depends on a single wake-up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aod_domain::event::Recorded;
+use aod_domain::id::RunId;
+use aod_domain::run::{Ended, Event};
+use aod_domain::subject::{self, Subject};
+use aod_ports::event_log::{EventLog, From, ReadError, StoredEvent, Told};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// When a waiter looks again for the first time; then each time after twice as long.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(2);
+
+/// The longest between two looks: what a lost wake-up costs at the most.
+const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(30);
+
+/// The result of a run, as stored.
+pub(crate) type RunEnd = Arc<Recorded<Ended>>;
+
+type Wakes = watch::Sender<Option<RunEnd>>;
+
+/// All who wait on this gateway.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    waiting: Mutex<HashMap<RunId, Wakes>>,
+    /// Counts the reconnections: after each everyone looks.
+    reconnections: watch::Sender<u64>,
+    shutdown: CancellationToken,
+}
+
+impl Waiters {
+    pub(crate) fn new(shutdown: CancellationToken) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            reconnections: watch::Sender::new(0),
+            shutdown,
+        }
+    }
+
+    /// The result of `run`, or none if it has none at `until` or when the gateway ends.
+    ///
+    /// While the broker does not answer this only waits: what was stored is found afterwards.
+    pub(crate) async fn wait(
+        &self,
+        log: &dyn EventLog,
+        run: RunId,
+        until: Option<Instant>,
+    ) -> Option<RunEnd> {
+        let mut registered = self.register(run);
+        let mut reconnections = self.reconnections.subscribe();
+        let mut pause = LOOK_AGAIN_FIRST;
+        loop {
+            match look(log, run).await {
+                Ok(Some(end)) => return Some(end),
+                Ok(None) => (),
+                Err(error) => tracing::debug!(%run, %error, "the result cannot be looked for now"),
+            }
+            let look_again = Instant::now() + pause;
+            pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
+            let wake = until.map_or(look_again, |until| until.min(look_again));
+            tokio::select! {
+                woken = registered.wakes.wait_for(Option::is_some) => {
+                    return woken.expect("its sender lives as long as it is registered").clone();
+                }
+                _ = reconnections.changed() => (),
+                () = tokio::time::sleep_until(wake) => {
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        return None;
+                    }
+                }
+                () = self.shutdown.cancelled() => return None,
+            }
+        }
+    }
+
+    /// How many runs are waited for.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Hands the told results to whoever waits, until the gateway ends.
+    pub(crate) async fn follow(&self, mut results: BoxStream<'static, Told>) {
+        loop {
+            let told = tokio::select! {
+                told = results.next() => told,
+                () = self.shutdown.cancelled() => return,
+            };
+            match told {
+                Some(Told::Event(stored)) => self.wake(&stored),
+                Some(Told::Reconnected) => self.reconnections.send_modify(|count| *count += 1),
+                None => return,
+            }
+        }
+    }
+
+    fn wake(&self, stored: &StoredEvent) {
+        let Some(run) = Subject::run_of(&stored.subject) else {
+            return;
+        };
+        let waiting = self.lock();
+        let Some(wakes) = waiting.get(&run) else {
+            return;
+        };
+        match ended(stored) {
+            Some(end) => drop(wakes.send_replace(Some(end))),
+            None => tracing::error!(%run, sequence = stored.sequence, "a result cannot be read"),
+        }
+    }
+
+    fn register(&self, run: RunId) -> Registered<'_> {
+        let mut waiting = self.lock();
+        let wakes = waiting
+            .entry(run)
+            .or_insert_with(|| watch::Sender::new(None))
+            .subscribe();
+        Registered {
+            waiters: self,
+            run,
+            wakes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Wakes>> {
+        // Nothing that is done under the lock can leave the map half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the waiters; the last one of a run clears it away.
+struct Registered<'a> {
+    waiters: &'a Waiters,
+    run: RunId,
+    wakes: watch::Receiver<Option<RunEnd>>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.waiters.lock();
+        // This receiver is still among those counted.
+        if waiting
+            .get(&self.run)
+            .is_some_and(|wakes| wakes.receiver_count() <= 1)
+        {
+            waiting.remove(&self.run);
+        }
+    }
+}
+
+/// The result of `run` as the log has it now.
+pub(crate) async fn look(log: &dyn EventLog, run: RunId) -> Result<Option<RunEnd>, ReadError> {
+    let stored = log.read_last(&subject::run_result(run)).await?;
+    Ok(stored.as_ref().and_then(ended))
+}
+
+/// Subscribes to the results of all runs from now on.
+pub(crate) async fn subscribe(log: &dyn EventLog) -> Result<BoxStream<'static, Told>, ReadError> {
+    log.follow(subject::RESULTS, From::Now).await
+}
+
+fn ended(stored: &StoredEvent) -> Option<RunEnd> {
+    let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes).ok()?;
+    let recorded = recorded.map(|event| match event {
+        Event::Ended(ended) => Some(*ended),
+        _ => None,
+    });
+    recorded.transpose().map(Arc::new)
+}

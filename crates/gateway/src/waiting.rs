@@ -1,0 +1,175 @@
+//! Why a run waits, in a sentence for people.
+
+use aod_domain::run::{Phase, Work};
+use aod_domain::subject::{Class, Label};
+use aod_ports::presence::{Member, NodeMember};
+use aod_ports::work_queue::Waiting;
+
+use crate::context::Context;
+use crate::views::{self, Seen};
+use aod_api::runs::RunState;
+
+/// Why `seen` waits, if it does. What cannot be found out is left out.
+pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
+    let launched = &seen.run.launched.event;
+    match &seen.run.phase {
+        Phase::Ended(_) => None,
+        Phase::Leased(_) => held(seen),
+        Phase::Queued => {
+            let members = context.ports.presence.members().await.ok()?;
+            let queue = context.ports.queue.waiting().await.unwrap_or_default();
+            let nodes: Vec<NodeMember> = members.into_iter().filter_map(into_node).collect();
+            Some(queued(
+                &launched.placement.label,
+                launched.placement.class,
+                &nodes,
+                &queue,
+            ))
+        }
+    }
+}
+
+pub(crate) fn into_node(member: Member) -> Option<NodeMember> {
+    match member {
+        Member::Node(node) => Some(node),
+        Member::Gateway(_) => None,
+    }
+}
+
+fn held(seen: &Seen) -> Option<String> {
+    let text = seen
+        .note
+        .as_ref()
+        .and_then(|note| views::note_kind(note).text.clone());
+    match (seen.state(), &seen.run.launched.event.work) {
+        (RunState::Running, Work::Build { name, .. }) => {
+            Some(format!("the image of {name} is being built"))
+        }
+        (RunState::Preparing, _) => {
+            text.or_else(|| Some("image and files are being brought to the node".into()))
+        }
+        (RunState::Waiting, _) => {
+            let callee = seen
+                .note
+                .as_ref()
+                .and_then(|note| views::note_kind(note).callee);
+            Some(callee.map_or_else(
+                || "it waits for a callee".into(),
+                |callee| format!("it waits for {callee}"),
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Why no node has taken a launch of `class` for `label` yet.
+fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) -> String {
+    let fitting: Vec<&NodeMember> = nodes
+        .iter()
+        .filter(|node| node.labels.contains(label))
+        .collect();
+    if fitting.is_empty() {
+        return format!("no node with label {label}");
+    }
+    let taking: Vec<&&NodeMember> = fitting.iter().filter(|node| !node.draining).collect();
+    if taking.is_empty() {
+        return format!(
+            "all {} nodes with label {label} are draining",
+            fitting.len()
+        );
+    }
+    let ready: Vec<&&&NodeMember> = taking
+        .iter()
+        .filter(|node| node.not_ready.is_none())
+        .collect();
+    if ready.is_empty() {
+        let node = taking[0];
+        return format!(
+            "{} is not ready: {}",
+            node.host,
+            node.not_ready.as_deref().unwrap_or_default()
+        );
+    }
+    let slots: usize = ready.iter().map(|node| node.slots).sum();
+    if ready.iter().any(|node| node.running < node.slots) {
+        return "a node is about to take it".into();
+    }
+    let same = queue
+        .iter()
+        .filter(|waiting| waiting.label == *label && waiting.class == class);
+    match same.map(|waiting| waiting.pending).sum::<u64>() {
+        0 | 1 => format!("all {slots} slots busy"),
+        pending => format!("all {slots} slots busy, {pending} in line"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aod_domain::id::{IncarnationId, NodeId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn node(running: usize) -> NodeMember {
+        NodeMember {
+            node: NodeId::new(Uuid::from_u128(1)),
+            incarnation: IncarnationId::new(Uuid::from_u128(2)),
+            host: "host-1".into(),
+            version: "0".into(),
+            labels: vec![Label::any()],
+            slots: 2,
+            running,
+            waiting: 0,
+            containers: running,
+            draining: false,
+            not_ready: None,
+        }
+    }
+
+    fn check(nodes: &[NodeMember], pending: u64, expected: &str) {
+        let queue = [Waiting {
+            label: Label::any(),
+            class: Class::Root,
+            pending,
+            delivered: 0,
+        }];
+        assert_eq!(queued(&Label::any(), Class::Root, nodes, &queue), expected);
+    }
+
+    #[test]
+    fn the_nearest_reason_is_told() {
+        check(&[], 1, "no node with label any");
+        check(
+            &[NodeMember {
+                labels: vec!["gpu".parse().unwrap()],
+                ..node(0)
+            }],
+            1,
+            "no node with label any",
+        );
+        check(
+            &[NodeMember {
+                draining: true,
+                ..node(0)
+            }],
+            1,
+            "all 1 nodes with label any are draining",
+        );
+        let broken = NodeMember {
+            not_ready: Some("the disk is full".into()),
+            ..node(0)
+        };
+        check(
+            std::slice::from_ref(&broken),
+            1,
+            "host-1 is not ready: the disk is full",
+        );
+        check(
+            &[broken, node(2), node(2)],
+            3,
+            "all 4 slots busy, 3 in line",
+        );
+        check(&[node(2), node(2)], 1, "all 4 slots busy");
+        check(&[node(2), node(1)], 1, "a node is about to take it");
+    }
+}

@@ -1,0 +1,379 @@
+//! Calls of runs, as nodes forward them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aod_domain::capsule::Handoffs;
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::handoff::given_key;
+use aod_domain::run::{Command, RunError};
+use aod_domain::subject::{Class, Label};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::harness::{Answer, Client, Cluster, PATIENCE, any_schema, http_client, send};
+use crate::node::{ScriptedNode, Taken, lease};
+
+/// A caller that a test holds itself, and a gateway to call through.
+struct Caller {
+    cluster: Cluster,
+    gateway: Client,
+    taken: Taken,
+}
+
+impl Caller {
+    /// `caller` may call `callee`, and neither `stranger` nor anyone else.
+    async fn start() -> Self {
+        let cluster = Cluster::start().await;
+        cluster
+            .register(
+                "caller",
+                &any_schema(),
+                Handoffs::Listed(vec!["The callee".into(), "caller".into()]),
+            )
+            .await;
+        cluster
+            .register("callee", &any_schema(), Handoffs::Listed(vec![]))
+            .await;
+        cluster
+            .register("stranger", &any_schema(), Handoffs::Open)
+            .await;
+        let gateway = cluster.gateway("one").await;
+        let id = gateway.start_run("caller", json!({})).await;
+        let taken = take(&cluster, Class::Root).await;
+        assert_eq!(taken.id(), id);
+        Self {
+            cluster,
+            gateway,
+            taken,
+        }
+    }
+
+    fn body(&self, target: &str, arguments: &Value, key: &str) -> Value {
+        json!({
+            "attempt": self.taken.attempt,
+            "target": target,
+            "arguments": arguments,
+            "call_key": given_key(key),
+        })
+    }
+
+    fn request(&self, body: &Value) -> reqwest::RequestBuilder {
+        let path = format!("/internal/v1/runs/{}/calls", self.taken.id());
+        self.gateway
+            .without_token("POST", &path)
+            .bearer_auth(&self.taken.token)
+            .json(body)
+    }
+
+    async fn call(&self, target: &str, arguments: Value, key: &str) -> Answer {
+        send(self.request(&self.body(target, &arguments, key))).await
+    }
+}
+
+/// Pulls and leases the next launch of `class`.
+async fn take(cluster: &Cluster, class: Class) -> Taken {
+    let label = Label::any();
+    cluster.ports.queue.ensure(&label).await.unwrap();
+    let deliveries = cluster
+        .ports
+        .queue
+        .pull(&label, class, 1, PATIENCE)
+        .await
+        .unwrap();
+    lease(&cluster.runs, &deliveries[0]).await.unwrap()
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_call_is_accepted_and_answered() {
+    let caller = Caller::start().await;
+    let _node = ScriptedNode::echo(&caller.cluster).await;
+    let answer = caller.call("The callee", json!({"x": 1}), "k").await;
+    let lines = lines(&answer);
+    assert_eq!(lines.len(), 2);
+    let id = caller.taken.id().child(&given_key("k"));
+    assert_eq!(lines[0], json!({"type": "accepted", "run_id": id}));
+    assert_eq!(lines[1]["ended"]["outcome"], "succeeded");
+    assert_eq!(lines[1]["ended"]["output"]["inline"], json!({"x": 1}));
+    let run = caller.cluster.runs.load(id).await.unwrap().unwrap();
+    assert_eq!(lines[1]["hash"], run.ended().unwrap().hash.to_string());
+    let launched = &run.launched.event;
+    assert_eq!(launched.placement.class, Class::Child);
+    assert_eq!(
+        launched.parent.as_ref().unwrap().event,
+        caller.taken.run.last.hash
+    );
+    assert!(launched.deadline <= caller.taken.run.deadline());
+    let tree = caller
+        .gateway
+        .get(&format!("/v1/runs/{}/tree", caller.taken.id()))
+        .await
+        .expect(200);
+    assert_eq!(tree["children"][0]["id"], id.to_string());
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart() {
+    let caller = Caller::start().await;
+    let check = async |target: &str, arguments: Value, status: u16, code: &str| {
+        let answer = caller.call(target, arguments, "k").await;
+        assert_eq!(answer.expect(status)["code"], code, "{target}");
+    };
+    check("nobody", json!({}), 404, "unknown_capsule").await;
+    check("stranger", json!({}), 403, "target_not_allowed").await;
+    check("caller", json!({}), 409, "call_cycle").await;
+    check(
+        "callee",
+        json!({"x": "a".repeat(70_000)}),
+        413,
+        "payload_too_large",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn only_the_holder_speaks_for_a_run() {
+    let caller = Caller::start().await;
+    let body = caller.body("callee", &json!({}), "k");
+    let answer = send(caller.request(&body).bearer_auth("another token")).await;
+    assert_eq!(answer.status, 401);
+    let mut other_attempt = body.clone();
+    other_attempt["attempt"] = json!(2);
+    assert_eq!(
+        send(caller.request(&other_attempt)).await.expect(401)["code"],
+        "unauthorized"
+    );
+    // One run's token is no good for another.
+    let other = caller.gateway.start_run("caller", json!({"n": 2})).await;
+    let path = format!("/internal/v1/runs/{other}/calls");
+    let request = caller
+        .gateway
+        .without_token("POST", &path)
+        .bearer_auth(&caller.taken.token)
+        .json(&body);
+    assert_eq!(send(request).await.status, 401);
+    // And none after the end.
+    let ended = Command::End(Box::new(caller.taken.echo()));
+    caller
+        .cluster
+        .runs
+        .handle(caller.taken.id(), &ended, None)
+        .await
+        .unwrap();
+    assert_eq!(send(caller.request(&body)).await.status, 401);
+}
+
+#[tokio::test]
+async fn the_same_key_joins_on_any_gateway() {
+    let caller = Caller::start().await;
+    let other = caller.cluster.gateway("other").await;
+    let body = caller.body("callee", &json!({"x": 1}), "k");
+    let path = format!("/internal/v1/runs/{}/calls", caller.taken.id());
+    let elsewhere = other
+        .without_token("POST", &path)
+        .bearer_auth(&caller.taken.token)
+        .json(&body);
+    let (one, two) = (caller.request(&body), elsewhere);
+    let both = tokio::spawn(async move { tokio::join!(send(one), send(two)) });
+    let callee = take(&caller.cluster, Class::Child).await;
+    let ended = Command::End(Box::new(callee.echo()));
+    caller
+        .cluster
+        .runs
+        .handle(callee.id(), &ended, None)
+        .await
+        .unwrap();
+    let (one, two) = both.await.unwrap();
+    assert_eq!(lines(&one), lines(&two));
+    let answer = caller.call("callee", json!({"x": 2}), "k").await;
+    assert_eq!(answer.expect(409)["code"], "key_reused");
+}
+
+#[tokio::test]
+async fn a_later_attempt_takes_over_what_can_be_reused() {
+    let mut caller = Caller::start().await;
+    let codes = [
+        ("capsule", ErrorCode::CapsuleExit),
+        ("platform", ErrorCode::NodeLost),
+    ];
+    for (key, code) in codes {
+        let answer = tokio::spawn(send(caller.request(&caller.body(
+            "callee",
+            &json!({"k": key}),
+            key,
+        ))));
+        let callee = take(&caller.cluster, Class::Child).await;
+        let ended = Command::End(Box::new(callee.fail(code)));
+        caller
+            .cluster
+            .runs
+            .handle(callee.id(), &ended, None)
+            .await
+            .unwrap();
+        assert_eq!(
+            lines(&answer.await.unwrap())[1]["ended"]["error"]["code"],
+            code.as_str()
+        );
+        // The same attempt asks again since its connection broke: it gets what there is.
+        let again = caller.call("callee", json!({"k": key}), key).await;
+        assert_eq!(lines(&again)[1]["ended"]["error"]["code"], code.as_str());
+    }
+
+    let lost = RunError::new(ErrorCode::NodeLost, "as the test wants it");
+    let lose = Command::LoseAttempt {
+        attempt: caller.taken.attempt,
+        error: lost,
+    };
+    caller
+        .cluster
+        .runs
+        .handle(caller.taken.id(), &lose, None)
+        .await
+        .unwrap();
+    let run = caller
+        .cluster
+        .runs
+        .load(caller.taken.id())
+        .await
+        .unwrap()
+        .unwrap();
+    caller.taken = retake(&caller.cluster, run).await;
+
+    let reused = caller
+        .call("callee", json!({"k": "capsule"}), "capsule")
+        .await;
+    assert_eq!(lines(&reused)[1]["ended"]["error"]["code"], "capsule_exit");
+    let _node = ScriptedNode::echo(&caller.cluster).await;
+    let renewed = lines(
+        &caller
+            .call("callee", json!({"k": "platform"}), "platform")
+            .await,
+    );
+    assert_eq!(renewed[1]["ended"]["outcome"], "succeeded");
+    assert_ne!(
+        renewed[0]["run_id"],
+        json!(caller.taken.id().child(&given_key("platform")))
+    );
+}
+
+/// Leases a run that lost its attempt, as a later delivery would.
+async fn retake(cluster: &Cluster, run: aod_domain::run::Run) -> Taken {
+    let token = "the token of the second attempt".to_owned();
+    let holder = aod_domain::run::Holder::Node {
+        node: aod_domain::id::NodeId::new(uuid::Uuid::from_u128(9)),
+        incarnation: aod_domain::id::IncarnationId::new(uuid::Uuid::from_u128(9)),
+        work: aod_domain::run::WorkPosition {
+            queue_created_ms: i64::MAX,
+            sequence: 1,
+            delivery: 1,
+        },
+        ack_subject: "none".into(),
+        token_sha256: Digest::of(&token),
+    };
+    let run = cluster
+        .runs
+        .handle(run.id, &Command::Lease(holder), None)
+        .await
+        .unwrap();
+    Taken {
+        attempt: run.attempts,
+        run,
+        token,
+    }
+}
+
+#[tokio::test]
+async fn whom_a_run_may_call_is_told_with_schemas() {
+    let caller = Caller::start().await;
+    let path = format!("/internal/v1/runs/{}/targets?attempt=1", caller.taken.id());
+    let answer = send(
+        caller
+            .gateway
+            .without_token("GET", &path)
+            .bearer_auth(&caller.taken.token),
+    )
+    .await
+    .expect(200);
+    let names: Vec<_> = answer["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|target| &target["name"])
+        .collect();
+    assert_eq!(names, ["callee", "caller"]);
+    assert_eq!(answer["targets"][0]["schema"], any_schema());
+}
+
+#[tokio::test]
+async fn a_call_can_be_given_up() {
+    let caller = Caller::start().await;
+    let pending = tokio::spawn(send(caller.request(&caller.body(
+        "callee",
+        &json!({}),
+        "k",
+    ))));
+    let id = caller.taken.id().child(&given_key("k"));
+    caller
+        .gateway
+        .until(&format!("/v1/runs/{id}"), |view| view["state"] == "queued")
+        .await;
+    let path = format!("/internal/v1/runs/{}/calls/{id}/cancel", caller.taken.id());
+    let body = json!({"attempt": 1, "reason": "no longer needed"});
+    let request = caller
+        .gateway
+        .without_token("POST", &path)
+        .bearer_auth(&caller.taken.token)
+        .json(&body);
+    assert_eq!(send(request).await.status, 204);
+    let lines = lines(&pending.await.unwrap());
+    assert_eq!(lines[1]["ended"]["outcome"], "cancelled");
+}
+
+/// Every level calls the next, and holds its own call open meanwhile.
+#[tokio::test]
+async fn nesting_ends_at_the_limit() {
+    let cluster = Cluster::start().await;
+    cluster
+        .register("nest", &any_schema(), Handoffs::Open)
+        .await;
+    let gateway = cluster.gateway("one").await;
+    let (url, seen) = (gateway.url.clone(), Arc::new(Mutex::new(BTreeMap::new())));
+    let deepest = Arc::clone(&seen);
+    let _node = ScriptedNode::start(&cluster, move |taken: Taken| {
+        let (url, seen) = (url.clone(), Arc::clone(&seen));
+        async move {
+            let level = taken.arguments()["level"].as_u64().unwrap();
+            let body = json!({
+                "attempt": taken.attempt, "target": "nest", "arguments": {"level": level + 1},
+                "call_key": given_key("next"),
+            });
+            let path = format!("{url}/internal/v1/runs/{}/calls", taken.id());
+            let request = http_client()
+                .post(path)
+                .bearer_auth(&taken.token)
+                .json(&body);
+            let answer = send(request).await;
+            seen.lock().await.insert(level, answer.status);
+            taken.succeed(json!({"level": level}))
+        }
+    })
+    .await;
+    let view = gateway
+        .run(&json!({"capsule": "nest", "arguments": {"level": 0}}))
+        .await;
+    assert_eq!(view["state"], "succeeded");
+    let expected: BTreeMap<u64, u16> = (0..=16)
+        .map(|level| (level, if level < 16 { 200 } else { 409 }))
+        .collect();
+    assert_eq!(*deepest.lock().await, expected);
+}

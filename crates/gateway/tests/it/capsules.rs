@@ -1,0 +1,181 @@
+//! Capsules: sent as a directory, built once, registered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use aod_domain::error_code::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Client, Cluster, image, send};
+use crate::node::{ScriptedNode, Taken};
+
+fn package(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, text) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        builder
+            .append_data(&mut header, name, text.as_bytes())
+            .unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+fn chart(agent: &str) -> Vec<u8> {
+    let schema = r#"{"input": {"type": "object"}, "output": {"type": "object"}}"#;
+    package(&[
+        ("Dockerfile", "FROM scratch"),
+        ("schema.json", schema),
+        ("agent.yaml", agent),
+        ("tools.yaml", "capsules: [report]"),
+    ])
+}
+
+async fn send_package(gateway: &Client, query: &str, package: Vec<u8>) -> Answer {
+    let request = gateway.request("POST", &format!("/v1/capsules{query}"));
+    send(
+        request
+            .header("content-type", "application/x-tar")
+            .body(package),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_directory_becomes_a_capsule() {
+    let cluster = Cluster::start().await;
+    let (gateway, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    let builds = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&builds);
+    let _node = ScriptedNode::start(&cluster, move |taken: Taken| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { taken.echo() }
+    })
+    .await;
+
+    let agent = "title: Chart maker\naliases: [plot]\nresources:\n  memory: 512m\n";
+    let registered = send_package(&gateway, "?directory=chart", chart(agent))
+        .await
+        .expect(201);
+    assert_eq!(registered["name"], "chart");
+    assert_eq!(registered["title"], "Chart maker");
+    assert_eq!(registered["handoffs"], json!(["report"]));
+    assert_eq!(registered["resources"]["memory_bytes"], 512 << 20);
+    assert_eq!(registered["image"], image("chart").config_digest);
+    assert_eq!(registered["is_unchanged"], false);
+    assert_eq!(builds.load(Ordering::SeqCst), 1);
+
+    let again = send_package(&gateway, "?directory=chart", chart(agent))
+        .await
+        .expect(200);
+    assert_eq!(again["is_unchanged"], true);
+    assert_eq!(builds.load(Ordering::SeqCst), 1);
+
+    let view = other
+        .run(&json!({"capsule": "plot", "arguments": {"x": 1}}))
+        .await;
+    assert_eq!(view["capsule"], "chart");
+    let shown = other.get("/v1/capsules/Chart%20maker").await.expect(200);
+    assert_eq!(shown["schema"]["input"], json!({"type": "object"}));
+    let listed = other.get("/v1/capsules").await.expect(200);
+    assert_eq!(listed["items"][0]["name"], "chart");
+    let schema = other.get("/capsules/chart/schema").await.expect(200);
+    assert_eq!(schema, shown["schema"]);
+    let original = other.get("/capsules").await.expect(200);
+    assert_eq!(
+        original["capsules"]["chart"]["image"],
+        image("chart").config_digest
+    );
+}
+
+#[tokio::test]
+async fn a_failed_build_is_told_and_made_anew_when_asked_for_again() {
+    let cluster = Cluster::start().await;
+    let gateway = cluster.gateway("one").await;
+    let builds = Arc::new(AtomicU32::new(0));
+    let _node = ScriptedNode::start(&cluster, move |taken: Taken| {
+        let is_first = builds.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if is_first {
+                taken.fail(ErrorCode::BuildFailed)
+            } else {
+                taken.echo()
+            }
+        }
+    })
+    .await;
+    let refused = send_package(&gateway, "", chart("name: chart"))
+        .await
+        .expect(422);
+    assert_eq!(refused["code"], "build_failed");
+    assert_eq!(
+        gateway.get("/v1/capsules/chart").await.expect(404)["code"],
+        "unknown_capsule"
+    );
+    send_package(&gateway, "", chart("name: chart"))
+        .await
+        .expect(201);
+}
+
+#[tokio::test]
+async fn a_build_can_be_left_alone() {
+    let cluster = Cluster::start().await;
+    let gateway = cluster.gateway("one").await;
+    let request = || {
+        let request = gateway
+            .request("POST", "/v1/capsules")
+            .header("prefer", "respond-async");
+        request
+            .header("content-type", "application/x-tar")
+            .body(chart("name: chart"))
+    };
+    let build = send(request()).await.expect(202);
+    assert_eq!(
+        (&build["kind"], &build["state"]),
+        (&json!("build"), &json!("queued"))
+    );
+    let again = send(request()).await.expect(202);
+    assert_eq!(again["id"], build["id"]);
+    let _node = ScriptedNode::echo(&cluster).await;
+    let path = format!("/v1/runs/{}", build["id"].as_str().unwrap());
+    gateway
+        .until(&path, |view| view["state"] == "succeeded")
+        .await;
+    assert_eq!(send(request()).await.expect(201)["build"], build["id"]);
+}
+
+#[tokio::test]
+async fn what_does_not_follow_the_standard_is_refused() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let places = |problem: &Value| -> Vec<String> {
+        let errors = problem["errors"].as_array().unwrap();
+        errors
+            .iter()
+            .map(|error| error["pointer"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let problem = send_package(&gateway, "?directory=x", package(&[("README", "")]))
+        .await
+        .expect(422);
+    assert_eq!(problem["code"], "capsule_invalid");
+    assert_eq!(places(&problem), ["/Dockerfile", "/schema.json"]);
+    let problem = send_package(&gateway, "", chart("")).await.expect(422);
+    assert_eq!(places(&problem), ["/agent.yaml"]);
+    let problem = send_package(&gateway, "?directory=*", chart(""))
+        .await
+        .expect(422);
+    assert_eq!(places(&problem), ["/agent.yaml"]);
+    for taken in ["name: new\ntitle: The echo", "name: new\naliases: [echo]"] {
+        let problem = send_package(&gateway, "", chart(taken)).await.expect(409);
+        assert_eq!(problem["code"], "name_ambiguous", "{taken}");
+    }
+    let request = gateway.request("POST", "/v1/capsules").body("no tar");
+    assert_eq!(send(request).await.expect(415)["code"], "request_malformed");
+    let problem = send_package(&gateway, "?labl=x", chart("name: chart"))
+        .await
+        .expect(400);
+    assert_eq!(places(&problem), ["?labl"]);
+}

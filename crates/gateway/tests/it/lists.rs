@@ -1,0 +1,194 @@
+//! Lists: filtered, paged, complete up to where they say, and thrown away at will.
+
+use aod_domain::error_code::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Cluster, send};
+use crate::node::{ScriptedNode, Taken};
+
+fn ids(page: &Value) -> Vec<String> {
+    let items = page["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+async fn list(gateway: &Client, query: &str, at_least: &str) -> Value {
+    gateway
+        .get(&format!("/v1/runs?at_least={at_least}&{query}"))
+        .await
+        .expect(200)
+}
+
+#[tokio::test]
+async fn runs_are_found_by_what_is_known_of_them() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let node = ScriptedNode::start(&cluster, async |taken: Taken| {
+        if taken.arguments()["fails"] == true {
+            taken.fail(ErrorCode::OutOfMemory)
+        } else {
+            taken.echo()
+        }
+    })
+    .await;
+    let good = gateway.run(&json!({"capsule": "echo", "arguments": {"text": "penguins of Palmer"}, "labels": {"team": "a"}})).await;
+    let bad = gateway
+        .run(&json!({"capsule": "echo", "arguments": {"fails": true}, "labels": {"team": "b"}}))
+        .await;
+    drop(node);
+    let queued = gateway
+        .post("/v1/runs", &json!({"capsule": "echo", "label": "gpu"}))
+        .await;
+    let at_least = queued.header("aod-sequence");
+    let id = |view: &Value| view["id"].as_str().unwrap().to_owned();
+    let (good, bad, queued) = (id(&good), id(&bad), id(&queued.json()));
+
+    let check = async |query: &str, expected: &[&String]| {
+        let found = list(&gateway, query, at_least).await;
+        assert_eq!(ids(&found).iter().collect::<Vec<_>>(), expected, "{query}");
+    };
+    check("", &[&queued, &bad, &good]).await;
+    check("state=succeeded", &[&good]).await;
+    check("state=failed,queued", &[&queued, &bad]).await;
+    check("state=failed&state=succeeded", &[&bad, &good]).await;
+    check("capsule=echo&label=team=b", &[&bad]).await;
+    check("label=team=c", &[]).await;
+    check("text=penguins%20palmer", &[&good]).await;
+    check("text=out_of_memory", &[&bad]).await;
+    check("text=%22)%20OR%20*", &[]).await;
+    check("capsule=other", &[]).await;
+    check("roots=true&limit=1", &[&queued]).await;
+
+    let page = list(&gateway, "limit=2", at_least).await;
+    assert_eq!(ids(&page), [queued.clone(), bad.clone()]);
+    assert!(page["as_of"].as_u64().unwrap() >= at_least.parse().unwrap());
+    let next = list(
+        &gateway,
+        &format!("limit=2&cursor={}", page["next"].as_str().unwrap()),
+        at_least,
+    )
+    .await;
+    assert_eq!((ids(&next), &next["next"]), (vec![good], &json!(null)));
+    let error = &list(&gateway, "state=failed", at_least).await["items"][0]["error"];
+    assert_eq!(error["code"], "out_of_memory");
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_refused_at_once() {
+    let cluster = Cluster::start().await;
+    let gateway = cluster.gateway("one").await;
+    let problem = gateway
+        .get("/v1/runs?state=lost&limit=x&label=a&other=1")
+        .await
+        .expect(400);
+    let places: Vec<_> = problem["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| &error["pointer"])
+        .collect();
+    assert_eq!(places, ["?state", "?label", "?limit", "?other"]);
+    assert_eq!(
+        gateway.get("/v1/runs?cursor=zz").await.expect(400)["code"],
+        "request_malformed"
+    );
+}
+
+#[tokio::test]
+async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let id = gateway.start_run("echo", json!({})).await.to_string();
+    let known = gateway
+        .until("/v1/runs", |page| !ids(page).is_empty())
+        .await;
+    assert_eq!(ids(&known), std::slice::from_ref(&id));
+    gateway.gateway.shutdown().await;
+
+    // Goes on where it was.
+    let again = cluster.gateway("one").await;
+    again
+        .until("/v1/runs", |page| ids(page) == [id.clone()])
+        .await;
+    again.gateway.shutdown().await;
+
+    // Another log begins with other events.
+    let other = Cluster::start().await;
+    other.register_echo().await;
+    let config = cluster.config("one");
+    let gateway = other.gateway_of(config).await;
+    let new = gateway.start_run("echo", json!({})).await.to_string();
+    gateway
+        .until("/v1/runs", |page| ids(page) == [new.clone()])
+        .await;
+    gateway.gateway.shutdown().await;
+
+    // What is no database is no obstacle.
+    let config = other.config("broken");
+    std::fs::create_dir_all(&config.data_directory).unwrap();
+    std::fs::write(
+        config.data_directory.join("read-model-1.sqlite3"),
+        "no database, whatever it is",
+    )
+    .unwrap();
+    let gateway = other.gateway_of(config).await;
+    gateway
+        .until("/v1/runs", |page| ids(page) == [new.clone()])
+        .await;
+}
+
+#[tokio::test]
+async fn the_view_of_the_original_shows_the_latest_runs() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let body = json!({"session_id": "whatever", "target": "The echo", "args": {"x": 1}});
+    let answer = gateway.post("/handoff", &body).await.expect(200);
+    assert_eq!(
+        (&answer["success"], &answer["output"], &answer["error"]),
+        (&json!(true), &json!({"x": 1}), &json!(null))
+    );
+    let body = json!({"capsule": "echo", "input": {"y": 2}, "unknown": "is ignored"});
+    assert_eq!(
+        gateway.post("/execute", &body).await.expect(200)["output"],
+        json!({"y": 2})
+    );
+    let body = json!({"capsule": "nobody", "input": {}});
+    let refused = gateway.post("/execute", &body).await.expect(200);
+    assert_eq!(
+        (&refused["success"], &refused["error_detail"]["code"]),
+        (&json!(false), &json!("unknown_capsule"))
+    );
+    assert!(refused["error"].is_string());
+    let body = json!({"capsule": "echo", "input": {}, "files": {"passwd": "/etc/passwd"}});
+    assert_eq!(
+        gateway.post("/execute", &body).await.expect(200)["error_detail"]["code"],
+        "file_refused"
+    );
+    assert_eq!(
+        send(
+            gateway
+                .request("POST", "/execute")
+                .json(&json!({"input": []}))
+        )
+        .await
+        .status,
+        422
+    );
+    let state = gateway
+        .until("/visualizer/state", |state| {
+            state["nodes"].as_array().unwrap().len() == 2
+        })
+        .await;
+    assert_eq!(state["nodes"][1]["id"], answer["session_id"]);
+    gateway
+        .until("/visualizer/state", |state| {
+            state["nodes"][0]["status"] == "completed"
+        })
+        .await;
+}

@@ -1,0 +1,14 @@
+//! Gateways on a real broker, with a scripted node instead of containers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod calls;
+mod capsules;
+mod endings;
+mod harness;
+mod lists;
+mod node;
+mod openapi;
+mod refusals;
+mod runs;
+mod streams;

@@ -1,0 +1,225 @@
+//! Runs: asked for, waited for, shown by any gateway, with their files.
+
+use aod_domain::capsule::Handoffs;
+use serde_json::json;
+
+use crate::harness::{Cluster, send, table_schema};
+use crate::node::ScriptedNode;
+
+#[tokio::test]
+async fn a_run_goes_there_and_back() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+
+    let view = gateway
+        .run(&json!({"capsule": "The echo", "arguments": {"word": "hello"}}))
+        .await;
+
+    assert_eq!(view["state"], "succeeded");
+    assert_eq!(view["capsule"], "echo");
+    assert_eq!(view["requested_by"], "tester");
+    assert_eq!(view["result"]["output"], json!({"word": "hello"}));
+    assert_eq!(view["result"]["success"], true);
+    let path = format!("/v1/runs/{}/result", view["id"].as_str().unwrap());
+    assert_eq!(gateway.get(&path).await.expect(200), view["result"]);
+}
+
+#[tokio::test]
+async fn every_gateway_knows_a_run_at_once() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    for number in 0..100 {
+        let id = one.start_run("echo", json!({"number": number})).await;
+        let view = other.get(&format!("/v1/runs/{id}")).await.expect(200);
+        assert_eq!(view["arguments"]["number"], number);
+        assert_eq!(view["state"], "queued");
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_awaited_on_another_gateway() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    let id = one.start_run("echo", json!({})).await;
+    let path = format!("/v1/runs/{id}/result");
+    assert_eq!(other.get(&path).await.expect(202)["state"], "queued");
+    let waiting = tokio::spawn(async move { other.get(&format!("{path}?wait=50")).await });
+    let _node = ScriptedNode::echo(&cluster).await;
+    assert_eq!(waiting.await.unwrap().expect(200)["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn the_same_key_is_the_same_run() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    let ask = async |gateway: &crate::harness::Client, word: &str| {
+        let body = json!({"capsule": "echo", "arguments": {"word": word}});
+        send(
+            gateway
+                .request("POST", "/v1/runs")
+                .header("idempotency-key", "k1")
+                .json(&body),
+        )
+        .await
+    };
+    let first = ask(&one, "a").await.expect(202)["id"].clone();
+    assert_eq!(ask(&other, "a").await.expect(202)["id"], first);
+    assert_eq!(ask(&other, "b").await.expect(409)["code"], "key_reused");
+}
+
+#[tokio::test]
+async fn files_travel_in_both_directions() {
+    let cluster = Cluster::start().await;
+    cluster
+        .register("table", &table_schema(), Handoffs::Listed(vec![]))
+        .await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let bytes: Vec<u8> = (0..3_000_000_u32)
+        .map(|number| (number % 251) as u8)
+        .collect();
+
+    let request = json!({"capsule": "table", "arguments": {"table": "in/a b.csv"}}).to_string();
+    let form = reqwest::multipart::Form::new()
+        .part(
+            "in/a b.csv",
+            reqwest::multipart::Part::bytes(bytes.clone()).file_name("whatever"),
+        )
+        .part("request", reqwest::multipart::Part::text(request));
+    let view = send(
+        gateway
+            .request("POST", "/v1/runs")
+            .header("prefer", "wait=50")
+            .multipart(form),
+    )
+    .await
+    .expect(200);
+
+    assert_eq!(
+        view["arguments"],
+        json!({"table": "in/a b.csv", "rows": 10}),
+        "defaults are applied"
+    );
+    let file = &view["result"]["files"][0];
+    assert_eq!(file["size_bytes"], 3_000_000);
+    let url = file["url"].as_str().unwrap();
+    let whole = gateway.get(url).await;
+    assert_eq!((whole.status, whole.body.as_ref()), (200, bytes.as_slice()));
+    let etag = whole.header("etag").to_owned();
+    assert_eq!(etag, format!("{:?}", file["digest"].as_str().unwrap()));
+    let part = send(gateway.request("GET", url).header("range", "bytes=10-19")).await;
+    assert_eq!((part.status, part.body.as_ref()), (206, &bytes[10..20]));
+    assert_eq!(part.header("content-range"), "bytes 10-19/3000000");
+    let last = send(gateway.request("GET", url).header("range", "bytes=-5")).await;
+    assert_eq!(
+        (last.status, last.body.as_ref()),
+        (206, &bytes[bytes.len() - 5..])
+    );
+    let unchanged = send(gateway.request("GET", url).header("if-none-match", etag)).await;
+    assert_eq!(unchanged.status, 304);
+    let beyond = send(
+        gateway
+            .request("GET", url)
+            .header("range", "bytes=3000000-"),
+    )
+    .await;
+    assert_eq!(beyond.expect(416)["code"], "request_malformed");
+    let inputs = gateway.get(&url.replace("/files/", "/inputs/")).await;
+    assert_eq!(inputs.body, bytes);
+}
+
+#[tokio::test]
+async fn an_uploaded_file_can_be_named() {
+    let cluster = Cluster::start().await;
+    cluster
+        .register("table", &table_schema(), Handoffs::Listed(vec![]))
+        .await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let uploaded = send(gateway.request("POST", "/v1/files").body("a,b\n1,2\n"))
+        .await
+        .expect(201);
+    assert_eq!(uploaded["size_bytes"], 8);
+    let files = json!([{"name": "t.csv", "file": uploaded["file"]}]);
+    let view = gateway
+        .run(
+            &json!({"capsule": "table", "arguments": {"table": "/io/input/t.csv"}, "files": files}),
+        )
+        .await;
+    assert_eq!(
+        view["arguments"]["table"], "t.csv",
+        "a declared reference becomes a bare name"
+    );
+    assert_eq!(view["result"]["files"][0]["digest"], uploaded["digest"]);
+    let path = format!("/v1/files/{}", uploaded["digest"].as_str().unwrap());
+    assert_eq!(gateway.get(&path).await.body, "a,b\n1,2\n");
+}
+
+#[tokio::test]
+async fn a_large_payload_becomes_an_artifact() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let text = "word ".repeat(10_000);
+    let id = gateway.start_run("echo", json!({"text": text})).await;
+    let run = cluster.runs.load(id).await.unwrap().unwrap();
+    assert!(matches!(
+        run.launched.event.payload,
+        aod_domain::run::Payload::Artifact { .. }
+    ));
+    let view = gateway.get(&format!("/v1/runs/{id}")).await.expect(200);
+    assert_eq!(view["arguments"]["text"], text);
+}
+
+#[tokio::test]
+async fn why_a_run_waits_is_told() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let body = json!({"capsule": "echo", "label": "gpu"});
+    let id = gateway.post("/v1/runs", &body).await.expect(202)["id"].clone();
+    let view = gateway
+        .get(&format!("/v1/runs/{}", id.as_str().unwrap()))
+        .await
+        .expect(200);
+    assert_eq!(view["waits_for"], "no node with label gpu");
+}
+
+#[tokio::test]
+async fn a_gateway_that_ends_lets_go_of_who_waits() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    let id = one.start_run("echo", json!({})).await;
+    let waiting = other.request("GET", &format!("/v1/runs/{id}/result?wait=60"));
+    let waiting = tokio::spawn(async move { send(waiting).await });
+    // The request has arrived once it is counted among those that wait.
+    let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
+    loop {
+        let metrics = String::from_utf8(other.get("/metrics").await.body.to_vec()).unwrap();
+        if metrics.contains("aod_gateway_waiters 1\n") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{metrics}");
+    }
+    other.gateway.shutdown().await;
+    assert_eq!(waiting.await.unwrap().expect(202)["state"], "queued");
+}
+
+#[tokio::test]
+async fn waiting_survives_a_restart_of_the_broker() {
+    let mut cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let id = gateway.start_run("echo", json!({})).await;
+    let waiting = gateway.request("GET", &format!("/v1/runs/{id}/result?wait=50"));
+    let waiting = tokio::spawn(async move { send(waiting).await });
+    cluster.server.restart();
+    let _node = ScriptedNode::echo(&cluster).await;
+    assert_eq!(waiting.await.unwrap().expect(200)["state"], "succeeded");
+}

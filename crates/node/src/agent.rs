@@ -1,0 +1,301 @@
+//! The loops of a node: pull, announce, listen to operators and cancellations, reconcile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::admission::Room;
+use aod_domain::event::Recorded;
+use aod_domain::run::Event;
+use aod_domain::subject::{CANCELS, Class, Label, NODES, Subject};
+use aod_ports::event_log::{From, StoredEvent, Told};
+use aod_ports::presence::{Member, NodeMember, PRESENCE_SECONDS};
+use aod_ports::work_queue::Delivery;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tracing::{debug, info, warn};
+
+use crate::attempt::attempt;
+use crate::boottime::BootTime;
+use crate::calls::chain;
+use crate::reconcile::reconcile;
+use crate::shared::Shared;
+
+/// How long one pull waits for work before it is asked anew.
+const PULL_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a pull that failed rests.
+const PULL_RETRY: Duration = Duration::from_millis(500);
+
+/// How long a launch that does not fit is held for a slot to come free. Source: the settled
+/// points of the design.
+const HOLD: Duration = Duration::from_secs(1);
+
+/// How often a held launch looks for room.
+const HOLD_LOOK: Duration = Duration::from_millis(20);
+
+/// How often a node says that it is there: three times before it is believed gone.
+const ANNOUNCE_EVERY: Duration = Duration::from_millis(PRESENCE_SECONDS * 1_000 / 3);
+
+/// How often containers are compared with the log. Source: the settled points of the design.
+const RECONCILE_EVERY: Duration = Duration::from_secs(30);
+
+/// How often the engine is asked whether it is there.
+const ENGINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs all loops until the node is told to stop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let readiness = tokio::sync::watch::Sender::new(None);
+    tokio::join!(
+        stoppable(&shared, pull(Arc::clone(&shared), readiness.subscribe())),
+        stoppable(
+            &shared,
+            announce(Arc::clone(&shared), readiness.subscribe())
+        ),
+        stoppable(&shared, watch_engine(Arc::clone(&shared), readiness)),
+        stoppable(&shared, follow_operators(Arc::clone(&shared))),
+        stoppable(&shared, follow_cancels(Arc::clone(&shared))),
+        stoppable(&shared, reconcile_for_ever(Arc::clone(&shared))),
+    );
+}
+
+async fn stoppable(shared: &Shared, work: impl Future<Output = ()>) {
+    let _ = shared.stop.run_until_cancelled(work).await;
+}
+
+/// Why the node takes no work although it may have room.
+type Readiness = tokio::sync::watch::Receiver<Option<String>>;
+
+type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, BootTime)>;
+
+/// One source of launches and whether a pull for it is under way.
+struct Source {
+    label: Label,
+    class: Class,
+    is_asked: bool,
+}
+
+/// Keeps a pull open for each label and class that there is room for; children come first.
+async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
+    for label in &shared.config.labels {
+        while let Err(error) = shared.ports.queue.ensure(label).await {
+            warn!(%label, error = %chain(&error), "the queue of a label cannot be opened");
+            tokio::time::sleep(PULL_RETRY).await;
+        }
+    }
+    let mut sources: Vec<Source> = [Class::Child, Class::Root]
+        .into_iter()
+        .flat_map(|class| {
+            shared
+                .config
+                .labels
+                .iter()
+                .map(move |label| (class, label.clone()))
+        })
+        .map(|(class, label)| Source {
+            label,
+            class,
+            is_asked: false,
+        })
+        .collect();
+    let mut pulls: FuturesUnordered<Pull> = FuturesUnordered::new();
+    loop {
+        if readiness.borrow().is_none() {
+            ask(&shared, &mut sources, &pulls);
+        }
+        tokio::select! {
+            Some((index, deliveries, received)) = pulls.next(), if !pulls.is_empty() => {
+                sources[index].is_asked = false;
+                match deliveries {
+                    Some(deliveries) => take(&shared, deliveries, received),
+                    None => tokio::time::sleep(PULL_RETRY).await,
+                }
+            }
+            () = shared.ledger.changed() => (),
+            Ok(()) = readiness.changed() => (),
+        }
+    }
+}
+
+fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pull>) {
+    let room = shared.ledger.room();
+    for (index, source) in sources.iter_mut().enumerate() {
+        let max = room_for(room, source.class);
+        if source.is_asked || max == 0 {
+            continue;
+        }
+        source.is_asked = true;
+        let (queue, label, class) = (
+            Arc::clone(&shared.ports.queue),
+            source.label.clone(),
+            source.class,
+        );
+        pulls.push(Box::pin(async move {
+            let pulled = queue.pull(&label, class, max, PULL_WAIT).await;
+            let received = BootTime::now();
+            match pulled {
+                Ok(deliveries) => (index, Some(deliveries), received),
+                Err(error) => {
+                    debug!(%label, error = %chain(&error), "a pull failed");
+                    (index, None, received)
+                }
+            }
+        }));
+    }
+}
+
+fn room_for(room: Room, class: Class) -> usize {
+    match class {
+        Class::Child => room.children,
+        Class::Root => room.roots,
+    }
+}
+
+/// Starts what there is room for; the rest is held for a moment, then given back.
+fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: BootTime) {
+    for delivery in deliveries {
+        if room_for(shared.ledger.room(), delivery.class) > 0 {
+            start(shared, delivery, received);
+        } else {
+            shared
+                .tasks
+                .spawn(hold(Arc::clone(shared), delivery, received));
+        }
+    }
+}
+
+fn start(shared: &Arc<Shared>, delivery: Delivery, received: BootTime) {
+    let seat = shared.ledger.enter(memory_of(&delivery));
+    shared
+        .tasks
+        .spawn(attempt(Arc::clone(shared), delivery, seat, received));
+}
+
+/// Waits a moment for room; short enough that nothing of the lease is used up.
+async fn hold(shared: Arc<Shared>, delivery: Delivery, received: BootTime) {
+    let end = tokio::time::Instant::now() + HOLD;
+    while tokio::time::Instant::now() < end && !shared.stop.is_cancelled() {
+        if room_for(shared.ledger.room(), delivery.class) > 0 {
+            start(&shared, delivery, received);
+            return;
+        }
+        tokio::time::sleep(HOLD_LOOK).await;
+    }
+    let given_back = shared
+        .ports
+        .queue
+        .give_back(&delivery.ack_subject, Duration::ZERO);
+    if let Err(error) = given_back.await {
+        debug!(run = %delivery.run, error = %chain(&error), "comes again when its lease has passed");
+    }
+}
+
+fn memory_of(delivery: &Delivery) -> u64 {
+    match Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes) {
+        Ok(Recorded {
+            event: Event::Launched(launched),
+            ..
+        }) => launched.resources.memory_bytes,
+        _ => 0,
+    }
+}
+
+async fn announce(shared: Arc<Shared>, readiness: Readiness) {
+    loop {
+        let member = Member::Node(member(&shared, readiness.borrow().clone()));
+        if let Err(error) = shared.ports.presence.announce(&member).await {
+            debug!(error = %chain(&error), "not announced");
+        }
+        tokio::time::sleep(ANNOUNCE_EVERY).await;
+    }
+}
+
+/// What this node says of itself.
+pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
+    let load = shared.ledger.load();
+    NodeMember {
+        node: shared.id,
+        incarnation: shared.incarnation,
+        host: shared.config.host.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        labels: shared.config.labels.clone(),
+        slots: shared.ledger.capacity().slots,
+        running: load.running,
+        waiting: shared.ledger.waiting(),
+        containers: load.containers,
+        draining: load.is_draining,
+        not_ready,
+    }
+}
+
+async fn watch_engine(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender<Option<String>>) {
+    loop {
+        let not_ready = match shared.ports.runtime.describe().await {
+            Ok(_) => None,
+            Err(error) => Some(chain(&error)),
+        };
+        readiness.send_if_modified(|current| {
+            let is_changed = *current != not_ready;
+            if is_changed {
+                match &not_ready {
+                    Some(reason) => warn!(reason, "takes no work"),
+                    None => info!("takes work"),
+                }
+                *current = not_ready;
+            }
+            is_changed
+        });
+        tokio::time::sleep(ENGINE_EVERY).await;
+    }
+}
+
+async fn follow_operators(shared: Arc<Shared>) {
+    follow(&shared, NODES, From::After(0), |event| {
+        let Ok(recorded) =
+            Recorded::<aod_domain::node::Event>::decode(event.sequence, &event.bytes)
+        else {
+            return;
+        };
+        if recorded.event.node() == shared.id {
+            let is_draining = matches!(
+                recorded.event,
+                aod_domain::node::Event::DrainRequested { .. }
+            );
+            info!(is_draining, "an operator has spoken");
+            shared.ledger.set_draining(is_draining);
+        }
+    })
+    .await;
+}
+
+async fn follow_cancels(shared: Arc<Shared>) {
+    follow(&shared, CANCELS, From::Now, |event| {
+        if let Some(run) = Subject::run_of(&event.subject) {
+            shared.cancel(run);
+        }
+    })
+    .await;
+}
+
+async fn follow(shared: &Shared, filter: &str, from: From, mut take: impl FnMut(&StoredEvent)) {
+    loop {
+        match shared.runs.log().follow(filter, from).await {
+            Ok(mut told) => {
+                while let Some(told) = told.next().await {
+                    if let Told::Event(event) = told {
+                        take(&event);
+                    }
+                }
+            }
+            Err(error) => warn!(filter, error = %chain(&error), "the log cannot be followed"),
+        }
+        tokio::time::sleep(PULL_RETRY).await;
+    }
+}
+
+async fn reconcile_for_ever(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(RECONCILE_EVERY).await;
+        reconcile(&shared).await;
+    }
+}

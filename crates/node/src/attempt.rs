@@ -1,0 +1,372 @@
+//! One attempt at a run: take the lease, do the work, append the result, clear away.
+//!
+//! The lease fences: what this attempt decides counts only as long as the log says that it holds
+//! the run. When the lease is lost everything is killed and nothing more is said.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::digest::Digest;
+use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::event::Recorded;
+use aod_domain::id::RunId;
+use aod_domain::run::{
+    Command, Ended, Event, Holder, Outcome, Rejection, Run, RunError, Timings, Work,
+};
+use aod_ports::runs::HandleError;
+use aod_ports::work_queue::Delivery;
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use crate::boottime::BootTime;
+use crate::calls::chain;
+use crate::gateway_client::Speaker;
+use crate::lease::LeaseKeeper;
+use crate::ledger::Seat;
+use crate::shared::Shared;
+use crate::{build_run, capsule_run, children};
+
+/// How long a launch rests after a failure of the platform before it is delivered again.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// Between two looks whether the run was cancelled or taken over: the log tells of both at once,
+/// and this is for what it told while nobody listened.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Between two tries to append a result.
+const APPEND_RETRY: Duration = Duration::from_millis(250);
+
+/// How the work of an attempt ended.
+pub(crate) enum Finish {
+    /// With the run's result.
+    Ended(Box<Ended>),
+    /// By a failure of the platform: another attempt may do better.
+    Lost(RunError),
+    /// The lease is gone: nothing may be said.
+    Fenced,
+}
+
+/// The end of an attempt whose node is being stopped: another node goes on at once.
+pub(crate) fn stopped() -> Finish {
+    Finish::Lost(RunError::new(ErrorCode::NodeLost, "the node was stopped"))
+}
+
+/// An attempt that has the lease.
+pub(crate) struct Attempt {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) run: Run,
+    pub(crate) number: u32,
+    pub(crate) speaker: Speaker,
+    pub(crate) lease: LeaseKeeper,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) timings: Timings,
+}
+
+/// Sees `delivery` through; `seat` is given back when nothing of it is left on this host.
+pub(crate) async fn attempt(
+    shared: Arc<Shared>,
+    delivery: Delivery,
+    seat: Seat,
+    received: BootTime,
+) {
+    let span = info_span!("run", id = %delivery.run);
+    run_delivery(shared, delivery, seat, received)
+        .instrument(span)
+        .await;
+}
+
+async fn run_delivery(shared: Arc<Shared>, delivery: Delivery, seat: Seat, received: BootTime) {
+    let lease = LeaseKeeper::start(
+        Arc::clone(&shared.ports.queue),
+        delivery.ack_subject.clone(),
+        shared.config.lease,
+        received,
+    );
+    let token = draw_token();
+    let (run, number) = match take_lease(&shared, &delivery, &token).await {
+        Ok(taken) => taken,
+        Err(refusal) => {
+            settle_refusal(&shared, &delivery, &refusal).await;
+            return;
+        }
+    };
+    let cancelled = shared.begin(run.id, number);
+    let speaker = Speaker {
+        run: run.id,
+        attempt: number,
+        token,
+    };
+    let timings = Timings {
+        leased_at: Some(shared.runs.clock().now()),
+        ..Timings::default()
+    };
+    let attempt = Attempt {
+        shared: Arc::clone(&shared),
+        run,
+        number,
+        speaker,
+        lease,
+        cancelled,
+        timings,
+    };
+    let watcher = attempt.watch();
+    let id = attempt.run.id;
+    let (finish, mut leftover) = attempt.work(seat).await;
+    let results = std::mem::take(&mut leftover.children);
+    let settled = attempt.settle(&delivery, finish, results).await;
+    debug!(attempt = number, settled, "the attempt is over");
+    watcher.cancel();
+    drop(attempt);
+    // The result is out; what is left is clearing away, while the seat is still taken.
+    leftover.clear().await;
+    shared.forget(id, number);
+}
+
+/// Takes the lease; answers with the run and the number of this attempt.
+async fn take_lease(
+    shared: &Shared,
+    delivery: &Delivery,
+    token: &str,
+) -> Result<(Run, u32), HandleError> {
+    let holder = Holder::Node {
+        node: shared.id,
+        incarnation: shared.incarnation,
+        work: delivery.position,
+        ack_subject: delivery.ack_subject.clone(),
+        token_sha256: Digest::of(token),
+    };
+    // The launch itself is nearly always all there is, so no read is needed.
+    let launch = Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes);
+    let known = launch
+        .ok()
+        .and_then(|launch| Run::replay(delivery.run, [launch]).ok().flatten());
+    let run = shared
+        .runs
+        .handle(delivery.run, &Command::Lease(holder), known)
+        .await?;
+    let number = run.attempts;
+    Ok((run, number))
+}
+
+/// 256 random bits as 64 hexadecimal digits.
+fn draw_token() -> String {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())
+            .expect("Linux gives random bytes");
+    }
+    // Its hash is as hard to guess, and is text.
+    Digest::of(bytes).to_string()
+}
+
+/// What becomes of a delivery whose lease was refused.
+async fn settle_refusal(shared: &Shared, delivery: &Delivery, refusal: &HandleError) {
+    let queue = &shared.ports.queue;
+    let result = match refusal {
+        HandleError::Rejected {
+            rejection: Rejection::Ended,
+            ..
+        } => queue.acknowledge(&delivery.ack_subject).await,
+        // Somebody else is at it, by a later delivery than this one.
+        HandleError::Rejected {
+            rejection: Rejection::Superseded,
+            ..
+        } => Ok(()),
+        other => {
+            warn!(error = %chain(other), "the lease could not be taken");
+            queue
+                .give_back(&delivery.ack_subject, REST_AFTER_FAILURE)
+                .await
+        }
+    };
+    if let Err(error) = result {
+        debug!(error = %chain(&error), "the delivery comes again");
+    }
+}
+
+/// What an attempt leaves on its host.
+#[derive(Default)]
+pub(crate) struct Leftover {
+    /// The callees that have ended, with the hashes of their results.
+    pub(crate) children: BTreeMap<RunId, Digest>,
+    pub(crate) clearing: Option<futures::future::BoxFuture<'static, ()>>,
+    pub(crate) seat: Option<Seat>,
+}
+
+impl Leftover {
+    /// Nothing but the seat.
+    pub(crate) fn of(seat: Seat) -> Self {
+        Self {
+            seat: Some(seat),
+            ..Self::default()
+        }
+    }
+
+    async fn clear(self) {
+        if let Some(clearing) = self.clearing {
+            clearing.await;
+        }
+        drop(self.seat);
+    }
+}
+
+impl Attempt {
+    async fn work(&self, seat: Seat) -> (Finish, Leftover) {
+        let now = self.shared.runs.clock().now();
+        if let Some((outcome, error)) = self.run.forbids_start(now) {
+            let ended = Ended::without_start(self.number, outcome, error);
+            return (Finish::Ended(Box::new(ended)), Leftover::of(seat));
+        }
+        info!(attempt = self.number, capsule = %self.run.launched.event.work.name(), "taken on");
+        match &self.run.launched.event.work {
+            Work::Capsule { image, schema, .. } => {
+                capsule_run::run(self, image, *schema, seat).await
+            }
+            Work::Build { name, content } => {
+                let finish = build_run::run(self, name, *content).await;
+                (finish, Leftover::of(seat))
+            }
+        }
+    }
+
+    /// Looks from time to time whether the run is still this attempt's, and wanted.
+    fn watch(&self) -> CancellationToken {
+        let stop = CancellationToken::new();
+        let (shared, id, number) = (Arc::clone(&self.shared), self.run.id, self.number);
+        let (cancelled, lost) = (self.cancelled.clone(), self.lease.lost());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let Ok(Some(run)) = shared.runs.load(id).await else {
+                    continue;
+                };
+                if !run.holds(number) {
+                    lost.cancel();
+                    return;
+                }
+                if run.cancel.is_some() {
+                    cancelled.cancel();
+                }
+            }
+        }));
+        stop
+    }
+
+    /// Tells the log how it went, and takes the launch out of the queue.
+    async fn settle(
+        &self,
+        delivery: &Delivery,
+        finish: Finish,
+        mut results: BTreeMap<RunId, Digest>,
+    ) -> &'static str {
+        let queue = &self.shared.ports.queue;
+        match finish {
+            Finish::Fenced => "another attempt has the run",
+            Finish::Ended(mut ended) => {
+                if self.number > 1 && !children::adopt(self, &mut results).await {
+                    return "the lease was lost while callees ended";
+                }
+                ended.set_children(&results);
+                fit(&mut ended);
+                if !self.append(&Command::End(ended)).await {
+                    return "the lease was lost before the result was stored";
+                }
+                if let Err(error) = queue.acknowledge(&delivery.ack_subject).await {
+                    debug!(error = %chain(&error), "the launch comes again and will be found ended");
+                }
+                "ended"
+            }
+            Finish::Lost(error) => {
+                warn!(
+                    code = error.code,
+                    message = error.message,
+                    "the attempt failed"
+                );
+                if !self
+                    .append(&Command::LoseAttempt {
+                        attempt: self.number,
+                        error,
+                    })
+                    .await
+                {
+                    return "the lease was lost";
+                }
+                if let Err(error) = queue
+                    .give_back(&delivery.ack_subject, REST_AFTER_FAILURE)
+                    .await
+                {
+                    debug!(error = %chain(&error), "the launch comes again when its lease has passed");
+                }
+                "given back"
+            }
+        }
+    }
+
+    /// Appends, however long the broker is away, as long as the lease lasts. Whether it is stored.
+    async fn append(&self, command: &Command) -> bool {
+        let lost = self.lease.lost();
+        let mut known = Some(self.run.clone());
+        loop {
+            let handled = self.shared.runs.handle(self.run.id, command, known.take());
+            match lost.run_until_cancelled(handled).await {
+                Some(Ok(_)) => return true,
+                Some(Err(HandleError::Rejected { rejection, .. })) => {
+                    warn!(%rejection, "the log did not take what this attempt says");
+                    self.lease.give_up();
+                    return false;
+                }
+                Some(Err(error)) => warn!(error = %chain(&error), "trying again"),
+                None => return false,
+            }
+            tokio::time::sleep(APPEND_RETRY).await;
+        }
+    }
+
+    /// A failure sorted by who can mend it: the platform's are tried again.
+    pub(crate) fn failed(&self, error: RunError) -> Finish {
+        if error.source == ErrorSource::Platform {
+            return Finish::Lost(error);
+        }
+        Finish::Ended(Box::new(self.ended(Outcome::Failed, Some(error))))
+    }
+
+    /// A result of this attempt with nothing in it yet.
+    pub(crate) fn ended(&self, outcome: Outcome, error: Option<RunError>) -> Ended {
+        Ended {
+            attempt: self.number,
+            outcome,
+            output: None,
+            files: Vec::new(),
+            error,
+            exit: None,
+            children: Vec::new(),
+            children_summary: None,
+            notes: None,
+            logs: None,
+            timings: self.timings.clone(),
+            usage: aod_domain::run::Usage::default(),
+        }
+    }
+}
+
+/// Makes a result of too many files a failure that says so: an event must hold it.
+fn fit(ended: &mut Ended) {
+    if ended.fits_event() {
+        return;
+    }
+    let text = format!(
+        "{} files do not fit into one result: pack them into fewer",
+        ended.files.len()
+    );
+    ended.files.clear();
+    if ended.outcome == Outcome::Succeeded {
+        ended.outcome = Outcome::Failed;
+        ended.error = Some(RunError::new(ErrorCode::OutputTooLarge, text));
+    }
+    if !ended.fits_event() {
+        ended.output = None;
+    }
+}

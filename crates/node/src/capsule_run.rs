@@ -1,0 +1,407 @@
+//! Runs a capsule: prepare, start, watch, stop if need be, collect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::capsule::Image;
+use aod_domain::contract::Contract;
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::run::{Ended, Exit, Outcome, RunError, Usage};
+use aod_ports::container_runtime::{Container, ContainerSpec, Verdict};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::attempt::{Attempt, Finish, Leftover, stopped};
+use crate::calls::{Calls, chain};
+use crate::channel;
+use crate::collect::{Collected, collect, own_error};
+use crate::environment::environment;
+use crate::ledger::Seat;
+use crate::logs::Logs;
+use crate::notes::{Notes, Phase};
+use crate::prepare::{prepare, runtime_error};
+use crate::stage::blocking;
+use crate::watch::{Stop, Watch, Watched};
+use crate::workdir::WorkDirectory;
+
+/// Characters of a log line in a failure's message: the whole is in the logs.
+const LINE_LENGTH_MAX: usize = 400;
+
+/// How long a failed run's result waits for the engine to say whether memory ran out.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What an attempt has while it runs.
+struct Room<'a> {
+    attempt: &'a Attempt,
+    directory: WorkDirectory,
+    calls: Arc<Calls>,
+    notes: Notes,
+    logs: Logs,
+    channel: CancellationToken,
+}
+
+/// Runs the capsule of `attempt`. What is left to clear away comes with the answer.
+pub(crate) async fn run(
+    attempt: &Attempt,
+    image: &Image,
+    schema: Digest,
+    seat: Seat,
+) -> (Finish, Leftover) {
+    let room = match Room::open(attempt) {
+        Ok(room) => room,
+        Err(error) => {
+            let text = format!("the directories of the run cannot be made: {error}");
+            let finish = attempt.failed(RunError::new(ErrorCode::RuntimeFailed, text));
+            return (finish, Leftover::of(seat));
+        }
+    };
+    room.run(image, schema, seat).await
+}
+
+impl<'a> Room<'a> {
+    fn open(attempt: &'a Attempt) -> std::io::Result<Self> {
+        let shared = &attempt.shared;
+        let directory = shared.directories.make(attempt.run.id, attempt.number)?;
+        let paths = directory.paths();
+        let calls = Calls::new(
+            attempt.speaker.clone(),
+            Arc::clone(&shared.gateways),
+            Arc::clone(&shared.ports.artifacts),
+            (paths.outgoing.clone(), paths.incoming.clone()),
+            attempt.run.launched.event.resources.disk_bytes,
+        );
+        let logs = Logs::start(
+            &directory.private("log"),
+            attempt.run.id,
+            attempt.number,
+            shared.config.log_bytes_max,
+            Arc::clone(&shared.ports.logs),
+            Arc::clone(shared.runs.clock()),
+        )?;
+        let channel = CancellationToken::new();
+        channel::serve(
+            &paths.channel.join("capsule.sock"),
+            Arc::clone(&calls),
+            channel.clone(),
+        )?;
+        let notes = Notes::start(shared.runs.clone(), attempt.run.id, attempt.number);
+        Ok(Self {
+            attempt,
+            directory,
+            calls,
+            notes,
+            logs,
+            channel,
+        })
+    }
+
+    async fn run(mut self, image: &Image, schema: Digest, mut seat: Seat) -> (Finish, Leftover) {
+        let started = match self.start(image, schema).await {
+            Ok(started) => started,
+            Err(finish) => return self.leave(finish, None, seat).await,
+        };
+        let (mut container, contract) = started;
+        let started_at = self.attempt.shared.runs.clock().now();
+        let watched = Watch {
+            attempt: self.attempt,
+            calls: &self.calls,
+            notes: &self.notes,
+            paths: self.directory.paths(),
+        }
+        .run(container.as_mut(), &mut self.logs, &mut seat)
+        .await;
+        let watched = match watched {
+            Ok(watched) => watched,
+            Err(finish) => return self.leave(finish, Some(container), seat).await,
+        };
+        self.notes.tell(Phase::Collecting);
+        let finish = self
+            .finish(&watched, container.as_ref(), &contract, started_at)
+            .await;
+        self.leave(finish, Some(container), seat).await
+    }
+
+    async fn start(
+        &self,
+        image: &Image,
+        schema: Digest,
+    ) -> Result<(Box<dyn Container>, Contract), Finish> {
+        let attempt = self.attempt;
+        let (lost, cancelled) = (attempt.lease.lost(), attempt.cancelled.clone());
+        tokio::select! {
+            biased;
+            () = lost.cancelled() => Err(Finish::Fenced),
+            () = attempt.shared.stop.cancelled() => Err(stopped()),
+            () = cancelled.cancelled() => {
+                let error = RunError::new(ErrorCode::Cancelled, "cancelled before it started");
+                Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))))
+            }
+            started = self.start_container(image, schema) => started.map_err(|error| attempt.failed(error)),
+        }
+    }
+
+    async fn start_container(
+        &self,
+        image: &Image,
+        schema: Digest,
+    ) -> Result<(Box<dyn Container>, Contract), RunError> {
+        let (attempt, shared) = (self.attempt, &self.attempt.shared);
+        let launched = &attempt.run.launched.event;
+        let name = launched.work.name().to_string();
+        self.notes.tell(Phase::Preparing(format!(
+            "{name}, {} files",
+            launched.files.len()
+        )));
+        let paths = self.directory.paths();
+        let contract = prepare(shared, launched, image, schema, paths).await?;
+        let spec = ContainerSpec {
+            run: attempt.run.id,
+            attempt: attempt.number,
+            capsule: name,
+            image: image.config_digest.clone(),
+            io: paths.clone(),
+            environment: environment(&attempt.run, attempt.number),
+            resources: launched.resources.clone(),
+            lease_milliseconds: u64::try_from(attempt.lease.remaining().as_millis())
+                .unwrap_or(u64::MAX),
+        };
+        let container = shared
+            .ports
+            .runtime
+            .start(spec)
+            .await
+            .map_err(|error| runtime_error(&error))?;
+        Ok((container, contract))
+    }
+
+    /// Turns the end of a container into the end of its run.
+    async fn finish(
+        &mut self,
+        watched: &Watched,
+        container: &dyn Container,
+        contract: &Contract,
+        started_at: jiff::Timestamp,
+    ) -> Finish {
+        let attempt = self.attempt;
+        let shared = &attempt.shared;
+        if let Err(error) = self.logs.end() {
+            warn!(%error, "the end of the output is lost");
+        }
+        let judged = self.judge(watched, container).await;
+        let error = match judged {
+            Judgement::Fine => None,
+            Judgement::Failed(error) => Some(error),
+            Judgement::Lost(error) => return Finish::Lost(error),
+        };
+        let is_fine = error.is_none() && watched.stop.is_none();
+        let launched = &attempt.run.launched.event;
+        let collected = collect(
+            self.directory.paths(),
+            is_fine.then_some(contract),
+            launched.resources.disk_bytes,
+            &shared.ports.artifacts,
+        )
+        .await;
+        let collected = match collected {
+            Ok(collected) => collected,
+            Err(error) => return Finish::Lost(error.into()),
+        };
+        let mut ended = attempt.ended(Outcome::Succeeded, None);
+        ended.exit = watched.exit;
+        ended.timings.started_at = Some(started_at);
+        ended.timings.exited_at = Some(watched.exited_at);
+        ended.timings.waiting_ms = u64::try_from(watched.waited.as_millis()).unwrap_or(u64::MAX);
+        ended.usage = Usage {
+            input_bytes: launched.files.iter().map(|file| file.size_bytes).sum(),
+            output_bytes: collected.files.iter().map(|file| file.size_bytes).sum(),
+            calls: self.calls.count(),
+        };
+        self.conclude(&mut ended, watched.stop.as_ref(), error, collected);
+        Finish::Ended(Box::new(ended))
+    }
+
+    /// Sets outcome, error, output and files of `ended`.
+    fn conclude(
+        &self,
+        ended: &mut Ended,
+        stop: Option<&Stop>,
+        error: Option<RunError>,
+        collected: Collected,
+    ) {
+        (ended.outcome, ended.error) = match (stop, error) {
+            (Some(stop), _) => {
+                let (outcome, error) = stop.verdict(&self.attempt.run);
+                (outcome, Some(error))
+            }
+            (None, Some(error)) => (
+                Outcome::Failed,
+                Some(own_error_of(&collected).unwrap_or(error)),
+            ),
+            (None, None) => match collected.error {
+                Some(error) => (Outcome::Failed, Some(self.with_last_lines(error))),
+                None => (Outcome::Succeeded, None),
+            },
+        };
+        ended.output = collected.output;
+        ended.files = collected.files;
+    }
+
+    async fn judge(&self, watched: &Watched, container: &dyn Container) -> Judgement {
+        if watched.stop.is_some() {
+            return Judgement::Fine;
+        }
+        if let Some(text) = &watched.unusable {
+            return Judgement::Failed(RunError::new(ErrorCode::CommandUnusable, text.clone()));
+        }
+        match watched.exit {
+            Some(Exit { code: Some(0), .. }) => Judgement::Fine,
+            Some(exit) => {
+                let verdict = self.verdict(container).await;
+                if verdict.is_some_and(|verdict| verdict.out_of_memory) {
+                    return Judgement::Failed(self.out_of_memory());
+                }
+                let text = match exit {
+                    Exit {
+                        code: Some(code), ..
+                    } => format!("the capsule ended with exit code {code}"),
+                    Exit {
+                        signal: Some(signal),
+                        ..
+                    } => format!("the capsule was ended by signal {signal}"),
+                    Exit { .. } => "the capsule ended in an unknown way".to_owned(),
+                };
+                let error = RunError::new(ErrorCode::CapsuleExit, text);
+                Judgement::Failed(self.with_last_lines(error.with_detail(json!(exit))))
+            }
+            None => match self.verdict(container).await {
+                Some(Verdict {
+                    out_of_memory: true,
+                    ..
+                }) => Judgement::Failed(self.out_of_memory()),
+                verdict => {
+                    let code = verdict.and_then(|verdict| verdict.exit_code);
+                    let text =
+                        format!("the container ended without a report, with exit code {code:?}");
+                    Judgement::Lost(RunError::new(ErrorCode::RuntimeFailed, text))
+                }
+            },
+        }
+    }
+
+    async fn verdict(&self, container: &dyn Container) -> Option<Verdict> {
+        let verdict = tokio::time::timeout(VERDICT_TIMEOUT, container.gone())
+            .await
+            .ok()?;
+        verdict
+            .inspect_err(|error| warn!(error = %chain(error), "the engine has no verdict"))
+            .ok()
+    }
+
+    fn out_of_memory(&self) -> RunError {
+        let limit = self.attempt.run.launched.event.resources.memory_bytes;
+        let text = format!("the capsule needed more than its {limit} bytes of memory");
+        self.with_last_lines(RunError::new(ErrorCode::OutOfMemory, text))
+    }
+
+    fn with_last_lines(&self, mut error: RunError) -> RunError {
+        let mut detail = error.detail.take().unwrap_or_else(|| json!({}));
+        if let Some(fields) = detail.as_object_mut() {
+            fields.insert(
+                "last_lines".into(),
+                json!(shortened(&self.logs.last_lines())),
+            );
+        }
+        error.detail = Some(detail);
+        error
+    }
+
+    /// Stores the logs, ends what the run has on the channel, and says what is left to clear away.
+    async fn leave(
+        self,
+        finish: Finish,
+        container: Option<Box<dyn Container>>,
+        seat: Seat,
+    ) -> (Finish, Leftover) {
+        let Self {
+            attempt,
+            directory,
+            calls,
+            notes,
+            mut logs,
+            channel,
+        } = self;
+        calls.stop();
+        let children = calls.children();
+        channel.cancel();
+        let shared = Arc::clone(&attempt.shared);
+        let notes = notes.finish().await;
+        let finish = match finish {
+            Finish::Ended(mut ended) => {
+                ended.notes = notes;
+                let stored = match logs.end() {
+                    Ok(()) => logs.store(shared.ports.artifacts.as_ref()).await,
+                    Err(error) => {
+                        warn!(%error, "the logs cannot be written");
+                        Ok(None)
+                    }
+                };
+                ended.logs = stored.unwrap_or_else(|error| {
+                    warn!(error = %chain(&error), "the logs cannot be stored");
+                    None
+                });
+                Finish::Ended(ended)
+            }
+            other => other,
+        };
+        let clearing = Box::pin(async move {
+            if let Some(container) = container {
+                clear_container(&shared, container).await;
+            }
+            if let Err(error) = blocking(move || directory.remove()).await {
+                warn!(%error, "a directory of an ended run is left");
+            }
+        });
+        (
+            finish,
+            Leftover {
+                children,
+                clearing: Some(clearing),
+                seat: Some(seat),
+            },
+        )
+    }
+}
+
+enum Judgement {
+    /// It ended as it should, or was made to end.
+    Fine,
+    Failed(RunError),
+    /// The platform failed it.
+    Lost(RunError),
+}
+
+async fn clear_container(shared: &crate::shared::Shared, container: Box<dyn Container>) {
+    if let Err(error) = container.gone().await {
+        warn!(container = container.name(), error = %chain(&error), "the end of a container is not known");
+    }
+    if let Err(error) = shared.ports.runtime.remove(container.name()).await {
+        debug!(container = container.name(), error = %chain(&error), "left to the reconciliation");
+    }
+}
+
+fn own_error_of(collected: &Collected) -> Option<RunError> {
+    match collected.output.as_ref()? {
+        aod_domain::run::Payload::Inline(output) => own_error(output),
+        aod_domain::run::Payload::Artifact { .. } => None,
+    }
+}
+
+/// Lines as an event can hold them.
+pub(crate) fn shortened(lines: &[String]) -> Vec<String> {
+    lines
+        .iter()
+        .map(|line| line.chars().take(LINE_LENGTH_MAX).collect())
+        .collect()
+}

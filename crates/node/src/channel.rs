@@ -1,0 +1,264 @@
+//! The private channel of a run: HTTP on a Unix socket that only its container has.
+//!
+//! The socket says who speaks; nothing in a request does. Served here are calls to other capsules
+//! and what one needs to make them. People's API is elsewhere and cannot be reached from a capsule.
+
+mod answer;
+mod request;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_api::problem::Problem;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::id::RunId;
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use uuid::Uuid;
+
+use self::answer::{Style, Waiter, respond};
+use self::request::{PollParameters, parse_execute, parse_handoff};
+use crate::calls::Calls;
+
+/// Connections at one time. Source: the settled points of the design.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of headers. Source: the settled points of the design.
+const HEADERS_BYTES_MAX: usize = 32 * 1024;
+
+/// How long a client may take to send its headers. Source: the settled points of the design.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a body: the largest payload, every character of it escaped, and room for the rest.
+const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Serves `calls` on the socket at `path` until `stop`.
+pub(crate) fn serve(path: &Path, calls: Arc<Calls>, stop: CancellationToken) -> io::Result<()> {
+    let listener = UnixListener::bind(path)?;
+    // The directory above is the node's alone; in the container the capsule's user must connect.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    let router = router(calls);
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
+                return;
+            };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (router, stop) = (router.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        stop.run_until_cancelled(connection(stream, router)).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    debug!(%error, "a connection of a capsule was not accepted");
+                    // Descriptors have run out: others must end first.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }));
+    Ok(())
+}
+
+async fn connection(stream: UnixStream, router: Router) {
+    let service = TowerToHyperService::new(router);
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIMEOUT)
+        .max_buf_size(HEADERS_BYTES_MAX)
+        .half_close(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        debug!(%error, "a connection of a capsule broke");
+    }
+}
+
+fn router(calls: Arc<Calls>) -> Router {
+    Router::new()
+        .route("/handoff", post(handoff))
+        .route("/execute", post(execute))
+        .route("/handoffs/{run}", get(poll))
+        .route("/handoffs/{run}/cancel", post(cancel))
+        .route("/capsules", get(capsules))
+        .route("/capsules/{name}/schema", get(schema))
+        .route(
+            "/health",
+            get(async || Json(json!({"status": "healthy", "service": "aod"}))),
+        )
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(async || {
+            problem(
+                &Problem::new(ErrorCode::UnknownRoute, "this address takes another method")
+                    .with_status(405),
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(complete_problem))
+        .with_state(calls)
+}
+
+type Shared = State<Arc<Calls>>;
+
+async fn handoff(State(calls): Shared, headers: HeaderMap, body: request::Body) -> Response {
+    let (wish, style) = match parse_handoff(body, &headers) {
+        Ok(parsed) => parsed,
+        Err(refusal) => return problem(&refusal),
+    };
+    make(&calls, wish, &headers, style).await
+}
+
+async fn execute(State(calls): Shared, headers: HeaderMap, body: request::Body) -> Response {
+    match parse_execute(body, &headers) {
+        Ok(wish) => make(&calls, wish, &headers, Style::Original).await,
+        Err(refusal) => problem(&refusal),
+    }
+}
+
+async fn make(
+    calls: &Arc<Calls>,
+    wish: crate::calls::Wish,
+    headers: &HeaderMap,
+    style: Style,
+) -> Response {
+    match calls.call(wish).await {
+        Ok(call) => {
+            respond(
+                Waiter::new(calls.wait_for(&call), call.progress()),
+                headers,
+                style,
+            )
+            .await
+        }
+        Err(refusal) => answer::refusal(&refusal, style),
+    }
+}
+
+/// The answer of a call that was started with `Prefer: respond-async`, once it is there.
+async fn poll(
+    State(calls): Shared,
+    UrlPath(run): UrlPath<String>,
+    Query(parameters): Query<PollParameters>,
+) -> Response {
+    let Some(call) = run.parse::<RunId>().ok().and_then(|run| calls.find(run)) else {
+        return problem(&Problem::new(
+            ErrorCode::UnknownRun,
+            format!("{run} was not called by this run"),
+        ));
+    };
+    let waiter = Waiter::new(calls.wait_for(&call), call.progress());
+    answer::poll(waiter, parameters.wait()).await
+}
+
+async fn cancel(State(calls): Shared, UrlPath(run): UrlPath<String>) -> Response {
+    let Some(run) = run
+        .parse::<RunId>()
+        .ok()
+        .filter(|run| calls.find(*run).is_some())
+    else {
+        return problem(&Problem::new(
+            ErrorCode::UnknownRun,
+            format!("{run} was not called by this run"),
+        ));
+    };
+    match calls
+        .gateways
+        .cancel(&calls.speaker, run, "cancelled by its caller")
+        .await
+    {
+        Ok(()) => StatusCode::ACCEPTED.into_response(),
+        Err(refusal) => problem(&refusal),
+    }
+}
+
+async fn capsules(State(calls): Shared) -> Response {
+    match calls.gateways.targets(&calls.speaker).await {
+        Ok(targets) => {
+            let capsules: serde_json::Map<_, _> = targets
+                .targets
+                .into_iter()
+                .map(|target| {
+                    let entry = json!({"path": format!("aod:file/{}", target.content), "image": target.image,
+                        "title": target.title, "description": target.description});
+                    (target.name.to_string(), entry)
+                })
+                .collect();
+            Json(json!({"capsules": capsules})).into_response()
+        }
+        Err(refusal) => problem(&refusal),
+    }
+}
+
+async fn schema(State(calls): Shared, UrlPath(name): UrlPath<String>) -> Response {
+    match calls.gateways.targets(&calls.speaker).await {
+        Ok(targets) => match targets
+            .targets
+            .into_iter()
+            .find(|target| target.name.as_str() == name)
+        {
+            Some(target) => Json(target.schema).into_response(),
+            None => problem(&Problem::new(
+                ErrorCode::UnknownCapsule,
+                format!("this run may not call {name:?}"),
+            )),
+        },
+        Err(refusal) => problem(&refusal),
+    }
+}
+
+async fn unknown_route(request: Request<Body>) -> Response {
+    let text = format!(
+        "a capsule's channel has no {} {}",
+        request.method(),
+        request.uri().path()
+    );
+    problem(&Problem::new(ErrorCode::UnknownRoute, text))
+}
+
+/// A refusal as problem+json; [`complete_problem`] writes its body.
+fn problem(problem: &Problem) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = status.into_response();
+    response.extensions_mut().insert(problem.clone());
+    let headers = response.headers_mut();
+    let media_type = HeaderValue::from_static(aod_api::PROBLEM_MEDIA_TYPE);
+    headers.insert(header::CONTENT_TYPE, media_type);
+    if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, 1.into());
+    }
+    response
+}
+
+/// Names the request in a refusal: its path here, whoever has refused it.
+async fn complete_problem(request: Request<Body>, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut response = next.run(request).await;
+    if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        problem.instance = path;
+        if problem.request_id.is_empty() {
+            problem.request_id = format!("request_{}", Uuid::now_v7().simple());
+        }
+        let bytes = serde_json::to_vec(&problem).expect("a problem is plain data");
+        *response.body_mut() = Body::from(bytes);
+    }
+    response
+}

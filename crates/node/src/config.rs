@@ -1,0 +1,36 @@
+//! What an operator decides about a node.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aod_domain::admission::Capacity;
+use aod_domain::subject::Label;
+
+/// The settings of a node.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the node keeps its id and the directories of its runs; the same path inside and
+    /// outside when the node itself runs in a container. Short: sockets below it must fit the 108
+    /// bytes of a socket's path.
+    pub data: PathBuf,
+    /// What runs may ask for. [`Label::any`] is not added by itself.
+    pub labels: Vec<Label>,
+    pub capacity: Capacity,
+    /// How long a lease lasts without progress; the same in the whole cluster.
+    pub lease: Duration,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Output of one container that is kept, in bytes; the rest is counted.
+    pub log_bytes_max: u64,
+    /// The name that people know this host by.
+    pub host: String,
+}
+
+/// Default of [`Config::log_bytes_max`]: a day of a talkative program, 64 MiB.
+pub const LOG_BYTES_MAX_DEFAULT: u64 = 64 << 20;
+
+/// Default of [`Config::lease`]. Source: the settled points of the design.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Default of [`Config::grace`]. Source: what `docker stop` grants.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(10);

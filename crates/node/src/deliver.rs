@@ -1,0 +1,120 @@
+//! Brings stored files into a directory that a container reads: whole, by rename, linked from the
+//! cache where that is possible.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use aod_domain::file_name::{FileName, unique_name};
+use aod_domain::run::FileEntry;
+use aod_ports::artifact_store::{ArtifactStore, LocalFile, StoreError};
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::stage::blocking;
+
+/// Files fetched at the same time.
+const FETCHES_AT_A_TIME: usize = 4;
+
+/// Why files have not been delivered, sorted by what is done about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeliverError {
+    /// Another try, or another node, may do; unless the artifact is gone.
+    #[error("{name} cannot be fetched")]
+    Fetch { name: FileName, source: StoreError },
+    /// The operator looks at the disk.
+    #[error("{path} cannot be written")]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Gives each of `names` a name that none of `taken` has, and takes it.
+pub(crate) fn final_names(
+    names: impl Iterator<Item = FileName>,
+    taken: &mut BTreeSet<FileName>,
+) -> BTreeMap<FileName, FileName> {
+    names
+        .map(|name| {
+            let chosen = unique_name(&name, taken);
+            taken.insert(chosen.clone());
+            (name, chosen)
+        })
+        .collect()
+}
+
+/// Fetches `files` and puts each at `directory`/name.
+pub(crate) async fn deliver(
+    files: &[FileEntry],
+    name_of: impl Fn(&FileName) -> FileName,
+    directory: &Path,
+    artifacts: &dyn ArtifactStore,
+) -> Result<(), DeliverError> {
+    let placed: Vec<_> = files
+        .iter()
+        .map(|file| deliver_one(file.clone(), name_of(&file.name), directory, artifacts))
+        .collect();
+    stream::iter(placed)
+        .buffer_unordered(FETCHES_AT_A_TIME)
+        .try_collect()
+        .await
+}
+
+async fn deliver_one(
+    file: FileEntry,
+    target: FileName,
+    directory: &Path,
+    artifacts: &dyn ArtifactStore,
+) -> Result<(), DeliverError> {
+    let fetched = artifacts.get_file(file.digest, file.size_bytes).await;
+    let local = fetched.map_err(|source| DeliverError::Fetch {
+        name: file.name,
+        source,
+    })?;
+    let directory = directory.to_path_buf();
+    blocking(move || place(&local, &directory, &target)).await
+}
+
+/// Puts `local` at `directory`/`name` in one step, so that a capsule sees all of it or nothing.
+fn place(local: &LocalFile, directory: &Path, name: &FileName) -> Result<(), DeliverError> {
+    let path = directory.join(name.as_str());
+    let failed = |source| DeliverError::Write {
+        path: path.clone(),
+        source,
+    };
+    make_parents(directory, name).map_err(failed)?;
+    // A cache file is root's and of mode 0444, and the directory is mounted read-only: a link is safe.
+    match fs::hard_link(local.path(), &path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(failed(error)),
+        // Another file system, or one without links.
+        Err(_) => copy_in(local.path(), &path).map_err(failed),
+    }
+}
+
+fn make_parents(directory: &Path, name: &FileName) -> io::Result<()> {
+    let mut path = directory.to_path_buf();
+    let components: Vec<&str> = name.components().collect();
+    for component in &components[..components.len() - 1] {
+        path.push(component);
+        match fs::create_dir(&path) {
+            Ok(()) => fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn copy_in(source: &Path, path: &Path) -> io::Result<()> {
+    let parent = path.parent().expect("a file in a directory");
+    // Temporary names begin with a dot and hold no file name that a callee could have chosen.
+    let draft = tempfile::Builder::new()
+        .prefix(".aod-")
+        .tempfile_in(parent)?;
+    io::copy(&mut fs::File::open(source)?, &mut draft.as_file())?;
+    draft
+        .as_file()
+        .set_permissions(fs::Permissions::from_mode(0o444))?;
+    draft.persist_noclobber(path).map_err(|error| error.error)?;
+    Ok(())
+}

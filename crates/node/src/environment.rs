@@ -1,0 +1,52 @@
+//! The environment that the container contract promises.
+
+use aod_domain::digest::Digest;
+use aod_domain::run::Run;
+
+/// Where a capsule reaches its channel. Source: the gate listens there.
+const CHANNEL_URL: &str = "http://127.0.0.1:8700";
+
+/// In the place of keys: real ones never enter a container.
+const KEY_PLACEHOLDER: &str = "aod";
+
+/// What the contract sets for the `attempt` of `run`.
+pub(crate) fn environment(run: &Run, attempt: u32) -> Vec<(String, String)> {
+    let root = run.id.root();
+    let trace = Digest::of(root.token()).to_string();
+    let span = Digest::of(run.id.token()).to_string();
+    let mut variables = vec![
+        ("AOD_INPUT", "/io/input.json".to_owned()),
+        ("AOD_OUTPUT", "/io/output.json".to_owned()),
+        ("ORCHESTRATOR_URL", CHANNEL_URL.to_owned()),
+        ("AOD_URL", CHANNEL_URL.to_owned()),
+        ("AOD_RUN_ID", run.id.to_string()),
+        ("AOD_ROOT_RUN_ID", root.to_string()),
+        ("AOD_ATTEMPT", attempt.to_string()),
+        ("AOD_DEADLINE", run.deadline().to_string()),
+        (
+            "TRACEPARENT",
+            format!("00-{}-{}-01", &trace[..32], &span[..16]),
+        ),
+    ];
+    for (name, path) in [
+        ("OPENAI_BASE_URL", "openai/v1"),
+        ("OPENAI_API_BASE", "openai/v1"),
+        ("LITELLM_API_BASE", "openai/v1"),
+        ("ANTHROPIC_BASE_URL", "anthropic"),
+        ("GOOGLE_GEMINI_BASE_URL", "google"),
+    ] {
+        variables.push((name, format!("{CHANNEL_URL}/llm/{path}")));
+    }
+    for name in [
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+    ] {
+        variables.push((name, KEY_PLACEHOLDER.to_owned()));
+    }
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}

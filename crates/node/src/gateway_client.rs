@@ -1,0 +1,250 @@
+//! Speaks for runs with whichever gateway is there.
+//!
+//! A call is repeated on another gateway when the connection breaks: its key makes that harmless.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aod_api::internal::{CallLine, CallRequest, CancelCall, Targets, WHITE_SPACE_SECONDS};
+use aod_api::problem::Problem;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::id::RunId;
+use aod_ports::presence::{Member, Presence};
+use futures::StreamExt;
+use reqwest::{Client, Response};
+use tracing::debug;
+
+/// How long a gateway may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long an answer may be silent before its gateway counts as gone: two of its signs of life
+/// and some time for a busy machine.
+const SILENCE_MAX: Duration = Duration::from_secs(2 * WHITE_SPACE_SECONDS + 5);
+
+/// How long the first line of an answer may take: the gateway reads, checks and stores meanwhile.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Between two tries when no gateway is there.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Longest line of an answer, in bytes: a result event and its envelope fit twice.
+const LINE_LENGTH_BYTES_MAX: usize = 128 * 1024;
+
+/// A client of the gateways that are present.
+#[derive(Debug)]
+pub(crate) struct GatewayClient {
+    presence: Arc<dyn Presence>,
+    http: Client,
+    /// The gateway that answered last.
+    preferred: Mutex<Option<String>>,
+}
+
+/// As which run the node speaks.
+#[derive(Clone, Debug)]
+pub(crate) struct Speaker {
+    pub(crate) run: RunId,
+    pub(crate) attempt: u32,
+    pub(crate) token: String,
+}
+
+/// Why a request has no answer yet, sorted by what is done about it.
+enum Failure {
+    /// The gateway's answer, to be handed on.
+    Refused(Box<Problem>),
+    /// Try again, there or elsewhere.
+    Again(String),
+}
+
+impl GatewayClient {
+    pub(crate) fn new(presence: Arc<dyn Presence>) -> Result<Self, reqwest::Error> {
+        // Another crate of the same program may ask for TLS without choosing who does it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .no_proxy()
+            .build()?;
+        Ok(Self {
+            presence,
+            http,
+            preferred: Mutex::new(None),
+        })
+    }
+
+    /// Makes a call and waits for its end; `accepted` is told the callee as soon as it is stored.
+    /// Ends only with an answer: whoever no longer wants it drops the future.
+    pub(crate) async fn call(
+        &self,
+        speaker: &Speaker,
+        request: &CallRequest,
+        accepted: impl Fn(RunId) + Send + Sync,
+    ) -> Result<CallLine, Box<Problem>> {
+        self.until_answered(|url| {
+            let accepted = &accepted;
+            async move {
+                let response = self.post(&url, speaker, "calls", request).await?;
+                read_lines(response, accepted).await
+            }
+        })
+        .await
+    }
+
+    /// Asks for the end of a callee.
+    pub(crate) async fn cancel(
+        &self,
+        speaker: &Speaker,
+        callee: RunId,
+        reason: &str,
+    ) -> Result<(), Box<Problem>> {
+        let body = CancelCall {
+            attempt: speaker.attempt,
+            reason: reason.to_owned(),
+        };
+        let path = format!("calls/{callee}/cancel");
+        self.until_answered(|url| {
+            let (body, path) = (&body, &path);
+            async move { self.post(&url, speaker, path, body).await.map(drop) }
+        })
+        .await
+    }
+
+    /// Whom the run may call.
+    pub(crate) async fn targets(&self, speaker: &Speaker) -> Result<Targets, Box<Problem>> {
+        self.until_answered(|url| async move {
+            let path = format!(
+                "{url}/internal/v1/runs/{}/targets?attempt={}",
+                speaker.run, speaker.attempt
+            );
+            let request = self
+                .http
+                .get(path)
+                .bearer_auth(&speaker.token)
+                .timeout(ACCEPT_TIMEOUT);
+            let response = checked(request.send().await).await?;
+            response
+                .json()
+                .await
+                .map_err(|error| Failure::Again(error.to_string()))
+        })
+        .await
+    }
+
+    async fn post(
+        &self,
+        url: &str,
+        speaker: &Speaker,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<Response, Failure> {
+        let address = format!("{url}/internal/v1/runs/{}/{path}", speaker.run);
+        let request = self
+            .http
+            .post(address)
+            .bearer_auth(&speaker.token)
+            .json(body);
+        let sent = tokio::time::timeout(ACCEPT_TIMEOUT, request.send()).await;
+        checked(sent.map_err(|_| Failure::Again("no answer in time".into()))?).await
+    }
+
+    async fn until_answered<T, F>(&self, attempt: impl Fn(String) -> F) -> Result<T, Box<Problem>>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        loop {
+            for url in self.gateways().await {
+                match attempt(url.clone()).await {
+                    Ok(answer) => {
+                        self.prefer(Some(url));
+                        return Ok(answer);
+                    }
+                    Err(Failure::Refused(problem)) => return Err(problem),
+                    Err(Failure::Again(reason)) => debug!(url, reason, "a gateway did not answer"),
+                }
+            }
+            if self.preferred().is_none() {
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            self.prefer(None);
+        }
+    }
+
+    /// The gateway that answered last, or those that are present.
+    async fn gateways(&self) -> Vec<String> {
+        if let Some(url) = self.preferred() {
+            return vec![url];
+        }
+        let members = self.presence.members().await.unwrap_or_default();
+        let urls = members.into_iter().filter_map(|member| match member {
+            Member::Gateway(gateway) => Some(gateway.url),
+            Member::Node(_) => None,
+        });
+        urls.collect()
+    }
+
+    fn preferred(&self) -> Option<String> {
+        self.preferred
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn prefer(&self, url: Option<String>) {
+        *self
+            .preferred
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = url;
+    }
+}
+
+/// Sorts answers: those of a gateway or proxy that cannot now are tried again, refusals, and bugs
+/// that say so, are handed on.
+async fn checked(sent: Result<Response, reqwest::Error>) -> Result<Response, Failure> {
+    let response = sent.map_err(|error| Failure::Again(error.to_string()))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    if matches!(status.as_u16(), 502..=504) {
+        return Err(Failure::Again(format!("status {status}")));
+    }
+    let text = response.text().await.unwrap_or_default();
+    let problem = serde_json::from_str(&text).unwrap_or_else(|_| {
+        Problem::new(
+            ErrorCode::Internal,
+            format!("a gateway answered {status} without a problem"),
+        )
+    });
+    Err(Failure::Refused(Box::new(problem)))
+}
+
+async fn read_lines(
+    response: Response,
+    accepted: &(impl Fn(RunId) + Sync),
+) -> Result<CallLine, Failure> {
+    let mut bytes = response.bytes_stream();
+    let mut buffer = Vec::new();
+    loop {
+        let next = tokio::time::timeout(SILENCE_MAX, bytes.next()).await;
+        let Ok(Some(Ok(piece))) = next else {
+            return Err(Failure::Again("the answer broke off".into()));
+        };
+        buffer.extend_from_slice(&piece);
+        while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = buffer.drain(..=end).collect();
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice(&line) {
+                Ok(CallLine::Accepted { run_id }) => accepted(run_id),
+                Ok(ended @ CallLine::Ended { .. }) => return Ok(ended),
+                Err(error) => {
+                    return Err(Failure::Again(format!(
+                        "the answer cannot be read: {error}"
+                    )));
+                }
+            }
+        }
+        if buffer.len() > LINE_LENGTH_BYTES_MAX {
+            return Err(Failure::Again("a line of the answer is too long".into()));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What all attempts of a node share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_domain::contract::Contract;
+use aod_domain::digest::Digest;
+use aod_domain::id::{IncarnationId, NodeId, RunId};
+use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::container_runtime::ContainerRuntime;
+use aod_ports::log_stream::LogStream;
+use aod_ports::presence::Presence;
+use aod_ports::runs::Runs;
+use aod_ports::work_queue::WorkQueue;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::gateway_client::GatewayClient;
+use crate::ledger::Ledger;
+use crate::workdir::WorkDirectories;
+
+/// Compiled schemas kept in memory; a host works with few capsules at a time.
+const CONTRACTS_MAX: usize = 256;
+
+/// Everything outside that a node works with.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    pub queue: Arc<dyn WorkQueue>,
+    pub logs: Arc<dyn LogStream>,
+    pub presence: Arc<dyn Presence>,
+    pub artifacts: Arc<dyn ArtifactStore>,
+    pub runtime: Arc<dyn ContainerRuntime>,
+}
+
+/// A node and what it is busy with.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) id: NodeId,
+    pub(crate) incarnation: IncarnationId,
+    pub(crate) ports: Ports,
+    pub(crate) runs: Runs,
+    pub(crate) gateways: Arc<GatewayClient>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) directories: WorkDirectories,
+    /// Attempts and what is left to clear away after them.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    contracts: Mutex<HashMap<Digest, Contract>>,
+    busy: Mutex<Busy>,
+}
+
+/// The attempts of this process.
+#[derive(Debug, Default)]
+struct Busy {
+    /// Attempts that may still have a container, those being cleared away included.
+    containers: BTreeSet<(RunId, u32)>,
+    /// How to tell a live attempt that its run is to be cancelled.
+    cancels: HashMap<(RunId, u32), CancellationToken>,
+}
+
+impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "called once, by name")]
+    pub(crate) fn new(
+        config: Config,
+        id: NodeId,
+        incarnation: IncarnationId,
+        ports: Ports,
+        runs: Runs,
+        gateways: Arc<GatewayClient>,
+        directories: WorkDirectories,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let ledger = Ledger::new(config.capacity);
+        Arc::new(Self {
+            config,
+            id,
+            incarnation,
+            ports,
+            runs,
+            gateways,
+            ledger,
+            directories,
+            tasks: TaskTracker::new(),
+            stop,
+            contracts: Mutex::default(),
+            busy: Mutex::default(),
+        })
+    }
+
+    /// Takes note of an attempt; the token is cancelled when its run is to be.
+    pub(crate) fn begin(&self, run: RunId, attempt: u32) -> CancellationToken {
+        let token = CancellationToken::new();
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.containers.insert((run, attempt));
+        busy.cancels.insert((run, attempt), token.clone());
+        token
+    }
+
+    /// Nothing of the attempt is left on this host.
+    pub(crate) fn forget(&self, run: RunId, attempt: u32) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.containers.remove(&(run, attempt));
+        busy.cancels.remove(&(run, attempt));
+    }
+
+    /// Tells the attempts of `run`, if there are any, that it is to be cancelled.
+    pub(crate) fn cancel(&self, run: RunId) {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.cancels
+            .iter()
+            .filter(|((busy, _), _)| *busy == run)
+            .for_each(|(_, token)| token.cancel());
+    }
+
+    /// The attempts whose containers are this process's business.
+    pub(crate) fn mine(&self) -> BTreeSet<(RunId, u32)> {
+        self.busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .containers
+            .clone()
+    }
+
+    pub(crate) fn known_contract(&self, schema: Digest) -> Option<Contract> {
+        self.contracts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&schema)
+            .cloned()
+    }
+
+    pub(crate) fn remember_contract(&self, schema: Digest, contract: Contract) {
+        let mut contracts = self
+            .contracts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if contracts.len() >= CONTRACTS_MAX {
+            contracts.clear();
+        }
+        contracts.insert(schema, contract);
+    }
+}

@@ -1,0 +1,262 @@
+//! Watches a live container: its output, its limits, its lease; and makes it end when it must.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::error_code::ErrorCode;
+use aod_domain::run::{Exit, Outcome, Run, RunError};
+use aod_ports::container_runtime::{Container, ContainerEvent, IoPaths};
+use futures::StreamExt;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::attempt::{Attempt, Finish, stopped};
+use crate::calls::{Calls, chain};
+use crate::ledger::Seat;
+use crate::logs::Logs;
+use crate::notes::{Notes, Phase};
+use crate::quota;
+use crate::run_clock::RunClock;
+
+/// What watches a container.
+pub(crate) struct Watch<'a> {
+    pub(crate) attempt: &'a Attempt,
+    pub(crate) calls: &'a Arc<Calls>,
+    pub(crate) notes: &'a Notes,
+    pub(crate) paths: &'a IoPaths,
+}
+
+/// How a container came to its end.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// Nothing if the gate could not say.
+    pub(crate) exit: Option<Exit>,
+    /// Why the image's command could not be started, if so.
+    pub(crate) unusable: Option<String>,
+    /// Why it was made to end, if so.
+    pub(crate) stop: Option<Stop>,
+    pub(crate) exited_at: Timestamp,
+    pub(crate) waited: Duration,
+}
+
+/// Why a container is made to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Cancelled,
+    TimedOut,
+    DeadlineExceeded,
+    DiskQuota { used_bytes: u64 },
+}
+
+impl Stop {
+    /// What it means for the run.
+    pub(crate) fn verdict(&self, run: &Run) -> (Outcome, RunError) {
+        let resources = &run.launched.event.resources;
+        match self {
+            Self::Cancelled => (
+                Outcome::Cancelled,
+                RunError::new(ErrorCode::Cancelled, "the run was cancelled"),
+            ),
+            Self::TimedOut => {
+                let text = format!(
+                    "the capsule ran longer than its {} s",
+                    resources.timeout_seconds
+                );
+                (Outcome::TimedOut, RunError::new(ErrorCode::TimedOut, text))
+            }
+            Self::DeadlineExceeded => {
+                let text = format!("the run was not done by its deadline {}", run.deadline());
+                (
+                    Outcome::TimedOut,
+                    RunError::new(ErrorCode::DeadlineExceeded, text),
+                )
+            }
+            Self::DiskQuota { used_bytes } => {
+                let text = match used_bytes {
+                    &u64::MAX => "the capsule made more files than are counted".to_owned(),
+                    used_bytes => format!(
+                        "the capsule wrote {used_bytes} bytes; its limit is {}",
+                        resources.disk_bytes
+                    ),
+                };
+                (Outcome::Failed, RunError::new(ErrorCode::DiskQuota, text))
+            }
+        }
+    }
+
+    /// Whether the capsule gets time to end by itself.
+    const fn has_grace(&self) -> bool {
+        !matches!(self, Self::DiskQuota { .. })
+    }
+}
+
+/// How far the end of a container is.
+enum Ending {
+    /// It may run.
+    No,
+    /// Its callees are being ended first.
+    Callees,
+    /// It was asked to end, and will be made to at this time.
+    Asked(Instant),
+    Killed,
+}
+
+impl Watch<'_> {
+    /// Returns when nothing runs in the container any more. When the lease is lost or the node is
+    /// stopped the container is killed, and the answer is how the attempt ends.
+    pub(crate) async fn run(
+        self,
+        container: &mut dyn Container,
+        logs: &mut Logs,
+        seat: &mut Seat,
+    ) -> Result<Watched, Finish> {
+        let (attempt, run) = (self.attempt, &self.attempt.run);
+        let resources = &run.launched.event.resources;
+        let mut events = container.events();
+        let mut clock = RunClock::start(Duration::from_secs(resources.timeout_seconds.into()));
+        let mut waiting = self.calls.waiting();
+        let mut renewals = attempt.lease.renewals();
+        let lost = attempt.lease.lost();
+        let mut quota = pin!(quota::exceeded(
+            self.written_directories(),
+            resources.disk_bytes
+        ));
+        let mut deadline = pin!(tokio::time::sleep(self.until_deadline()));
+        let mut end_callees = pin!(self.calls.end_all("its caller is being ended"));
+        let (mut stop, mut ending) = (None, Ending::No);
+        let (exit, unusable) = loop {
+            let mut asked = None;
+            let kill_at = match ending {
+                Ending::Asked(at) => Some(at),
+                _ => None,
+            };
+            // Not in a fixed order: endless output must not keep limits from being looked at.
+            tokio::select! {
+                () = lost.cancelled() => return Err(self.give_up(container, Finish::Fenced).await),
+                () = attempt.shared.stop.cancelled() => {
+                    return Err(self.give_up(container, stopped()).await);
+                }
+                event = events.next() => if let Some(end) = self.heed(event, logs) {
+                    break end;
+                },
+                Ok(()) = waiting.changed() => {
+                    let is_waiting = *waiting.borrow_and_update() > 0;
+                    seat.set_waiting(is_waiting);
+                    clock.set_waiting(is_waiting);
+                    self.notes.tell(if is_waiting { Phase::Waiting(self.calls.open_callee()) } else { Phase::Resumed });
+                }
+                Ok(()) = renewals.changed() => self.renew(container).await,
+                () = attempt.cancelled.cancelled(), if stop.is_none() => asked = Some(Stop::Cancelled),
+                () = clock.expired(), if stop.is_none() => asked = Some(Stop::TimedOut),
+                () = &mut deadline, if stop.is_none() => asked = Some(Stop::DeadlineExceeded),
+                used_bytes = &mut quota, if stop.is_none() => asked = Some(Stop::DiskQuota { used_bytes }),
+                () = &mut end_callees, if matches!(ending, Ending::Callees) => {
+                    ending = self.ask(container, stop.as_ref()).await;
+                }
+                () = sleep_until(kill_at), if kill_at.is_some() => {
+                    self.kill(container).await;
+                    ending = Ending::Killed;
+                }
+            }
+            if let Some(reason) = asked {
+                debug!(?reason, "ending the capsule");
+                stop = Some(reason);
+                ending = Ending::Callees;
+            }
+        };
+        let (exited_at, waited) = (attempt.shared.runs.clock().now(), clock.waited());
+        seat.set_waiting(false);
+        // A caller ends after its callees, also when it did not wait for them.
+        lost.run_until_cancelled(self.calls.end_all("its caller has ended"))
+            .await
+            .ok_or(Finish::Fenced)?;
+        Ok(Watched {
+            exit,
+            unusable,
+            stop,
+            exited_at,
+            waited,
+        })
+    }
+
+    /// How the container ended, if `event` says so.
+    fn heed(
+        &self,
+        event: Option<ContainerEvent>,
+        logs: &mut Logs,
+    ) -> Option<(Option<Exit>, Option<String>)> {
+        match event {
+            Some(ContainerEvent::Started) => self.notes.tell(Phase::Running),
+            Some(ContainerEvent::Wrote { output, bytes }) => {
+                if let Err(error) = logs.write(output, &bytes) {
+                    warn!(%error, "output is lost");
+                }
+            }
+            Some(ContainerEvent::Exited(exit)) => return Some((Some(exit), None)),
+            Some(ContainerEvent::Unusable(text)) => return Some((None, Some(text))),
+            Some(ContainerEvent::Lost) | None => return Some((None, None)),
+        }
+        None
+    }
+
+    async fn renew(&self, container: &dyn Container) {
+        let left = self.attempt.lease.remaining().as_millis();
+        if let Err(error) = container
+            .renew(u64::try_from(left).unwrap_or(u64::MAX))
+            .await
+        {
+            debug!(error = %chain(&error), "the gate was not told of a renewal");
+        }
+    }
+
+    fn written_directories(&self) -> Vec<std::path::PathBuf> {
+        let paths = self.paths;
+        vec![
+            paths.io.clone(),
+            paths.outputs.clone(),
+            paths.outgoing.clone(),
+            paths.workspace.clone(),
+        ]
+    }
+
+    fn until_deadline(&self) -> Duration {
+        let now = self.attempt.shared.runs.clock().now();
+        self.attempt
+            .run
+            .deadline()
+            .duration_since(now)
+            .try_into()
+            .unwrap_or(Duration::ZERO)
+    }
+
+    async fn ask(&self, container: &dyn Container, stop: Option<&Stop>) -> Ending {
+        if stop.is_some_and(|stop| !stop.has_grace()) {
+            self.kill(container).await;
+            return Ending::Killed;
+        }
+        if let Err(error) = container.terminate().await {
+            debug!(error = %chain(&error), "the capsule was not asked to end");
+        }
+        Ending::Asked(Instant::now() + self.attempt.shared.config.grace)
+    }
+
+    async fn give_up(&self, container: &dyn Container, finish: Finish) -> Finish {
+        self.kill(container).await;
+        finish
+    }
+
+    async fn kill(&self, container: &dyn Container) {
+        if let Err(error) = container.kill().await {
+            warn!(container = container.name(), error = %chain(&error), "a container was not killed");
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,309 @@
+//! The command line: every flag, with its environment variable and default.
+
+mod service;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use self::service::{
+    BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, UpArguments,
+};
+use crate::console::Format;
+use crate::logging::LogFormat;
+
+/// Capsules call capsules across hosts; every fact is an event in one durable log.
+#[derive(Debug, Parser)]
+#[command(name = "aod", version, propagate_version = true, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// How data on stdout looks; json is a contract, text is not
+    #[arg(
+        long,
+        global = true,
+        env = "AOD_OUTPUT",
+        value_enum,
+        default_value_t,
+        hide_env_values = true
+    )]
+    pub output: Format,
+
+    /// What to log to stderr: `info`, `debug`, `aod_node=debug,warn` and so on
+    #[arg(
+        long,
+        global = true,
+        env = "AOD_LOG",
+        value_name = "FILTER",
+        hide_env_values = true
+    )]
+    pub log: Option<String>,
+
+    /// How log lines look
+    #[arg(
+        long,
+        global = true,
+        env = "AOD_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        hide_env_values = true
+    )]
+    pub log_format: LogFormat,
+}
+
+/// What `aod` can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start everything on this machine: broker, gateway and node
+    Up(UpArguments),
+    /// Stop what `aod up` started
+    Down(DownArguments),
+    /// Run a gateway of a cluster
+    Gateway(GatewayArguments),
+    /// Run a node of a cluster: it takes capsules on for this host's Docker
+    Node(NodeArguments),
+    /// Make the credentials of a cluster; those that exist are kept
+    Credentials(CredentialsArguments),
+    /// Run a capsule and wait for its result
+    Run(RunArguments),
+    /// Look at runs, or cancel one
+    #[command(subcommand)]
+    Runs(RunsCommand),
+    /// Check, build and list capsules
+    #[command(subcommand)]
+    Capsule(CapsuleCommand),
+    /// Look at nodes, or take one out of work
+    #[command(subcommand)]
+    Nodes(NodesCommand),
+    /// Check this machine and the cluster, and say what to do about what is found
+    Doctor(DoctorArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+}
+
+impl Command {
+    /// Whether it runs on until it is stopped.
+    pub const fn is_service(&self) -> bool {
+        matches!(self, Self::Up(_) | Self::Gateway(_) | Self::Node(_))
+    }
+}
+
+/// Where the gateway is.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ConnectArguments {
+    /// Address of a gateway; that of the running `aod up` unless given
+    #[arg(long, env = "AOD_URL", value_name = "URL", hide_env_values = true)]
+    pub url: Option<String>,
+
+    /// File with the gateway's token
+    #[arg(
+        long,
+        env = "AOD_TOKEN_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+
+    /// Data directory of the `aod up` to talk to [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DownArguments {
+    /// Data directory of the `aod up` to stop [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CredentialsArguments {
+    /// Where to write nats-users.conf, nats-client.creds and token
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArguments {
+    /// Name, title or alias of a registered capsule
+    pub capsule: String,
+
+    /// An argument: `key=value`, or `key=@path` to hand a file over (`key=@@text` for a text that begins with @).
+    /// A value is read as JSON where it is JSON and the schema does not ask for a text. Given again, it is a list
+    #[arg(short, long = "input", value_name = "KEY=VALUE")]
+    pub inputs: Vec<String>,
+
+    /// All arguments as a JSON object: the text itself, @FILE, or @- for stdin; --input adds to it
+    #[arg(long, value_name = "JSON")]
+    pub json: Option<String>,
+
+    /// Directory for the files that the capsule makes
+    #[arg(short, long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+
+    /// Which nodes may take the run; the capsule's own label unless given
+    #[arg(long)]
+    pub label: Option<String>,
+
+    /// Running time at the most, waiting for callees not counted; the capsule's own unless given
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub timeout: Option<u32>,
+
+    /// Print the run's id and do not wait
+    #[arg(long)]
+    pub detach: bool,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum RunsCommand {
+    /// List runs, the latest first
+    Ls(RunsLsArguments),
+    /// Show one run with everything about it
+    Show(RunArgument),
+    /// Print what a run's container wrote
+    Logs(FollowArguments),
+    /// Print the events of a run
+    Events(FollowArguments),
+    /// Draw a run with everything that it called
+    Tree(RunArgument),
+    /// End a run, with everything that it called
+    Cancel(CancelArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunsLsArguments {
+    /// Only runs in this state; may be given again
+    #[arg(long, value_name = "STATE")]
+    pub state: Vec<String>,
+
+    /// Only runs of this capsule
+    #[arg(long, value_name = "NAME")]
+    pub capsule: Option<String>,
+
+    /// Only runs that nobody called
+    #[arg(long)]
+    pub roots: bool,
+
+    /// Runs of this page
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub limit: u32,
+
+    /// Where the page before ended
+    #[arg(long)]
+    pub cursor: Option<String>,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArgument {
+    /// Id of the run
+    pub run: String,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct FollowArguments {
+    /// Id of the run
+    pub run: String,
+
+    /// Go on until the run ends
+    #[arg(short, long)]
+    pub follow: bool,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CancelArguments {
+    /// Id of the run
+    pub run: String,
+
+    /// Why, for people
+    #[arg(long, default_value = "")]
+    pub reason: String,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum CapsuleCommand {
+    /// Check capsule directories without a gateway
+    Validate(ValidateArguments),
+    /// Check a capsule directory, have its image built and register it
+    Build(BuildArguments),
+    /// List the registered capsules
+    Ls(ConnectArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ValidateArguments {
+    /// The directories
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BuildArguments {
+    /// The capsule's directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Which nodes build it and take its runs; any unless given
+    #[arg(long)]
+    pub label: Option<String>,
+
+    /// Let it call every capsule, whatever its tools.yaml says: for capsules written before there was one
+    #[arg(long)]
+    pub open_handoffs: bool,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodesCommand {
+    /// List the nodes that are there
+    Ls(ConnectArguments),
+    /// Have a node take no new work; what it has goes on
+    Drain(DrainArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DrainArguments {
+    /// Id of the node, or its host if that has only one
+    pub node: String,
+
+    /// Let it take work again
+    #[arg(long)]
+    pub resume: bool,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArguments {
+    /// The container engine's socket
+    #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = service::DOCKER_DEFAULT, hide_env_values = true)]
+    pub docker: String,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArguments {
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Flags of the programs that run on: `aod up`, `aod gateway`, `aod node`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use aod_domain::subject::Label;
+use clap::Args;
+
+/// Where Docker listens unless told otherwise.
+pub(super) const DOCKER_DEFAULT: &str = "unix:///var/run/docker.sock";
+
+/// Where `aod up` listens if that is free.
+const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+
+/// What all programs of a cluster need to reach the broker and the artifacts.
+#[derive(Clone, Debug, Args)]
+pub struct BrokerArguments {
+    /// Address of the broker, `nats://host:port`; several of one cluster with commas
+    #[arg(
+        long,
+        env = "AOD_NATS",
+        value_name = "URL",
+        value_delimiter = ',',
+        required = true,
+        hide_env_values = true
+    )]
+    pub nats: Vec<String>,
+
+    /// File of two lines, user and password, as `aod credentials` makes it
+    #[arg(
+        long,
+        env = "AOD_NATS_CREDENTIALS",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub nats_credentials: Option<PathBuf>,
+
+    /// PEM file of the authorities that sign the broker's certificates, instead of the system's
+    #[arg(long, env = "AOD_NATS_CA", value_name = "FILE", hide_env_values = true)]
+    pub nats_ca: Option<PathBuf>,
+
+    /// The broker's monitoring, `http://host:port`: there is asked whether it syncs each write
+    #[arg(
+        long,
+        env = "AOD_NATS_MONITORING",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub nats_monitoring: Option<String>,
+
+    /// Where artifacts are: `jetstream` (in the broker), `file:///path`, `s3://bucket?endpoint=…`, `gs://…`, `az://…`
+    #[arg(
+        long,
+        env = "AOD_STORE",
+        value_name = "URL",
+        default_value = "jetstream",
+        hide_env_values = true
+    )]
+    pub store: String,
+
+    /// Most that the local copies of artifacts may take, in bytes
+    #[arg(long, env = "AOD_CACHE_BYTES", value_name = "BYTES", default_value_t = 20 << 30, hide_env_values = true)]
+    pub cache_bytes: u64,
+
+    /// How long a run may show no sign of life before another node takes it over; the same in the whole cluster
+    #[arg(long, env = "AOD_LEASE_SECONDS", value_name = "SECONDS", default_value_t = aod_jetstream::LEASE_SECONDS_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(1..=3600), hide_env_values = true)]
+    pub lease_seconds: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct GatewayArguments {
+    #[command(flatten)]
+    pub broker: BrokerArguments,
+
+    /// Address to listen on
+    #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
+    pub listen: SocketAddr,
+
+    /// How nodes reach this gateway; the address it listens on unless given
+    #[arg(
+        long,
+        env = "AOD_PUBLIC_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub public_url: Option<String>,
+
+    /// File with the token that people show; without one only programs of this host may use the gateway
+    #[arg(
+        long,
+        env = "AOD_TOKEN_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+
+    /// Directory for lists and copies that can be made again [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+}
+
+/// What a node may take on.
+#[derive(Clone, Debug, Args)]
+pub struct CapacityArguments {
+    /// Capsules that compute at one time; the engine's processors unless given
+    #[arg(long, env = "AOD_SLOTS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), hide_env_values = true)]
+    pub slots: Option<u32>,
+
+    /// Which runs to take; may be given again. Replaces `any`
+    #[arg(
+        long = "label",
+        env = "AOD_LABEL",
+        value_name = "LABEL",
+        value_delimiter = ',',
+        default_value = "any",
+        hide_env_values = true
+    )]
+    pub labels: Vec<Label>,
+
+    /// Memory that capsules may reserve before no new tree of runs begins; three quarters of the engine's unless given
+    #[arg(long, env = "AOD_MEMORY", value_name = "BYTES", hide_env_values = true)]
+    pub memory: Option<u64>,
+
+    /// Containers, waiting ones included, above which no new tree of runs begins; 16 a slot unless given
+    #[arg(long, env = "AOD_CONTAINERS_MAX", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), hide_env_values = true)]
+    pub containers_max: Option<u32>,
+
+    /// The container engine's socket
+    #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
+    pub docker: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct NodeArguments {
+    #[command(flatten)]
+    pub broker: BrokerArguments,
+
+    #[command(flatten)]
+    pub capacity: CapacityArguments,
+
+    /// Directory for the node's id, what runs work on, and copies; in a container at the same path inside and out
+    /// [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+
+    /// Name of the cluster on this host's engine: containers of others are not touched
+    #[arg(
+        long,
+        env = "AOD_CLUSTER",
+        value_name = "NAME",
+        default_value = "aod",
+        hide_env_values = true
+    )]
+    pub cluster: String,
+
+    /// The name that people know this host by [default: its host name]
+    #[arg(long, env = "AOD_HOST", value_name = "NAME", hide_env_values = true)]
+    pub host: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct UpArguments {
+    /// Directory for everything that must survive [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+
+    /// A broker to use instead of one of its own, `nats://host:port`
+    #[arg(
+        long,
+        env = "AOD_NATS",
+        value_name = "URL",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub nats: Vec<String>,
+
+    /// User and password for the broker of --nats: a file of two lines
+    #[arg(
+        long,
+        env = "AOD_NATS_CREDENTIALS",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub nats_credentials: Option<PathBuf>,
+
+    /// Where artifacts are; a directory below the data directory unless given, with --nats in the broker
+    #[arg(long, env = "AOD_STORE", value_name = "URL", hide_env_values = true)]
+    pub store: Option<String>,
+
+    /// Address to listen on; a free port is taken where this one is busy
+    #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
+    pub listen: SocketAddr,
+
+    #[command(flatten)]
+    pub capacity: CapacityArguments,
+
+    /// Go on in the background, return when it is ready; `aod down` stops it
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Set by `--detach` for the process in the background.
+    #[arg(long, hide = true)]
+    pub in_background: bool,
+}

@@ -1,0 +1,187 @@
+//! Server-sent events: read from an answer as it comes, and asked for again where it broke off.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use reqwest::Method;
+use tokio::time::sleep;
+
+use super::{Client, RETRY_PAUSE};
+use crate::failure::Failure;
+
+/// Longest event, in bytes: one of the log is at most 32 KiB, a line of output less.
+const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// Connections in a row that may bring nothing before the stream is given up: a minute.
+const BARREN_CONNECTIONS_MAX: u32 = 120;
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerEvent {
+    /// Its type, `message` unless given.
+    pub(crate) kind: String,
+    pub(crate) data: String,
+}
+
+/// A stream of events, taken up again after the last one that was seen.
+pub(crate) struct Follow {
+    client: Client,
+    path: String,
+    last_id: String,
+    reader: Reader,
+    bytes: Option<BoxStream<'static, reqwest::Result<Vec<u8>>>>,
+    barren_connections: u32,
+}
+
+impl Client {
+    /// Follows the events of `path`; whoever reads must know the last one, since a stream that ends
+    /// is taken up again.
+    pub(crate) fn follow(&self, path: String) -> Follow {
+        let reader = Reader::default();
+        Follow {
+            client: self.clone(),
+            path,
+            last_id: String::new(),
+            reader,
+            bytes: None,
+            barren_connections: 0,
+        }
+    }
+}
+
+impl Follow {
+    /// The next event.
+    pub(crate) async fn next(&mut self) -> Result<ServerEvent, Failure> {
+        loop {
+            if let Some((id, event)) = self.reader.take() {
+                if !id.is_empty() {
+                    self.last_id = id;
+                }
+                self.barren_connections = 0;
+                return Ok(event);
+            }
+            let Some(bytes) = &mut self.bytes else {
+                self.open().await?;
+                continue;
+            };
+            match bytes.next().await {
+                Some(Ok(bytes)) => self.reader.feed(&bytes),
+                // Broken off, or at the end of a gateway: on with it, wherever that leads.
+                Some(Err(_)) | None => self.bytes = None,
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<(), Failure> {
+        if self.barren_connections > 0 {
+            sleep(RETRY_PAUSE).await;
+        }
+        self.barren_connections += 1;
+        self.reader = Reader::default();
+        let request = self
+            .client
+            .request(Method::GET, &self.path)
+            .header("accept", "text/event-stream");
+        let request = request.header("last-event-id", &self.last_id);
+        match self.client.send(request).await {
+            Ok(response) => {
+                let bytes = response
+                    .bytes_stream()
+                    .map(|bytes| bytes.map(|bytes| bytes.to_vec()));
+                self.bytes = Some(bytes.boxed());
+                Ok(())
+            }
+            Err(error)
+                if error.is_passing() && self.barren_connections < BARREN_CONNECTIONS_MAX =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Makes events of bytes. Source: the HTML standard, section "Server-sent events".
+#[derive(Debug, Default)]
+struct Reader {
+    bytes: Vec<u8>,
+    id: String,
+    kind: String,
+    data: Option<String>,
+    ready: std::collections::VecDeque<(String, ServerEvent)>,
+}
+
+impl Reader {
+    fn take(&mut self) -> Option<(String, ServerEvent)> {
+        self.ready.pop_front()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.bytes.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            self.line(line.trim_end_matches(['\n', '\r']));
+        }
+        if self.bytes.len() > EVENT_BYTES_MAX {
+            self.bytes.clear();
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => value.clone_into(&mut self.id),
+            "event" => value.clone_into(&mut self.kind),
+            "data" => match &mut self.data {
+                Some(data) if data.len() + value.len() < EVENT_BYTES_MAX => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                Some(_) => (),
+                None => self.data = Some(value.to_owned()),
+            },
+            // Comments, which are signs of life, and what is not known.
+            _ => (),
+        }
+    }
+
+    fn dispatch(&mut self) {
+        let kind = std::mem::take(&mut self.kind);
+        if let Some(data) = self.data.take() {
+            let kind = if kind.is_empty() {
+                "message".to_owned()
+            } else {
+                kind
+            };
+            self.ready
+                .push_back((self.id.clone(), ServerEvent { kind, data }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_however_the_bytes_are_cut() {
+        let text = ": hello\n\nid: 7\nevent: line\ndata: one\ndata:  two\r\n\r\ndata: three\n\nid: 8\ndata: cut";
+        let expected = [("7", "line", "one\n two"), ("7", "message", "three")];
+        for size in [1, 3, 1_000] {
+            let mut reader = Reader::default();
+            text.as_bytes()
+                .chunks(size)
+                .for_each(|chunk| reader.feed(chunk));
+            let found: Vec<_> = std::iter::from_fn(|| reader.take()).collect();
+            let found: Vec<_> = found
+                .iter()
+                .map(|(id, event)| (id.as_str(), event.kind.as_str(), event.data.as_str()))
+                .collect();
+            assert_eq!(found, expected, "in pieces of {size}");
+        }
+    }
+}

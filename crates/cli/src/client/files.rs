@@ -1,0 +1,107 @@
+//! Files on their way to and from a gateway: streamed, never held in memory, compared with their digests.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use aod_api::files::{FileView, UploadedFile};
+use aod_domain::digest::Hasher;
+use futures::StreamExt as _;
+use reqwest::{Body, Method};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
+use tokio_util::io::ReaderStream;
+
+use super::{Client, ClientError, Upload};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::data;
+
+/// Bytes read from a file at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Tries to fetch a file: whatever breaks off is begun anew.
+const FETCHES_MAX: u32 = 3;
+
+/// The file at `path` as a body.
+pub(super) async fn body(path: &Path) -> Result<Body, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::usage(format!("{} cannot be read", path.display())).because(&error)
+    };
+    let file = File::open(path).await.map_err(unreadable)?;
+    let metadata = file.metadata().await.map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Failure::usage(format!(
+            "{} is no regular file",
+            path.display()
+        )));
+    }
+    Ok(Body::wrap_stream(ReaderStream::with_capacity(
+        file, READ_BYTES,
+    )))
+}
+
+impl Client {
+    /// Stores a file; the digest of what was stored tells it in requests.
+    pub(crate) async fn upload(&self, upload: &Upload) -> Result<UploadedFile, ClientError> {
+        self.patiently(async || {
+            let body = body(&upload.path).await.map_err(ClientError::Broken)?;
+            let response = self
+                .send(self.request(Method::POST, "/v1/files").body(body))
+                .await?;
+            self.read(response).await
+        })
+        .await
+    }
+
+    /// Fetches a file into `directory`, under its own name; it appears whole, by rename.
+    pub(crate) async fn download(&self, file: &FileView, directory: &Path) -> Result<(), Failure> {
+        let target = directory.join(file.name.as_str());
+        let parent = target.parent().unwrap_or(directory);
+        std::fs::create_dir_all(parent).map_err(|error| data::unusable(parent, &error))?;
+        let mut failure = None;
+        for _ in 0..FETCHES_MAX {
+            match self.fetch(file, parent, &target).await {
+                Err(error) if error.exit == Exit::Unreachable => failure = Some(error),
+                outcome => return outcome,
+            }
+        }
+        Err(failure.expect("there is at least one try"))
+    }
+
+    async fn fetch(&self, file: &FileView, parent: &Path, target: &Path) -> Result<(), Failure> {
+        let unusable = |error: std::io::Error| data::unusable(target, &error);
+        // As any program would have made it; the system takes away what the user wants taken away.
+        let mode = PermissionsExt::from_mode(0o666);
+        let draft = tempfile::Builder::new()
+            .prefix(".aod-")
+            .permissions(mode)
+            .tempfile_in(parent)
+            .map_err(unusable)?;
+        let mut written = File::from_std(draft.reopen().map_err(unusable)?);
+        let response = self.send(self.request(Method::GET, &file.url)).await?;
+        let mut bytes = response.bytes_stream();
+        let mut hasher = Hasher::new();
+        let mut length = 0;
+        while let Some(piece) = bytes.next().await {
+            let piece = piece
+                .map_err(|error| self.broken(&error))
+                .map_err(Failure::from)?;
+            length += piece.len() as u64;
+            hasher.update(&piece);
+            written.write_all(&piece).await.map_err(unusable)?;
+        }
+        written.flush().await.map_err(unusable)?;
+        if length != file.size_bytes || hasher.finish() != file.digest {
+            let message = format!(
+                "{} arrived with other bytes than it was stored with",
+                file.name
+            );
+            return Err(Failure::new(Exit::Unreachable, message)
+                .with_hint("ask again; if it stays so, the artifact store is damaged"));
+        }
+        draft
+            .persist(target)
+            .map_err(|error| unusable(error.error))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! What `aod` can be asked to do, a file a command.
+
+mod capsule;
+mod completions;
+mod credentials;
+mod doctor;
+mod down;
+mod inputs;
+mod nodes;
+mod progress;
+mod run;
+mod runs;
+mod services;
+mod up;
+
+use crate::arguments::{Arguments, Command};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// What must happen before the process has threads.
+pub(crate) fn before_threads(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Up(arguments) if arguments.in_background => up::leave_terminal(),
+        _ => Ok(()),
+    }
+}
+
+/// Carries the command out.
+pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, Failure> {
+    match arguments.command {
+        Command::Up(up) if up.detach => up::detach(&up, console).await,
+        Command::Up(up) => up::up(&up, console).await,
+        Command::Down(down) => down::down(&down, console).await,
+        Command::Gateway(gateway) => services::gateway(&gateway).await,
+        Command::Node(node) => services::node(&node).await,
+        Command::Credentials(directory) => credentials::credentials(&directory, console),
+        Command::Run(run) => run::run(run, console).await,
+        Command::Runs(command) => runs::runs(command, console).await,
+        Command::Capsule(command) => capsule::capsule(command, console).await,
+        Command::Nodes(command) => nodes::nodes(command, console).await,
+        Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,
+        Command::Completions(completions) => completions::completions(&completions),
+    }
+}

@@ -1,0 +1,135 @@
+//! `aod capsule`: directories checked, packed and built; what is registered.
+
+use std::path::Path;
+
+use aod_api::capsules::{CapsuleList, RegisteredCapsule};
+use aod_api::runs::RunView;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderName};
+use serde_json::json;
+
+use super::{run, runs};
+use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, ValidateArguments};
+use crate::capsule::{Finding, pack, validate};
+use crate::client::Client;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::text;
+
+/// Requests of one build: to begin it, and to register what it made; a third if it was made anew.
+const REQUESTS_MAX: usize = 3;
+
+pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result<Exit, Failure> {
+    match command {
+        CapsuleCommand::Validate(arguments) => check(&arguments, console),
+        CapsuleCommand::Build(arguments) => build(&arguments, console).await,
+        CapsuleCommand::Ls(connect) => list(&connect, console).await,
+    }?;
+    Ok(Exit::Ok)
+}
+
+fn check(arguments: &ValidateArguments, console: Console) -> Result<(), Failure> {
+    let mut findings = Vec::new();
+    for directory in &arguments.directories {
+        findings.extend(validate(directory)?);
+    }
+    let report = json!({ "is_valid": findings.is_empty(), "problems": findings });
+    let count = arguments.directories.len();
+    console.show(&report, || match findings.len() {
+        0 if count == 1 => "the capsule follows the standard".to_owned(),
+        0 => format!("{count} capsules follow the standard"),
+        _ => String::new(),
+    })?;
+    refuse(&findings)
+}
+
+/// All that is wrong as one failure.
+fn refuse(findings: &[Finding]) -> Result<(), Failure> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let count = findings.len();
+    let message = format!("{count} problem{} found", if count == 1 { "" } else { "s" });
+    Err(Failure::usage(message).with_details(findings.iter().map(ToString::to_string).collect()))
+}
+
+async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failure> {
+    let client = Client::connect(connect)?;
+    let list: CapsuleList = client.get("/v1/capsules", &[]).await?;
+    console.show(&list, || text::table::capsules(&list.items))
+}
+
+async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failure> {
+    refuse(&validate(&arguments.directory)?)?;
+    let client = Client::connect(&arguments.connect)?;
+    let package = pack(&arguments.directory)?;
+    let query = query(arguments)?;
+    for _ in 0..REQUESTS_MAX {
+        let headers = [
+            (CONTENT_TYPE, "application/x-tar"),
+            (HeaderName::from_static("prefer"), "respond-async"),
+        ];
+        let (status, answer) = client
+            .post_file("/v1/capsules", &query, &headers, package.path())
+            .await?;
+        let unreadable = |error| {
+            Failure::new(Exit::Internal, "the answer of the gateway cannot be read").because(&error)
+        };
+        if status != StatusCode::ACCEPTED {
+            let registered: RegisteredCapsule =
+                serde_json::from_value(answer).map_err(unreadable)?;
+            return console.show(&registered, || text::run::registered(&registered));
+        }
+        let view: RunView = serde_json::from_value(answer).map_err(unreadable)?;
+        watch_build(&client, &view, console).await?;
+    }
+    Err(
+        Failure::environment("the build ends again and again without being registered")
+            .with_hint("see the gateway's log"),
+    )
+}
+
+/// Prints what a build says until it has ended.
+async fn watch_build(client: &Client, view: &RunView, console: Console) -> Result<(), Failure> {
+    let id = view.summary.id.to_string();
+    console.tell(&format!("{} is built as {id}", view.summary.capsule));
+    let path = format!("/v1/runs/{id}/logs");
+    let each = |line: &aod_api::events::LogLineView| {
+        console.tell(&format!("  {}", line.text));
+        Ok(())
+    };
+    // The result counts: a build whose lines cannot be had is built nevertheless.
+    let (_, result) = tokio::join!(
+        runs::follow_logs(client, path, each),
+        run::wait(client, &id)
+    );
+    let result = result?;
+    if result.success {
+        Ok(())
+    } else {
+        Err(run::failed(&result))
+    }
+}
+
+fn query(arguments: &BuildArguments) -> Result<Vec<(&'static str, String)>, Failure> {
+    let directory = absolute_name(&arguments.directory)?;
+    let mut query = vec![("directory", directory)];
+    query.extend(arguments.label.iter().map(|label| ("label", label.clone())));
+    if arguments.open_handoffs {
+        query.push(("handoffs", "open".to_owned()));
+    }
+    Ok(query)
+}
+
+/// The directory's own name, also of `.` and the like.
+fn absolute_name(directory: &Path) -> Result<String, Failure> {
+    let path = directory.canonicalize().map_err(|error| {
+        Failure::usage(format!("{} cannot be read", directory.display())).because(&error)
+    })?;
+    Ok(path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned())
+}

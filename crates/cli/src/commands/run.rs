@@ -1,0 +1,230 @@
+//! `aod run`: a capsule from its arguments to its result and files.
+
+use aod_api::capsules::CapsuleView;
+use aod_api::files::FileView;
+use aod_api::runs::{CancelRun, CreateRun, GivenFile, RunResult, RunState, RunView};
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::inputs::{self, Inputs};
+use super::progress::Progress;
+use crate::arguments::RunArguments;
+use crate::client::{Client, encoded};
+use crate::console::{Console, Format};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::signals::Signals;
+use crate::text;
+
+/// How long one request waits for the result, in seconds: shorter than the silence after which an
+/// answer is given up.
+const WAIT_SECONDS: u64 = 60;
+
+pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exit, Failure> {
+    let client = Client::connect(&arguments.connect)?;
+    let capsule: CapsuleView = client
+        .get_patiently(&format!("/v1/capsules/{}", encoded(&arguments.capsule)))
+        .await?
+        .1;
+    let schema = capsule
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.get("input"));
+    let inputs = inputs::read(arguments.json.as_deref(), &arguments.inputs, schema)?;
+    let mut signals = Signals::listen()?;
+    let launched = tokio::select! {
+        launched = launch(&client, &arguments, inputs) => launched?,
+        // Nothing was started, or nobody knows of it: a request that got through runs on.
+        () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there")),
+    };
+    let id = launched.summary.id.to_string();
+    if arguments.detach {
+        console.show(&launched, || id.clone())?;
+        return Ok(Exit::Ok);
+    }
+    let progress = Progress::begin(&client, &launched.summary, console);
+    let tell = |text: &str| progress.tell(console, text);
+    let result = wait_or_cancel(&client, &id, &mut signals, tell).await;
+    progress.end().await;
+    let result = result?;
+    finish(&client, &arguments, &result, console).await
+}
+
+/// Hands the files over and asks for the run.
+async fn launch(
+    client: &Client,
+    arguments: &RunArguments,
+    inputs: Inputs,
+) -> Result<RunView, Failure> {
+    let mut files = Vec::new();
+    for upload in &inputs.files {
+        let stored = client.upload(upload).await?;
+        files.push(GivenFile {
+            name: upload.name.to_string(),
+            file: stored.file,
+        });
+    }
+    let request = CreateRun {
+        capsule: arguments.capsule.clone(),
+        arguments: inputs.arguments,
+        files,
+        label: arguments.label.clone(),
+        timeout_seconds: arguments.timeout,
+        ..CreateRun::default()
+    };
+    let key = uuid::Uuid::now_v7().to_string();
+    Ok(client.post_patiently("/v1/runs", &key, &request).await?)
+}
+
+/// Waits for the result; the first signal asks for the run to be cancelled, the second leaves it alone.
+async fn wait_or_cancel(
+    client: &Client,
+    id: &str,
+    signals: &mut Signals,
+    tell: impl Fn(&str),
+) -> Result<RunResult, Failure> {
+    tokio::select! {
+        result = wait(client, id) => return result,
+        () = signals.next() => tell("cancelling the run; Ctrl-C once more leaves it to itself"),
+    }
+    let cancel = async {
+        let request = CancelRun {
+            reason: "interrupted".to_owned(),
+        };
+        // Who comes too late finds the result.
+        if let Err(error) = client
+            .post::<RunView>(&format!("/v1/runs/{id}/cancel"), &request)
+            .await
+        {
+            tracing::debug!(?error, "the run was not cancelled");
+        }
+        wait(client, id).await
+    };
+    tokio::select! {
+        result = cancel => result,
+        () = signals.next() => {
+            let failure = Failure::new(Exit::Cancelled, format!("interrupted; {id} may still run"));
+            Err(failure.with_hint(format!("`aod runs show {id}`, `aod runs cancel {id}`")))
+        }
+    }
+}
+
+/// Waits for the result, however long that takes and whichever gateway has it.
+pub(super) async fn wait(client: &Client, id: &str) -> Result<RunResult, Failure> {
+    let path = format!("/v1/runs/{id}/result?wait={WAIT_SECONDS}");
+    loop {
+        let (status, answer): (_, Value) = client.get_patiently(&path).await?;
+        if status == StatusCode::OK {
+            return serde_json::from_value(answer).map_err(|error| {
+                Failure::new(Exit::Internal, "the result cannot be read").because(&error)
+            });
+        }
+    }
+}
+
+async fn finish(
+    client: &Client,
+    arguments: &RunArguments,
+    result: &RunResult,
+    console: Console,
+) -> Result<Exit, Failure> {
+    if let Some(directory) = &arguments.output_dir {
+        for file in &result.files {
+            client.download(file, directory).await?;
+        }
+    }
+    match console.format {
+        Format::Json => console.show_json(result)?,
+        Format::Text if result.success => console.show_json(&result.output)?,
+        Format::Text => (),
+    }
+    if let Some(line) = files_line(&result.files, arguments) {
+        console.tell(&line);
+    }
+    if result.success {
+        return Ok(Exit::Ok);
+    }
+    Err(failed(result))
+}
+
+fn files_line(files: &[FileView], arguments: &RunArguments) -> Option<String> {
+    let size = text::units::bytes(files.iter().map(|file| file.size_bytes).sum());
+    let count = match files.len() {
+        0 => return None,
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    };
+    Some(match &arguments.output_dir {
+        Some(directory) => format!("{count} ({size}) in {}", directory.display()),
+        None => format!("{count} ({size}) made; `-o DIR` brings them here"),
+    })
+}
+
+/// The failure of a run that ended without success.
+pub(super) fn failed(result: &RunResult) -> Failure {
+    let id = result.id;
+    let (code, message) = match &result.error {
+        Some(error) => (error.code.as_str(), error.message.as_str()),
+        None => (result.state.as_str(), "no reason is known"),
+    };
+    let failure = Failure::new(
+        exit_of(result.state),
+        format!(
+            "the run {id} {}: {message} ({code})",
+            text::units::state_words(result.state)
+        ),
+    );
+    let details = result
+        .error
+        .as_ref()
+        .and_then(|error| error.detail.as_ref())
+        .map(text::problem::detail_lines);
+    failure
+        .with_details(details.unwrap_or_default())
+        .with_hint(format!(
+            "`aod runs logs {id}` prints what it wrote, `aod runs tree {id}` what it called"
+        ))
+}
+
+/// With which code a command ends whose run ended so.
+fn exit_of(state: RunState) -> Exit {
+    match state {
+        RunState::TimedOut => Exit::TimedOut,
+        RunState::Cancelled => Exit::Cancelled,
+        RunState::Succeeded => Exit::Ok,
+        _ => Exit::RunFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_the_command_with_a_code_of_its_own() {
+        let codes = RunState::ALL.map(|state| (state.as_str(), exit_of(state).code()));
+        let ended: Vec<_> = codes
+            .into_iter()
+            .filter(|(state, _)| {
+                ![
+                    "queued",
+                    "leased",
+                    "preparing",
+                    "running",
+                    "waiting",
+                    "collecting",
+                ]
+                .contains(state)
+            })
+            .collect();
+        assert_eq!(
+            ended,
+            [
+                ("succeeded", 0),
+                ("failed", 1),
+                ("timed_out", 4),
+                ("cancelled", 5)
+            ]
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! `aod up`: everything on this machine, in the foreground or in the background.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::arguments::UpArguments;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::connection::Connection;
+use crate::service::data;
+use crate::service::local::{Local, Lock};
+use crate::service::signals::Signals;
+
+/// How long everything may take to be ready in the background: the image of the broker may have to
+/// be fetched.
+const READY_PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often is looked whether it is ready.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The end of the log that is shown when it does not get ready, in lines.
+const LOG_LINES_SHOWN: usize = 20;
+
+/// Starts everything and runs until a signal.
+pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    let started = tokio::select! {
+        started = Local::start(arguments) => started,
+        // What was started so far ends with this process; the next start clears the rest away.
+        () = signals.next() => return Ok(Exit::Cancelled),
+    };
+    let mut local = started?;
+    for notice in local.notices() {
+        console.tell(notice);
+    }
+    console.tell(&format!(
+        "ready: {} (nats-server {})",
+        local.url(),
+        local.server_version()
+    ));
+    console.tell(&format!("token: {}", local.token_file().display()));
+    if !arguments.in_background {
+        console.tell("Ctrl-C ends it; other terminals find it by themselves");
+    }
+    let failure = tokio::select! {
+        () = signals.next() => None,
+        failure = local.watch() => Some(failure),
+    };
+    console.tell("stopping");
+    tokio::select! {
+        stopped = local.stop() => stopped?,
+        () = signals.next() => return Ok(Exit::Cancelled),
+    }
+    console.tell("stopped");
+    failure.map_or(Ok(Exit::Ok), Err)
+}
+
+/// Starts this program once more in the background, and waits until it is ready.
+pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<Exit, Failure> {
+    let data = data::directory(arguments.data.as_deref())?;
+    data::make_directory(&data)?;
+    // Only to refuse now, with the reason, what the one in the background would refuse.
+    drop(Lock::take(&data).await?);
+    let log = data.join("aod.log");
+    let mut child = spawn(&log)?;
+    let id = child.id();
+    let deadline = Instant::now() + READY_PATIENCE;
+    loop {
+        if let Some(connection) = Connection::read(&data).filter(|connection| connection.pid == id)
+        {
+            let text = format!(
+                "ready: {} as process {id}; its log is {}",
+                connection.url,
+                log.display()
+            );
+            console.tell(&text);
+            return Ok(Exit::Ok);
+        }
+        let ended = child.try_wait().map_err(|error| {
+            Failure::environment("the background cannot be watched").because(&error)
+        })?;
+        if let Some(status) = ended {
+            return Err(not_ready(&format!("it ended with {status}"), &log));
+        }
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(not_ready(
+                &format!("it was not ready after {} s", READY_PATIENCE.as_secs()),
+                &log,
+            ));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+fn spawn(log: &Path) -> Result<Child, Failure> {
+    let failed =
+        |what: &str, error: &std::io::Error| Failure::environment(what.to_owned()).because(error);
+    let program = std::env::current_exe()
+        .map_err(|error| failed("this program cannot find itself", &error))?;
+    let output = File::create(log).map_err(|error| data::unusable(log, &error))?;
+    let errors = output
+        .try_clone()
+        .map_err(|error| data::unusable(log, &error))?;
+    let arguments = std::env::args_os()
+        .skip(1)
+        .filter(|argument| argument != "--detach");
+    let arguments = arguments.chain([OsString::from("--in-background")]);
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors);
+    command
+        .spawn()
+        .map_err(|error| failed("this program cannot be started in the background", &error))
+}
+
+fn not_ready(what: &str, log: &PathBuf) -> Failure {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let from = lines.len().saturating_sub(LOG_LINES_SHOWN);
+    Failure::environment(format!("`aod up` did not start in the background: {what}"))
+        .with_details(lines[from..].to_vec())
+        .with_hint(format!("its whole log is {}", log.display()))
+}
+
+/// Leaves the session of the terminal, so that its end is not ours.
+pub(super) fn leave_terminal() -> Result<(), Failure> {
+    rustix::process::setsid()
+        .map(drop)
+        .map_err(|error| Failure::environment("the terminal cannot be left").because(&error))
+}

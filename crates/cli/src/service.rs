@@ -1,0 +1,13 @@
+//! The programs that run on, wired from the adapters: a gateway, a node, and all of it on one machine.
+
+pub mod credentials;
+pub mod data;
+pub mod gateway;
+pub mod local;
+pub mod node;
+pub mod wiring;
+
+pub(crate) mod connection;
+pub(crate) mod docker;
+pub(crate) mod nats;
+pub(crate) mod signals;

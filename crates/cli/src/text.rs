@@ -1,0 +1,11 @@
+//! What people read on a terminal, as pure functions of what the gateway answered.
+
+pub(crate) mod event;
+pub(crate) mod problem;
+pub(crate) mod run;
+pub(crate) mod table;
+pub(crate) mod tree;
+pub(crate) mod units;
+
+#[cfg(test)]
+mod tests;

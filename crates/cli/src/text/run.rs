@@ -1,0 +1,105 @@
+//! One run, and one capsule, with everything about it.
+
+use std::fmt::Write as _;
+
+use aod_api::capsules::RegisteredCapsule;
+use aod_api::files::FileView;
+use aod_api::runs::{RunKind, RunView};
+
+use super::{problem, units};
+
+/// Everything about a run.
+pub(crate) fn details(view: &RunView) -> String {
+    let run = &view.summary;
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
+    line("run", &run.id.to_string());
+    if let Some(parent) = run.parent {
+        line("called by", &parent.to_string());
+    }
+    line(
+        match run.kind {
+            RunKind::Capsule => "capsule",
+            RunKind::Build => "build of",
+        },
+        &run.capsule,
+    );
+    line("state", run.state.as_str());
+    if let Some(reason) = &view.waits_for {
+        line("waits for", reason);
+    }
+    if let Some(cancel) = &view.cancel {
+        line(
+            "cancelled",
+            &format!("by {}: {}", cancel.requested_by, cancel.reason),
+        );
+    }
+    line(
+        "requested",
+        &format!(
+            "{} by {}",
+            run.requested_at.strftime("%Y-%m-%d %H:%M:%SZ"),
+            run.requested_by
+        ),
+    );
+    if let Some(end) = run.ended_at {
+        line("took", &units::between(run.requested_at, end));
+    }
+    line("label", view.label.as_str());
+    line(
+        "attempts",
+        &format!("{}, {} lost", run.attempts, view.attempts_lost),
+    );
+    if let Some(node) = run.node {
+        line("node", &node.to_string());
+    }
+    for (name, value) in &run.labels {
+        line("labelled", &format!("{name}={value}"));
+    }
+    line("arguments", &view.arguments.to_string());
+    files(&mut text, "input", &view.inputs);
+    ending(&mut text, view);
+    text
+}
+
+fn ending(text: &mut String, view: &RunView) {
+    let Some(result) = &view.result else { return };
+    if let Some(output) = &result.output {
+        let _ = writeln!(text, "{:<12}{output}", "output");
+    }
+    files(text, "made", &result.files);
+    if let Some(error) = &result.error {
+        let _ = writeln!(text, "{:<12}{} ({})", "error", error.message, error.code);
+        for line in error.detail.iter().flat_map(problem::detail_lines) {
+            let _ = writeln!(text, "{:<12}{line}", "");
+        }
+    }
+}
+
+fn files(text: &mut String, name: &str, files: &[FileView]) {
+    for file in files {
+        let _ = writeln!(
+            text,
+            "{name:<12}{}  {}",
+            file.name,
+            units::bytes(file.size_bytes)
+        );
+    }
+}
+
+/// A capsule that was just built.
+pub(crate) fn registered(registered: &RegisteredCapsule) -> String {
+    let capsule = &registered.capsule;
+    let content: String = capsule.content.to_string().chars().take(12).collect();
+    let what = if registered.is_unchanged {
+        "was registered before"
+    } else {
+        "is registered"
+    };
+    format!(
+        "{} {what}: content {content}, label {}",
+        capsule.name, capsule.label
+    )
+}

@@ -1,0 +1,268 @@
+//! What people see, from fixed data.
+
+use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
+use aod_api::events::EventView;
+use aod_api::nodes::NodeView;
+use aod_api::problem::{Problem, ProblemItem};
+use aod_api::runs::{ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
+use aod_domain::digest::Digest;
+use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::id::{NodeId, RunId};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{event, problem, run, table, tree};
+use crate::failure::Failure;
+
+const NOON: &str = "2026-03-01T12:00:00Z";
+
+/// So many milliseconds after noon.
+fn at(milliseconds: i64) -> Timestamp {
+    NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_millis(milliseconds)
+}
+
+fn root() -> RunId {
+    RunId::root_of(Uuid::from_u128(1))
+}
+
+fn summary(id: RunId, capsule: &str, state: RunState) -> RunSummary {
+    RunSummary {
+        id,
+        root: id.root(),
+        parent: (id != id.root()).then(|| id.root()),
+        kind: RunKind::Capsule,
+        capsule: capsule.to_owned(),
+        state,
+        attempts: 1,
+        node: Some(NodeId::new(Uuid::from_u128(7))),
+        requested_at: at(0),
+        ended_at: state.is_ended().then(|| at(4_200)),
+        requested_by: "operator".to_owned(),
+        labels: [("team".to_owned(), "birds".to_owned())].into(),
+        error: (state == RunState::Failed)
+            .then(|| error("capsule_exit", "the capsule ended with exit code 3")),
+    }
+}
+
+fn error(code: &str, message: &str) -> ErrorView {
+    let detail = Some(json!({"code": 3, "log": ["reading", "no such column"]}));
+    ErrorView {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        detail,
+        retryable: false,
+        source: ErrorSource::Capsule,
+    }
+}
+
+fn timings(leased: i64, waiting: u64) -> TimingsView {
+    TimingsView {
+        requested_at: at(0),
+        leased_at: Some(at(leased)),
+        started_at: Some(at(leased + 100)),
+        exited_at: Some(at(4_100)),
+        ended_at: at(4_200),
+        waiting_milliseconds: waiting,
+    }
+}
+
+fn node(run: RunSummary, timings: Option<TimingsView>, children: Vec<TreeNode>) -> TreeNode {
+    TreeNode {
+        run,
+        timings,
+        children,
+    }
+}
+
+#[test]
+fn a_tree_shows_who_called_whom_and_where_the_time_went() {
+    let child = |key: &str| root().child(&Digest::of(key));
+    let cover = node(
+        summary(child("cover"), "chart", RunState::Failed),
+        Some(timings(11, 0)),
+        Vec::new(),
+    );
+    let charts = [("one", RunState::Succeeded), ("two", RunState::Running)];
+    let mut children: Vec<TreeNode> = charts
+        .into_iter()
+        .map(|(key, state)| {
+            node(
+                summary(child(key), "chart", state),
+                state.is_ended().then(|| timings(30, 0)),
+                Vec::new(),
+            )
+        })
+        .collect();
+    children.insert(
+        1,
+        node(
+            summary(child("report"), "report", RunState::Succeeded),
+            Some(timings(30, 1_800)),
+            vec![cover],
+        ),
+    );
+    let queued = RunSummary {
+        node: None,
+        ..summary(child("three"), "chart", RunState::Queued)
+    };
+    children.push(node(queued, None, Vec::new()));
+    let tree = node(summary(root(), "survey", RunState::Waiting), None, children);
+    insta::assert_snapshot!(tree::draw(&tree, at(65_000)));
+}
+
+#[test]
+fn runs_are_a_table() {
+    let build = RunSummary {
+        kind: RunKind::Build,
+        ..summary(root(), "chart", RunState::TimedOut)
+    };
+    let child = summary(root().child(&Digest::of("x")), "chart", RunState::Failed);
+    insta::assert_snapshot!(table::runs(
+        &[child, summary(root(), "survey", RunState::Waiting), build],
+        at(3_700_000)
+    ));
+    assert_eq!(table::runs(&[], at(0)), "no runs");
+}
+
+fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
+    CapsuleView {
+        name: name.to_owned(),
+        title: Some("A Chart".to_owned()),
+        description: None,
+        aliases: Vec::new(),
+        content: Digest::of(name),
+        image: "sha256:1".to_owned(),
+        label: "any".to_owned(),
+        resources: ResourcesView {
+            cpu_millis: 1_000,
+            memory_bytes: 512 << 20,
+            pids: 64,
+            disk_bytes: 1 << 30,
+            timeout_seconds: 120,
+        },
+        handoffs,
+        registered_at: at(0),
+        registered_by: "operator".to_owned(),
+        schema: None,
+    }
+}
+
+#[test]
+fn capsules_are_a_table() {
+    let listed = capsule("report", Some(vec!["chart".to_owned(), "A Map".to_owned()]));
+    insta::assert_snapshot!(table::capsules(&[
+        capsule("chart", Some(Vec::new())),
+        listed,
+        capsule("old", None)
+    ]));
+}
+
+#[test]
+fn a_registration_is_a_line() {
+    let registered = |is_unchanged| RegisteredCapsule {
+        capsule: capsule("chart", None),
+        build: None,
+        is_unchanged,
+    };
+    let lines = [false, true].map(|is_unchanged| run::registered(&registered(is_unchanged)));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn nodes_are_a_table() {
+    let node = |number, not_ready: Option<&str>, draining| NodeView {
+        id: NodeId::new(Uuid::from_u128(number)),
+        host: format!("host-{number}"),
+        version: "0.1.0".to_owned(),
+        labels: vec!["any".to_owned(), "gpu".to_owned()],
+        slots: 16,
+        running: 3,
+        waiting: 12,
+        containers: 15,
+        draining,
+        not_ready: not_ready.map(str::to_owned),
+    };
+    let nodes = [
+        node(1, None, false),
+        node(2, None, true),
+        node(3, Some("Docker does not answer"), false),
+    ];
+    insta::assert_snapshot!(table::nodes(&nodes));
+}
+
+#[test]
+fn a_refusal_tells_all_that_is_wrong() {
+    let errors = vec![
+        ProblemItem::new("/arguments/rows", "\"ten\" given; expected integer"),
+        ProblemItem::new("", "the whole is too large"),
+    ];
+    let refusal = |code, detail: &str| Problem {
+        request_id: "req_7".to_owned(),
+        ..Problem::new(code, detail)
+    };
+    let problems = [
+        refusal(
+            ErrorCode::ArgumentsInvalid,
+            "the arguments do not fit chart",
+        )
+        .with_errors(errors),
+        refusal(ErrorCode::Unauthorized, "expected a token"),
+        refusal(
+            ErrorCode::UnknownCapsule,
+            "no capsule is called \"chrat\"; is \"chart\" meant?",
+        ),
+        refusal(ErrorCode::LogFull, "the log is nearly full"),
+        refusal(ErrorCode::Internal, "an event cannot be read"),
+    ];
+    let shown = problems
+        .iter()
+        .map(Failure::refused)
+        .map(|failure| format!("{}\nexit: {}\n", failure.render(), failure.exit.code()));
+    insta::assert_snapshot!(shown.collect::<String>());
+}
+
+#[test]
+fn details_of_an_error_are_lines() {
+    let detail = json!({"code": 3, "log": ["one", "two"], "text": "a\nb", "empty": "", "nothing": null, "deep": {"a": 1}});
+    insta::assert_snapshot!(problem::detail_lines(&detail).join("\n"));
+}
+
+fn stored(kind: &str, data: Value) -> EventView {
+    EventView {
+        sequence: 42,
+        id: "event_1".to_owned(),
+        kind: format!("dev.aod.run.{kind}.v1"),
+        time: at(5),
+        source: "/node/node_1".to_owned(),
+        run: None,
+        hash: Digest::of("x"),
+        previous: None,
+        data,
+    }
+}
+
+#[test]
+fn events_are_lines() {
+    let events = [
+        stored("launch", json!({})),
+        stored("lease", json!({"attempt": 1})),
+        stored("preparing", json!({"attempt": 1, "text": "chart, 2 files"})),
+        stored("waiting", json!({"attempt": 1, "callee": "run_1"})),
+        stored(
+            "attempt_lost",
+            json!({"attempt": 1, "error": {"message": "the node went silent"}}),
+        ),
+        stored("cancel", json!({"requested_by": "ada", "reason": "enough"})),
+        stored(
+            "result",
+            json!({"outcome": "failed", "error": {"message": "exit code 3"}}),
+        ),
+    ];
+    let lines: Vec<_> = events
+        .iter()
+        .map(|one| format!("{} | {}", event::line(one), event::short(one)))
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"));
+    assert!(event::is_result(&events[6]) && !event::is_result(&events[1]));
+}

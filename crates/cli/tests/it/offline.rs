@@ -1,0 +1,117 @@
+//! Commands that need neither gateway nor Docker.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::cluster::{program, write_capsule};
+
+fn run(arguments: &[&str]) -> crate::cluster::Ended {
+    program()
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+        .into()
+}
+
+#[test]
+fn a_directory_is_checked_with_all_its_problems() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let good = directory.path().join("good");
+    write_capsule(&good, "true");
+    let bad = directory.path().join("bad");
+    std::fs::create_dir(&bad).expect("a directory");
+    std::fs::write(bad.join("schema.json"), "{\n\"input\": {},\n\"output\": 7}")
+        .expect("a directory of ours");
+    run(&["capsule", "validate", &good.to_string_lossy()]).with(0);
+    let checked = run(&[
+        "capsule",
+        "validate",
+        &good.to_string_lossy(),
+        &bad.to_string_lossy(),
+    ])
+    .with(2);
+    assert!(
+        checked.stderr.starts_with("error: 2 problems found\n"),
+        "{}",
+        checked.stderr
+    );
+    assert!(
+        checked.stderr.contains("/bad/schema.json:3:11: /output: "),
+        "{}",
+        checked.stderr
+    );
+    let report = run(&[
+        "capsule",
+        "validate",
+        &bad.to_string_lossy(),
+        "--output",
+        "json",
+    ])
+    .with(2)
+    .json();
+    assert_eq!(
+        (
+            &report["is_valid"],
+            report["problems"].as_array().map(Vec::len)
+        ),
+        (&json!(false), Some(2))
+    );
+}
+
+#[test]
+fn credentials_are_made_once_and_for_nobody_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("secrets");
+    let made = run(&["credentials", &path.to_string_lossy(), "--output", "json"])
+        .with(0)
+        .json();
+    assert_eq!(made["made"].as_array().map(Vec::len), Some(3));
+    for name in ["nats-users.conf", "nats-client.creds", "token"] {
+        let mode = std::fs::metadata(path.join(name))
+            .expect(name)
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let again = run(&["credentials", &path.to_string_lossy(), "--output", "json"])
+        .with(0)
+        .json();
+    assert_eq!(again["made"], json!([]));
+}
+
+#[test]
+fn shells_get_completions() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            run(&["completions", shell])
+                .with(0)
+                .stdout
+                .contains("capsule"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn a_gateway_that_is_not_there_has_a_code_of_its_own() {
+    // Port 1 belongs to a service that nobody runs.
+    let ended = run(&["runs", "ls", "--url", "http://127.0.0.1:1"]).with(3);
+    assert!(
+        ended
+            .stderr
+            .starts_with("error: the gateway at http://127.0.0.1:1 cannot be reached"),
+        "{}",
+        ended.stderr
+    );
+    run(&["runs", "ls", "--url", "127.0.0.1:1"]).with(2);
+    run(&[
+        "runs",
+        "ls",
+        "--url",
+        "http://127.0.0.1:1",
+        "--token-file",
+        "/none",
+    ])
+    .with(2);
+}

@@ -1,0 +1,97 @@
+"""Describes a table with software alone, has it drawn by `chart`, and a report of it set by `report`.
+
+The finding out is in utils/profile.py, the choice of charts in utils/plan.py, the words in
+utils/chapters.py; here is the order of the work, and who does what.
+"""
+
+import shutil
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from src.utils.chapters import chapters
+from src.utils.handoff import INCOMING, hand_off, offer
+from src.utils.plan import plan
+from src.utils.profile import Profile
+from src.utils.table import read_table
+from src.utils.wording import count_of, findings
+
+INPUT = Path("/io/input")
+OUTPUT = Path("/io/output")
+
+# Charts drawn at the same time, on as many machines as there are: more than a few gain nothing.
+CHARTS_AT_ONCE = 4
+
+
+def execute(inputs):
+    """Surveys `table`; returns what stands out, the report and the charts."""
+    table = INPUT / inputs["table"]
+    profile = Profile.of(read_table(table))
+    print(f"read {table.name}: {count_of(profile.rows, 'row')}, {count_of(len(profile.table), 'column')}")
+
+    offer(table)
+    drawings = plan(profile)
+    charts = []
+    with ThreadPoolExecutor(CHARTS_AT_ONCE) as hands:
+        for chart in hands.map(lambda drawing: drawn(drawing, table.name), drawings):
+            charts.append(chart)
+            print(f"chart {len(charts)} of {len(drawings)}: {chart['picture']}")
+    report = hand_off(
+        "report",
+        title=inputs.get("title") or f"Survey of {table.stem}"[:120],
+        subtitle=f"What {table.name} holds, in words, numbers and charts"[:200],
+        numbers=cover_numbers(profile),
+        table=table.name,
+        sections=chapters(profile, figures(drawings, charts)),
+        **({"group": profile.group} if profile.group else {}),
+    )
+    print("the report is set")
+    return {
+        "summary": " ".join(findings(profile)),
+        "report": keep(report["document"], "report.pdf"),
+        "charts": [keep(chart["picture"], chart["picture"]) for chart in charts],
+        "rows": profile.rows,
+        "columns": len(profile.table),
+    }
+
+
+def drawn(drawing, table):
+    """Has one chart drawn and offers its picture to whoever is called next; returns chart's answer."""
+    group = {"group": drawing.group} if drawing.group else {}
+    chart = hand_off("chart", table=table, kind=drawing.kind, columns=drawing.columns, title=drawing.title, **group)
+    offer(INCOMING / chart["picture"])
+    return chart
+
+
+def figures(drawings, charts):
+    """The charts as sections of the report, by chapter."""
+    sections = defaultdict(list)
+    for drawing, chart in zip(drawings, charts):
+        left_out = chart["rows_left_out"]
+        caption = f"{drawing.heading}; {count_of(chart['rows_drawn'], 'row')}"
+        caption += f", {left_out:,} left out for lack of a value." if left_out else "."
+        sections[drawing.chapter].append({
+            "heading": drawing.heading,
+            "level": 2,
+            "text": drawing.text,
+            "picture": chart["picture"],
+            "caption": caption,
+        })  # fmt: skip
+    return sections
+
+
+def cover_numbers(profile):
+    known = 1 - profile.missing / (profile.rows * len(profile.table))
+    # Rounded down: a table with gaps is never called complete.
+    filled = f"{int(known * 1000) / 10:.4g}%"
+    return [
+        {"value": f"{profile.rows:,}", "label": "rows" if profile.rows != 1 else "row"},
+        {"value": f"{len(profile.table):,}", "label": "columns" if len(profile.table) != 1 else "column"},
+        {"value": filled, "label": "of the values present"},
+    ]
+
+
+def keep(name, final_name):
+    """Makes a file that another capsule returned one of this capsule's own; returns its name."""
+    shutil.copyfile(INCOMING / name, OUTPUT / final_name)
+    return final_name

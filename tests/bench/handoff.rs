@@ -1,0 +1,43 @@
+//! The benchmark `handoff`: what the main job costs, part by part.
+
+mod cold;
+mod containers;
+mod control_plane;
+mod launches;
+mod transfer;
+
+use crate::progress::say;
+use crate::report::Measurement;
+
+/// What it is called.
+pub(crate) const NAME: &str = "handoff";
+
+const PARTS: [&str; 4] = ["control_plane", "cold", "launches", "transfer"];
+
+/// The parts by their full names.
+pub(crate) fn parts() -> Vec<String> {
+    PARTS.iter().map(|part| format!("{NAME}.{part}")).collect()
+}
+
+/// Whether `name` is the benchmark or a part of it.
+pub(crate) fn is_known(name: &str) -> bool {
+    name == NAME || parts().iter().any(|part| part == name)
+}
+
+/// Measures everything, or the one part that `name` asks for.
+pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
+    let mut measurements = Vec::new();
+    for part in PARTS
+        .iter()
+        .filter(|part| name == NAME || name == format!("{NAME}.{part}"))
+    {
+        say(&format!("==> {NAME}: {part}"));
+        measurements.extend(match *part {
+            "control_plane" => control_plane::measure().await?,
+            "cold" => cold::measure().await?,
+            "launches" => launches::measure().await?,
+            _ => transfer::measure().await?,
+        });
+    }
+    Ok(measurements)
+}

@@ -1,0 +1,109 @@
+//! `aod-bench`: measures the product beside its floors, and judges by the bounds of the design.
+//!
+//! ```text
+//! aod-bench                   every benchmark
+//! aod-bench handoff           one of them
+//! aod-bench handoff.launches  one part of one, while working on it
+//! ```
+//!
+//! A benchmark writes `target/bench/NAME.json` and prints the same as a table. Exit codes: 0, 3 where
+//! a bound is missed, 1 where something could not be measured, 2 for a name that there is not.
+
+mod bound;
+mod docker;
+mod handoff;
+mod http;
+mod machine;
+mod nats;
+mod program;
+mod progress;
+mod report;
+mod simulated_node;
+mod site;
+mod statistics;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::progress::say;
+use crate::report::Report;
+
+/// A benchmark takes some minutes; one that hangs must end too.
+const BENCHMARK_SECONDS_MAX: u64 = 30 * 60;
+
+/// A bound is missed.
+const EXIT_MISSED: u8 = 3;
+
+/// A name that there is not.
+const EXIT_USAGE: u8 = 2;
+
+/// Ended by a signal. Source: the custom of shells, 128 and the number of SIGINT.
+const EXIT_INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+    let code = match arguments.split_first() {
+        Some((first, rest)) if first == simulated_node::SUBCOMMAND => {
+            runtime.block_on(simulated_node::run(rest)).map(|()| 0)
+        }
+        _ => runtime.block_on(benchmarks(arguments)),
+    };
+    match code {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the named benchmarks, all without a name, until a signal.
+async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
+    if names.is_empty() {
+        names.push(handoff::NAME.to_owned());
+    }
+    let unknown = names.iter().find(|name| !handoff::is_known(name));
+    if let Some(name) = unknown {
+        say(&format!("error: there is no benchmark {name:?}"));
+        say(&format!(
+            "hint: {}, or of it alone {}",
+            handoff::NAME,
+            handoff::parts().join(", ")
+        ));
+        return Ok(EXIT_USAGE);
+    }
+    if cfg!(debug_assertions) {
+        say("warning: this is a debug build: the figures mean nothing");
+    }
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    // Whoever is dropped here stops what it started.
+    tokio::select! {
+        code = all(names) => code,
+        _ = interrupt.recv() => Ok(EXIT_INTERRUPTED),
+        _ = terminate.recv() => Ok(EXIT_INTERRUPTED),
+    }
+}
+
+async fn all(names: Vec<String>) -> anyhow::Result<u8> {
+    let mut code = 0;
+    for name in names {
+        let limit = Duration::from_secs(BENCHMARK_SECONDS_MAX);
+        let measured = tokio::time::timeout(limit, handoff::run(&name)).await;
+        let measurements = measured
+            .with_context(|| format!("{name} did not end in {BENCHMARK_SECONDS_MAX} s"))??;
+        let report = Report::new(&name, measurements).await?;
+        report.write()?;
+        report.print()?;
+        if !report.holds() {
+            code = EXIT_MISSED;
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,233 @@
+//! A node without containers, as a process of its own: everything of a run but Docker.
+//!
+//! `aod-bench simulated-node NATS STORE DATA LABEL SLOTS`
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use aod_domain::admission::Capacity;
+use aod_jetstream::{Broker, Config as BrokerConfig, LEASE_SECONDS_DEFAULT};
+use aod_node::{Config, GRACE_DEFAULT, LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw};
+use aod_ports::clock::SystemClock;
+use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::site::open_store;
+
+/// How this program is told to be a node.
+pub(crate) const SUBCOMMAND: &str = "simulated-node";
+
+/// Answers with its arguments.
+pub(crate) const ECHO: &str = "echo";
+
+/// Calls [`ECHO`] with its arguments, waits, and answers with what that said.
+pub(crate) const CALLER: &str = "caller";
+
+/// Makes a file of `megabytes`, hands it to [`RECEIVER`], and answers how long that took.
+pub(crate) const SENDER: &str = "sender";
+
+/// Takes a file and looks at its size.
+pub(crate) const RECEIVER: &str = "receiver";
+
+/// The name of the file that is sent.
+const FILE_NAME: &str = "file.bin";
+
+/// Containers alive at one time, far above what is measured.
+const CONTAINERS_MAX: usize = 1_024;
+
+/// Runs until a signal.
+pub(crate) async fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let [nats, store, data, label, slots] = arguments else {
+        bail!("{SUBCOMMAND} NATS STORE DATA LABEL SLOTS");
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter("info,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    let node = start(nats, store, Path::new(data), label, slots.parse()?).await?;
+    tokio::select! {
+        _ = interrupt.recv() => (),
+        _ = terminate.recv() => (),
+    }
+    node.stop().await;
+    Ok(())
+}
+
+async fn start(
+    nats: &str,
+    store: &str,
+    data: &Path,
+    label: &str,
+    slots: usize,
+) -> anyhow::Result<Node> {
+    let broker = Broker::connect(BrokerConfig::new(nats, format!("node-{label}"))).await?;
+    let artifacts = open_store(store, &broker, data.join("cache")).await?;
+    let config = Config {
+        data: data.to_owned(),
+        labels: vec![label.parse()?],
+        capacity: Capacity {
+            slots,
+            containers_max: CONTAINERS_MAX,
+            memory_bytes: 16 << 30,
+        },
+        lease: Duration::from_secs(LEASE_SECONDS_DEFAULT.into()),
+        grace: GRACE_DEFAULT,
+        log_bytes_max: LOG_BYTES_MAX_DEFAULT,
+        host: label.to_owned(),
+    };
+    let programs = [
+        (ECHO, echo()),
+        (CALLER, caller()),
+        (SENDER, sender()),
+        (RECEIVER, receiver()),
+    ];
+    let ports = Ports {
+        queue: Arc::new(broker.work_queue()),
+        logs: Arc::new(broker.log_stream()),
+        presence: Arc::new(broker.presence()),
+        artifacts,
+        runtime: SimulatedRuntime::new(programs.map(|(name, program)| (name.to_owned(), program))),
+    };
+    let id = load_or_draw(data, &SystemClock)?;
+    Ok(Node::start(
+        config,
+        id,
+        ports,
+        Arc::new(broker.event_log()),
+        Arc::new(SystemClock),
+    )
+    .await?)
+}
+
+/// The schema of [`ECHO`] and [`CALLER`], with enough in it to be checked.
+pub(crate) fn words_schema() -> Value {
+    let words = json!({
+        "type": "object",
+        "properties": {
+            "title": {"type": "string", "maxLength": 100},
+            "count": {"type": "integer", "minimum": 0},
+            "words": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+        },
+        "required": ["title", "count", "words"],
+        "additionalProperties": false,
+    });
+    json!({"input": words.clone(), "output": words})
+}
+
+/// Arguments that fit [`words_schema`]; each `count` is another call.
+pub(crate) fn words(count: usize) -> Value {
+    json!({"title": "a call of the benchmark", "count": count, "words": ["one", "two", "three", "four"]})
+}
+
+/// The schema of [`SENDER`].
+pub(crate) fn sender_schema() -> Value {
+    json!({
+        "input": {"type": "object", "properties": {"megabytes": {"type": "integer"}, "seed": {"type": "integer"},
+            "label": {"type": "string"}}, "required": ["megabytes", "seed", "label"]},
+        "output": {"type": "object", "properties": {"seconds": {"type": "number"}}, "required": ["seconds"]},
+    })
+}
+
+/// The schema of [`RECEIVER`].
+pub(crate) fn receiver_schema() -> Value {
+    json!({
+        "input": {"type": "object", "properties": {"file": {"type": "string", "format": "file"}}, "required": ["file"]},
+        "output": {"type": "object", "properties": {"bytes": {"type": "integer"}}, "required": ["bytes"]},
+    })
+}
+
+fn echo() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            inside.write_output(&inside.input());
+            0
+        })
+    })
+}
+
+fn caller() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let (status, answer) = inside
+                .handoff(&json!({"target": ECHO, "args": inside.input()}))
+                .await;
+            if status != 200 || answer["success"] != true {
+                return 1;
+            }
+            inside.write_output(&answer["output"]);
+            0
+        })
+    })
+}
+
+fn sender() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let input = inside.input();
+            let (megabytes, seed) = (input["megabytes"].as_u64(), input["seed"].as_u64());
+            let path = inside.spec.io.outgoing.join(FILE_NAME);
+            let written = write_file(path, megabytes.unwrap_or(1), seed.unwrap_or_default()).await;
+            if written.is_err() {
+                return 2;
+            }
+            let began = Instant::now();
+            let body =
+                json!({"target": RECEIVER, "args": {"file": FILE_NAME}, "label": input["label"]});
+            let (status, answer) = inside.handoff(&body).await;
+            let seconds = began.elapsed().as_secs_f64();
+            let bytes = megabytes.map(|megabytes| megabytes << 20);
+            if status != 200 || answer["output"]["bytes"].as_u64() != bytes {
+                inside.write_output(
+                    &json!({"error": {"code": "handoff", "message": answer.to_string()}}),
+                );
+                return 1;
+            }
+            inside.write_output(&json!({"seconds": seconds}));
+            0
+        })
+    })
+}
+
+fn receiver() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let found = tokio::fs::metadata(inside.spec.io.inputs.join(FILE_NAME)).await;
+            let Ok(found) = found else { return 1 };
+            inside.write_output(&json!({"bytes": found.len()}));
+            0
+        })
+    })
+}
+
+/// Writes a file that no store has seen before: bytes of a generator with this `seed`.
+pub(crate) async fn write_file(path: PathBuf, megabytes: u64, seed: u64) -> std::io::Result<()> {
+    let write = move || {
+        let mut file = std::fs::File::create(path)?;
+        let mut state = seed.wrapping_mul(2) + 1;
+        let mut block = Vec::with_capacity(1 << 20);
+        for _ in 0..megabytes {
+            block.clear();
+            while block.len() < 1 << 20 {
+                // Xorshift: no more random than it must be to differ and not to compress.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                block.extend_from_slice(&state.to_le_bytes());
+            }
+            file.write_all(&block)?;
+        }
+        // Its own way to the disk must not be part of what is measured.
+        file.sync_all()
+    };
+    tokio::task::spawn_blocking(write)
+        .await
+        .expect("writing does not panic")
+}

@@ -1,0 +1,287 @@
+//! A cluster to be measured: broker, gateway and nodes, each a process of its own, on directories that
+//! go with it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use aod_artifacts::CacheConfig;
+use aod_jetstream::object_store::BucketConfig;
+use aod_jetstream::{Broker, Config as BrokerConfig};
+use aod_ports::artifact_store::ArtifactStore;
+use aod_testkit::{NatsConfig, NatsServer};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::http::Connection;
+use crate::program::{Program, aod};
+use crate::simulated_node;
+
+/// The word for artifacts in the broker. Source: `aod gateway --store`.
+pub(crate) const STORE_IN_BROKER: &str = "jetstream";
+
+/// Longest wait for a result, in seconds.
+const RESULT_SECONDS_MAX: u64 = 120;
+
+/// Longest wait for the nodes to announce themselves.
+const NODES_SECONDS_MAX: u64 = 30;
+
+/// Most that copies of artifacts take on one host, in bytes: three files of 1 GiB.
+const CACHE_BYTES_MAX: u64 = 3 << 30;
+
+/// Room of the broker, in bytes: its log, its queue, and 10 GiB of files.
+const BROKER_BYTES_MAX: u64 = 32 << 30;
+
+/// A cluster. The order of the fields is that in which they are stopped.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) nodes: Vec<Program>,
+    pub(crate) gateway: Program,
+    address: SocketAddr,
+    store: String,
+    pub(crate) nats: NatsServer,
+    directory: TempDir,
+}
+
+impl Site {
+    /// Starts broker and gateway; `store` as in `aod gateway --store`, a local directory for none.
+    pub(crate) async fn start(store: Option<String>) -> anyhow::Result<Self> {
+        // Short: sockets lie below it.
+        let directory = tempfile::Builder::new().prefix("aod-bench-").tempdir()?;
+        let nats = NatsServer::start(NatsConfig {
+            store_bytes_max: BROKER_BYTES_MAX,
+            ..NatsConfig::default()
+        });
+        let artifacts = directory.path().join("artifacts");
+        let store = store.unwrap_or_else(|| format!("file://{}", artifacts.display()));
+        let mut command = Command::new(aod()?);
+        command.args(["gateway", "--log-format", "json", "--listen", "127.0.0.1:0"]);
+        let data = directory.path().join("gateway");
+        let mut gateway = Program::start(
+            "gateway",
+            directory.path(),
+            common(&mut command, &nats, &store, &data),
+        )?;
+        let url = gateway.logged("url").await?;
+        let address = url
+            .trim_start_matches("http://")
+            .parse()
+            .with_context(|| url.clone())?;
+        Ok(Self {
+            nodes: Vec::new(),
+            gateway,
+            address,
+            store,
+            nats,
+            directory,
+        })
+    }
+
+    /// Starts a node whose capsules are functions of ours.
+    pub(crate) fn add_simulated_node(&mut self, label: &str, slots: usize) -> anyhow::Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let name = format!("node-{label}");
+        let directory = self.directory.path();
+        command.args([simulated_node::SUBCOMMAND, &self.nats.url(), &self.store]);
+        command
+            .arg(directory.join(&name))
+            .args([label, &slots.to_string()]);
+        self.nodes
+            .push(Program::start(&name, directory, &mut command)?);
+        Ok(())
+    }
+
+    /// Starts a node on this machine's Docker; its containers carry `cluster`.
+    pub(crate) fn add_docker_node(&mut self, cluster: &str, slots: usize) -> anyhow::Result<()> {
+        let mut command = Command::new(aod()?);
+        command.args(["node", "--cluster", cluster, "--slots", &slots.to_string()]);
+        let data = self.directory.path().join("node");
+        let command = common(&mut command, &self.nats, &self.store, &data);
+        self.nodes
+            .push(Program::start("node", self.directory.path(), command)?);
+        Ok(())
+    }
+
+    /// Waits until all nodes are there.
+    pub(crate) async fn wait_for_nodes(&self) -> anyhow::Result<()> {
+        let mut gateway = self.client().await?;
+        let deadline = Instant::now() + Duration::from_secs(NODES_SECONDS_MAX);
+        loop {
+            let nodes = gateway.send("GET", "/v1/nodes", &[], None).await?;
+            let count = nodes["items"]
+                .as_array()
+                .or(nodes["nodes"].as_array())
+                .map_or(0, Vec::len);
+            if count == self.nodes.len() {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "{count} of {} nodes are there",
+                self.nodes.len()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A connection of its own to the gateway.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client {
+            address: self.address,
+            connection: Connection::tcp(self.address).await?,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A connection of this process to the broker.
+    pub(crate) async fn broker(&self, name: &str) -> anyhow::Result<Broker> {
+        Ok(Broker::connect(BrokerConfig::new(self.nats.url(), name)).await?)
+    }
+
+    /// The artifact store as one more host sees it, with a cache of its own.
+    pub(crate) async fn artifacts(&self, host: &str) -> anyhow::Result<Arc<dyn ArtifactStore>> {
+        open_store(
+            &self.store,
+            &self.broker(host).await?,
+            self.directory.path().join(host),
+        )
+        .await
+    }
+
+    /// Registers a capsule of the simulated nodes.
+    pub(crate) async fn register(&self, name: &str, schema: &Value) -> anyhow::Result<()> {
+        let (broker, artifacts) = (
+            self.broker("registrar").await?,
+            self.artifacts("registrar").await?,
+        );
+        aod_tests::cluster::register(&broker, artifacts.as_ref(), name, schema).await;
+        Ok(())
+    }
+}
+
+fn common<'a>(
+    command: &'a mut Command,
+    nats: &NatsServer,
+    store: &str,
+    data: &Path,
+) -> &'a mut Command {
+    let cache = CACHE_BYTES_MAX.to_string();
+    command
+        .args([
+            "--nats",
+            &nats.url(),
+            "--store",
+            store,
+            "--cache-bytes",
+            &cache,
+            "--data",
+        ])
+        .arg(data);
+    // Settings of whoever runs this are not measured.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AOD_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Opens a store as the programs do.
+pub(crate) async fn open_store(
+    store: &str,
+    broker: &Broker,
+    cache: PathBuf,
+) -> anyhow::Result<Arc<dyn ArtifactStore>> {
+    let cache = CacheConfig {
+        directory: cache,
+        bytes_max: CACHE_BYTES_MAX,
+    };
+    if store != STORE_IN_BROKER {
+        return Ok(aod_artifacts::open(store, &cache)?);
+    }
+    // As `aod` names them.
+    let bucket = BucketConfig {
+        stream: "FILES".into(),
+        bucket: "artifacts".into(),
+        bytes_max: 10 << 30,
+        replicas: 1,
+    };
+    Ok(aod_artifacts::over(
+        Arc::new(broker.open_object_store(&bucket).await?),
+        &cache,
+    )?)
+}
+
+/// Somebody who asks a gateway for runs, one at a time.
+#[derive(Debug)]
+pub(crate) struct Client {
+    address: SocketAddr,
+    connection: Connection,
+}
+
+impl Client {
+    /// Runs a capsule and answers its output once it has succeeded.
+    pub(crate) async fn run(&mut self, capsule: &str, arguments: &Value) -> anyhow::Result<Value> {
+        let body = json!({"capsule": capsule, "arguments": arguments});
+        let wait = format!("wait={RESULT_SECONDS_MAX}");
+        let view = self
+            .send("POST", "/v1/runs", &[("prefer", &wait)], Some(&body))
+            .await?;
+        anyhow::ensure!(
+            view["state"] == "succeeded",
+            "{capsule} did not succeed: {view}"
+        );
+        Ok(view["result"]["output"].clone())
+    }
+
+    /// Starts a run and answers its id.
+    pub(crate) async fn start(
+        &mut self,
+        capsule: &str,
+        arguments: &Value,
+    ) -> anyhow::Result<String> {
+        let body = json!({"capsule": capsule, "arguments": arguments});
+        let view = self
+            .send(
+                "POST",
+                "/v1/runs",
+                &[("prefer", "respond-async")],
+                Some(&body),
+            )
+            .await?;
+        Ok(view["id"]
+            .as_str()
+            .with_context(|| format!("no id in {view}"))?
+            .to_owned())
+    }
+
+    pub(crate) async fn cancel(&mut self, run: &str) -> anyhow::Result<()> {
+        self.send("POST", &format!("/v1/runs/{run}/cancel"), &[], None)
+            .await
+            .map(drop)
+    }
+
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        if self.connection.is_closed() {
+            self.connection = Connection::tcp(self.address).await?;
+        }
+        self.connection
+            .send(method, path, headers, body)
+            .await?
+            .success()
+    }
+}

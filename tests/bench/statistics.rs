@@ -1,0 +1,55 @@
+//! What is said of a row of samples.
+
+use serde::Serialize;
+
+/// The spread of a row of samples, by nearest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) n: usize,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+}
+
+impl Spread {
+    /// None of no samples.
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            n: sorted.len(),
+            p50: at(&sorted, 50)?,
+            p90: at(&sorted, 90)?,
+            p99: at(&sorted, 99)?,
+        })
+    }
+}
+
+/// The median.
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
+    Spread::of(samples).map(|spread| spread.p50)
+}
+
+/// The least sample that `percent` of all do not exceed.
+fn at(sorted: &[f64], percent: usize) -> Option<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_of_samples_that_were_taken() {
+        let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let spread = Spread::of(&samples).unwrap();
+        assert_eq!(
+            (spread.n, spread.p50, spread.p90, spread.p99),
+            (100, 50.0, 90.0, 99.0)
+        );
+        let one = Spread::of(&[7.0]).unwrap();
+        assert_eq!((one.p50, one.p99), (7.0, 7.0));
+        assert_eq!(Spread::of(&[]), None);
+    }
+}

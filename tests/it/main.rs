@@ -1,0 +1,5 @@
+//! Whole-system tests. What needs root is in [`needs_root`].
+
+mod needs_docker;
+mod needs_root;
+mod simulated;

@@ -1,0 +1,7 @@
+//! Tests with several hosts, each with its own Docker: they make network namespaces, which needs
+//! root.
+
+mod chain;
+mod failures;
+mod handoff;
+mod hosts;

@@ -1,0 +1,139 @@
+//! Whatever dies between a caller and its worker, the caller has the same answer, once.
+
+use std::time::Duration;
+
+use aod_tests::hosts::eventually;
+use aod_tests::programs::{ProgramCluster, Store};
+use serde_json::Value;
+
+use super::chain;
+
+/// How long the first attempt of a worker takes that a test has to die, in seconds: longer than
+/// anything here waits for.
+const FOR_EVER_SECONDS: u32 = 170;
+
+/// How long containers may take to be gone: the lease, and the node's look at its engine.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The number of the node on which the callee of `run` computes.
+async fn worker_node(cluster: &ProgramCluster, run: &str) -> usize {
+    let person = cluster.person(0);
+    let callee = person.callee(run, "running").await;
+    cluster.node_on(&person.host_of(&callee["node"]).await)
+}
+
+/// Waits until no capsule runs on the host of the node with this number.
+fn wait_until_idle(cluster: &ProgramCluster, node: usize) {
+    let host = cluster.nodes[node].host();
+    eventually("the end of running containers", REMOVAL_PATIENCE, || {
+        host.docker(&["ps", "--quiet"]).is_empty().then_some(())
+    });
+}
+
+/// Waits until there is no container on any host, not even one that has ended.
+fn wait_until_clean(cluster: &ProgramCluster) {
+    for node in &cluster.nodes {
+        eventually("the end of all containers", REMOVAL_PATIENCE, || {
+            node.host().containers().is_empty().then_some(())
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_node_is_replaced_by_another() {
+    let mut cluster = chain::cluster(Store::JetStream, 1, 2).await;
+    let run = chain::start(&cluster.person(0), FOR_EVER_SECONDS).await;
+    let first = worker_node(&cluster, &run).await;
+    cluster.nodes[first].kill();
+    let callee = chain::check(&cluster.person(0), &run).await;
+    assert_eq!(callee["attempts"], 2, "{callee}");
+    let second = cluster.node_on(&cluster.person(0).host_of(&callee["node"]).await);
+    assert_ne!(second, first, "another node has taken over");
+    // The gate ends by itself, with everything in its container.
+    wait_until_idle(&cluster, first);
+    cluster.nodes[first].restart();
+    wait_until_clean(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_cut_off_and_comes_back_leaves_one_result_and_no_container() {
+    let cluster = chain::cluster(Store::JetStream, 1, 2).await;
+    let run = chain::start(&cluster.person(0), FOR_EVER_SECONDS).await;
+    let first = worker_node(&cluster, &run).await;
+    cluster.nodes[first].host().cut();
+    let callee = chain::check(&cluster.person(0), &run).await;
+    assert_eq!(callee["attempts"], 2, "{callee}");
+    wait_until_idle(&cluster, first);
+    cluster.nodes[first].host().join();
+    wait_until_clean(&cluster);
+    // The node is back among the others, and has added nothing.
+    let host = cluster.nodes[first].host().name();
+    let person = cluster.person(0);
+    person
+        .eventually("the node that was cut off", async || {
+            let nodes = person.get("/v1/nodes").await;
+            nodes["items"]
+                .as_array()?
+                .iter()
+                .any(|node| node["host"] == host.as_str())
+                .then_some(())
+        })
+        .await;
+    chain::check(&person, &run).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_gateway_is_replaced_by_another() {
+    let mut cluster = chain::cluster(Store::JetStream, 1, 1).await;
+    let run = chain::start(&cluster.person(0), 10).await;
+    worker_node(&cluster, &run).await;
+    // The caller's node can wait at no other gateway than the first.
+    cluster.add_gateway().await;
+    let [first, _] = &mut cluster.gateways[..] else {
+        panic!("two gateways")
+    };
+    first.kill();
+    let callee = chain::check(&cluster.person(1), &run).await;
+    assert_eq!(
+        callee["attempts"], 1,
+        "the worker has not noticed: {callee}"
+    );
+    let shown = cluster
+        .aod(1)
+        .args(["runs", "show", &run])
+        .output()
+        .expect("aod starts");
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("a run as JSON");
+    assert_eq!(shown["state"], "succeeded", "{shown}");
+    wait_until_clean(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
+    let mut cluster = chain::cluster(Store::JetStream, 1, 1).await;
+    let run = chain::start(&cluster.person(0), 20).await;
+    worker_node(&cluster, &run).await;
+    cluster.nats.kill();
+    // This is the test: as long as a lease.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cluster.nats.restart();
+    chain::check(&cluster.person(0), &run).await;
+    wait_until_clean(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_whose_node_restarts_joins_the_worker_it_had() {
+    let mut cluster = chain::cluster(Store::JetStream, 1, 1).await;
+    let run = chain::start(&cluster.person(0), 15).await;
+    let worker = worker_node(&cluster, &run).await;
+    let caller = 1 - worker;
+    cluster.nodes[caller].restart();
+    let callee = chain::check(&cluster.person(0), &run).await;
+    assert_eq!(
+        callee["attempts"], 1,
+        "the worker was not run again: {callee}"
+    );
+    let caller = cluster.person(0).get(&format!("/v1/runs/{run}")).await;
+    assert_eq!(caller["attempts"], 2, "{caller}");
+    wait_until_clean(&cluster);
+}

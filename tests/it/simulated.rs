@@ -1,0 +1,135 @@
+//! The control plane from HTTP to HTTP, over a real NATS, with capsules that are functions.
+
+use std::sync::Arc;
+
+use aod_domain::admission::Capacity;
+use aod_tests::client::Client;
+use aod_tests::cluster::{Cluster, any_schema};
+use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+/// A capsule that calls itself `depth` levels down and counts them.
+fn nest() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let depth = inside.input()["depth"].as_u64().expect("a depth");
+            let below = match depth {
+                0 => 0,
+                depth => {
+                    let body = json!({"target": "nest", "args": {"depth": depth - 1, "caller": inside.input()["caller"]}});
+                    let (status, answer) = inside.handoff(&body).await;
+                    assert_eq!(status, 200, "{answer}");
+                    answer["output"]["levels"]
+                        .as_u64()
+                        .unwrap_or_else(|| panic!("no levels in {answer}"))
+                        + 1
+                }
+            };
+            inside.write_output(&json!({"levels": below}));
+            0
+        })
+    })
+}
+
+/// A capsule that ends on its second attempt only.
+fn stay() -> Program {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            if inside.spec.attempt == 1 {
+                std::future::pending::<()>().await;
+            }
+            inside.write_output(&json!({"attempt": inside.spec.attempt}));
+            0
+        })
+    })
+}
+
+async fn cluster(gateways: usize, slots: usize) -> Cluster {
+    let mut cluster = Cluster::start(gateways).await;
+    let capacity = Capacity {
+        slots,
+        containers_max: 64,
+        memory_bytes: 4 << 30,
+    };
+    cluster
+        .add_node(
+            &["any"],
+            capacity,
+            SimulatedRuntime::new([("nest".to_owned(), nest())]),
+        )
+        .await;
+    cluster.register("nest", &any_schema()).await;
+    cluster
+}
+
+async fn levels(client: &Client, caller: usize, depth: u64) -> Value {
+    let run = client
+        .start("nest", json!({"depth": depth, "caller": caller}))
+        .await;
+    client.result(&run).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_nested_eight_deep_finish_on_one_slot() {
+    let cluster = cluster(1, 1).await;
+    let result = levels(&cluster.client(0), 0, 8).await;
+    assert_eq!(result["output"]["levels"], 8, "{result}");
+    assert_eq!(cluster.nodes[0].containers_peak(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_callers_finish() {
+    let cluster = cluster(2, 8).await;
+    let clients = [cluster.client(0), cluster.client(1)];
+    let results = join_all((0..1_000).map(|caller| levels(&clients[caller % 2], caller, 1))).await;
+    for result in &results {
+        assert_eq!(result["output"]["levels"], 1, "{result}");
+    }
+    let peak = cluster.nodes[0].containers_peak();
+    println!("1,000 callers on 8 slots: at most {peak} containers alive at one time");
+    assert!(peak <= 64 + 8, "{peak}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_gateway_took_the_other_knows_at_once() {
+    let cluster = cluster(2, 8).await;
+    let clients = [cluster.client(0), cluster.client(1)];
+    for count in 0..1_000 {
+        let run = clients[count % 2]
+            .start("nest", json!({"depth": 0, "caller": count}))
+            .await;
+        let (status, view) = clients[(count + 1) % 2]
+            .get(&format!("/v1/runs/{run}"))
+            .await;
+        assert_eq!(status, 200, "{view}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
+    let mut cluster = Cluster::start(1).await;
+    let capacity = Capacity {
+        slots: 1,
+        containers_max: 4,
+        memory_bytes: 1 << 30,
+    };
+    let runtime = || SimulatedRuntime::new([("stay".to_owned(), stay())]);
+    let first = runtime();
+    cluster.add_node(&["any"], capacity, first.clone()).await;
+    cluster.register("stay", &any_schema()).await;
+    let client = cluster.client(0);
+    let run = client.start("stay", json!({})).await;
+    let deadline = tokio::time::Instant::now() + aod_tests::client::PATIENCE;
+    while first.started() == 0 {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{run} was not started"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    cluster.nodes.remove(0).stop().await;
+    cluster.add_node(&["any"], capacity, runtime()).await;
+    let result = client.result(&run).await;
+    assert_eq!(result["output"]["attempt"], 2, "{result}");
+}

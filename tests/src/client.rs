@@ -1,0 +1,74 @@
+//! A client of `/v1`, as little as tests need.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// How long a test waits for a result at the most.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Speaks to one gateway.
+#[derive(Clone, Debug)]
+pub struct Client {
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    pub fn new(url: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(PATIENCE)
+            .build()
+            .expect("an HTTP client");
+        Self {
+            url: url.to_owned(),
+            http,
+        }
+    }
+
+    /// Starts a run without waiting for it.
+    pub async fn start(&self, capsule: &str, arguments: Value) -> String {
+        let body = json!({"capsule": capsule, "arguments": arguments});
+        let request = self
+            .http
+            .post(format!("{}/v1/runs", self.url))
+            .header("prefer", "respond-async")
+            .json(&body);
+        let response = request.send().await.expect("the gateway answers");
+        let (status, text) = (response.status(), response.text().await.expect("a body"));
+        assert!(status.is_success(), "{status}: {text}");
+        let view: Value = serde_json::from_str(&text).expect("JSON");
+        view["run_id"]
+            .as_str()
+            .or(view["id"].as_str())
+            .unwrap_or_else(|| panic!("no run id in {text}"))
+            .to_owned()
+    }
+
+    /// A GET: status and body.
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        let response = self
+            .http
+            .get(format!("{}{path}", self.url))
+            .send()
+            .await
+            .expect("the gateway answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.unwrap_or(Value::Null))
+    }
+
+    /// Waits for the result of a run.
+    pub async fn result(&self, run: &str) -> Value {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < deadline {
+            let (status, result) = self.get(&format!("/v1/runs/{run}/result?wait=30")).await;
+            if status == 200 {
+                return result;
+            }
+            assert_eq!(status, 202, "{run}: {result}");
+        }
+        panic!("{run} has no result after {PATIENCE:?}");
+    }
+}

@@ -1,0 +1,235 @@
+//! A cluster in this process: gateways and nodes over a real NATS, with simulated capsules.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_artifacts::CacheConfig;
+use aod_domain::admission::Capacity;
+use aod_domain::capsule::{self, Handoffs, Image, Registration, Resources};
+use aod_domain::digest::Digest;
+use aod_domain::event::CloudEvent;
+use aod_domain::subject::Label;
+use aod_gateway::{Access, Gateway};
+use aod_jetstream::{Broker, Config as BrokerConfig};
+use aod_node::{Config as NodeConfig, Node, load_or_draw};
+use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::clock::{Clock, SystemClock};
+use aod_ports::container_runtime::ContainerRuntime;
+use aod_ports::event_log::{Append, EventLog, Guard};
+use aod_ports::runs::Runs;
+use aod_testkit::{NatsConfig, NatsServer};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream;
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// Lease of test clusters, in seconds. Source: the settled points of the design.
+pub const LEASE_SECONDS: u32 = 5;
+
+/// Output of a capsule that is kept in test clusters, in bytes: soon reached, and no small page.
+pub const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// A cluster; everything ends with the value.
+pub struct Cluster {
+    pub nats: NatsServer,
+    pub gateways: Vec<Gateway>,
+    pub nodes: Vec<Node>,
+    pub artifacts: Arc<dyn ArtifactStore>,
+    directory: TempDir,
+}
+
+impl Cluster {
+    /// Starts `gateways` gateways and no node.
+    pub async fn start(gateways: usize) -> Self {
+        let nats = NatsServer::start(NatsConfig::default());
+        let directory = tempfile::tempdir().expect("a directory for a test");
+        let url = format!("file://{}", directory.path().join("artifacts").display());
+        let cache = CacheConfig {
+            directory: directory.path().join("cache"),
+            bytes_max: 1 << 30,
+        };
+        let artifacts = aod_artifacts::open(&url, &cache).expect("a local store");
+        let mut cluster = Self {
+            nats,
+            gateways: Vec::new(),
+            nodes: Vec::new(),
+            artifacts,
+            directory,
+        };
+        for _ in 0..gateways {
+            cluster.add_gateway().await;
+        }
+        cluster
+    }
+
+    /// A connection of its own to the broker, as every program has one.
+    pub async fn broker(&self, name: &str) -> Broker {
+        let config = BrokerConfig {
+            lease_seconds: LEASE_SECONDS,
+            ..BrokerConfig::new(self.nats.url(), name)
+        };
+        Broker::connect(config).await.expect("the broker takes us")
+    }
+
+    pub async fn add_gateway(&mut self) {
+        let name = format!("gateway-{}", self.gateways.len());
+        let broker = self.broker(&name).await;
+        let config = aod_gateway::Config {
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            public_url: None,
+            access: Access::Development,
+            data_directory: self.data(&name),
+            lease_seconds: LEASE_SECONDS,
+            wait_seconds_max: 3_600,
+            upload_bytes_max: 4 << 30,
+        };
+        let ports = aod_gateway::Ports {
+            log: Arc::new(broker.event_log()),
+            queue: Arc::new(broker.work_queue()),
+            logs: Arc::new(broker.log_stream()),
+            presence: Arc::new(broker.presence()),
+            artifacts: Arc::clone(&self.artifacts),
+            clock: Arc::new(SystemClock),
+        };
+        self.gateways.push(
+            Gateway::start(config, ports)
+                .await
+                .expect("a gateway starts"),
+        );
+    }
+
+    pub async fn add_node(
+        &mut self,
+        labels: &[&str],
+        capacity: Capacity,
+        runtime: Arc<dyn ContainerRuntime>,
+    ) {
+        let name = format!("node-{}", self.nodes.len());
+        let broker = self.broker(&name).await;
+        let data = self.data(&name);
+        let config = NodeConfig {
+            data: data.clone(),
+            labels: labels
+                .iter()
+                .map(|label| label.parse().expect("a label"))
+                .collect(),
+            capacity,
+            lease: Duration::from_secs(LEASE_SECONDS.into()),
+            grace: Duration::from_secs(1),
+            log_bytes_max: LOG_BYTES_MAX,
+            host: name,
+        };
+        let ports = aod_node::Ports {
+            queue: Arc::new(broker.work_queue()),
+            logs: Arc::new(broker.log_stream()),
+            presence: Arc::new(broker.presence()),
+            artifacts: Arc::clone(&self.artifacts),
+            runtime,
+        };
+        let id = load_or_draw(&data, &SystemClock).expect("a data directory");
+        let node = Node::start(
+            config,
+            id,
+            ports,
+            Arc::new(broker.event_log()),
+            Arc::new(SystemClock),
+        )
+        .await;
+        self.nodes.push(node.expect("a node starts"));
+    }
+
+    pub fn client(&self, gateway: usize) -> Client {
+        Client::new(self.gateways[gateway].url())
+    }
+
+    /// Registers a capsule whose image is a program of the simulated runtime.
+    pub async fn register(&self, name: &str, schema: &serde_json::Value) {
+        register(
+            &self.broker("registrar").await,
+            self.artifacts.as_ref(),
+            name,
+            schema,
+        )
+        .await;
+    }
+
+    /// The data directory of the program `name`: `gateway-0`, `node-0` and so on.
+    pub fn data(&self, name: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir_all(&path).expect("a directory for a test");
+        path
+    }
+}
+
+/// Registers the simulated capsule `name`, which may call everyone.
+pub async fn register(
+    broker: &Broker,
+    artifacts: &dyn ArtifactStore,
+    name: &str,
+    schema: &serde_json::Value,
+) {
+    let registration = Registration {
+        name: name.parse().expect("a capsule name"),
+        title: None,
+        description: Some("a simulated capsule".into()),
+        aliases: Vec::new(),
+        content: Digest::of(name),
+        schema: store_schema(artifacts, schema).await,
+        agent: None,
+        tools: None,
+        image: Image {
+            config_digest: name.into(),
+            archive: Digest::of(name),
+            archive_size_bytes: 0,
+        },
+        resources: Resources {
+            memory_bytes: 1 << 20,
+            ..Resources::default()
+        },
+        handoffs: Handoffs::Open,
+        label: Label::any(),
+        registered_by: "tests".into(),
+    };
+    append_registration(broker, registration).await;
+}
+
+/// Stores a `schema.json`.
+pub async fn store_schema(artifacts: &dyn ArtifactStore, schema: &serde_json::Value) -> Digest {
+    let bytes = Bytes::from(schema.to_string());
+    let stored = artifacts
+        .put_stream(stream::iter([Ok(bytes)]).boxed())
+        .await;
+    stored.expect("the schema is stored").digest
+}
+
+/// Stores `registration` as a gateway does at the end of a build.
+pub async fn append_registration(broker: &Broker, registration: Registration) {
+    let about = format!("capsule/{}", registration.name);
+    let log = Arc::new(broker.event_log());
+    let runs = Runs::new(
+        Arc::clone(&log) as Arc<dyn EventLog>,
+        Arc::new(SystemClock) as Arc<dyn Clock>,
+        "/tests",
+    );
+    let event = capsule::Event::Registered(registration);
+    let subject = event.subject();
+    let cloud_event = CloudEvent::new(runs.header(), about, None, event);
+    let bytes = cloud_event.encode().expect("a small event").into();
+    let append = Append {
+        subject,
+        guard: Guard::None,
+        id: cloud_event.id.to_string(),
+        bytes,
+    };
+    log.append(append)
+        .await
+        .expect("the registration is stored");
+}
+
+/// A schema that takes and gives any object.
+pub fn any_schema() -> serde_json::Value {
+    serde_json::json!({"input": {"type": "object"}, "output": {"type": "object"}})
+}

@@ -1,0 +1,331 @@
+//! A cluster in this process whose capsules are containers of the machine's own Docker.
+//!
+//! Containers and images carry the cluster's name, and go with the value, also when a test panics;
+//! what a killed test leaves goes when the next one starts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_docker::DockerRuntime;
+use aod_domain::admission::Capacity;
+use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
+use aod_domain::digest::Digest;
+use aod_domain::subject::Label;
+use aod_jetstream::Broker;
+use aod_node::{GATE_BINARY, load_or_draw};
+use aod_ports::clock::SystemClock;
+use aod_ports::container_runtime::ContainerRuntime as _;
+use futures::future::join_all;
+use reqwest::multipart::{Form, Part};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+
+use crate::client::{Client, PATIENCE};
+use crate::cluster::{Cluster, append_registration, store_schema};
+use crate::images::CapsuleDirectory;
+
+const ENGINE: &str = "/var/run/docker.sock";
+
+/// What the names of these clusters begin with, before the id of the process.
+const CLUSTER_PREFIX: &str = "aod-tests-";
+
+/// The label of containers and images that says whose they are.
+const CLUSTER_LABEL: &str = "dev.aod.cluster";
+
+/// Containers that compute at one time: two for each processor that the tests are made for, as most
+/// of their time goes by in Docker.
+const SLOTS: usize = 4;
+
+/// What every test capsule may take: little enough that those that take all do no harm.
+pub const RESOURCES: Resources = Resources {
+    cpu_millis: 500,
+    memory_bytes: 64 << 20,
+    pids: 32,
+    disk_bytes: 64 << 20,
+    timeout_seconds: 90,
+};
+
+/// A gateway, a node and its Docker.
+pub struct DockerCluster {
+    pub cluster: Cluster,
+    pub client: Client,
+    name: String,
+    http: reqwest::Client,
+    directory: TempDir,
+}
+
+impl Drop for DockerCluster {
+    fn drop(&mut self) {
+        let nodes = std::mem::take(&mut self.cluster.nodes);
+        // A node that still runs would start again what is taken away from it.
+        block_in_place(|| {
+            Handle::current().block_on(join_all(nodes.into_iter().map(aod_node::Node::stop)))
+        });
+        remove_everything_of(&self.name);
+    }
+}
+
+impl DockerCluster {
+    /// Starts a cluster with the capsules of these directories, which may call one another.
+    pub async fn start(capsules: &[&str]) -> Self {
+        Self::start_with_slots(capsules, SLOTS).await
+    }
+
+    /// The same with so many slots, and four times as many containers at the most.
+    pub async fn start_with_slots(capsules: &[&str], slots: usize) -> Self {
+        remove_abandoned();
+        let mut cluster = Cluster::start(1).await;
+        let name = format!(
+            "{CLUSTER_PREFIX}{}-{}",
+            std::process::id(),
+            uuid::Uuid::now_v7().simple()
+        );
+        let directory = tempfile::tempdir().expect("a directory for a test");
+        let runtime = connect(&cluster, &name, directory.path()).await;
+        let broker = cluster.broker("registrar").await;
+        let capacity = Capacity {
+            slots,
+            containers_max: 4 * slots,
+            memory_bytes: 4 << 30,
+        };
+        cluster
+            .add_node(&["any"], capacity, Arc::clone(&runtime) as _)
+            .await;
+        let this = Self {
+            client: cluster.client(0),
+            cluster,
+            name,
+            http: http_client(),
+            directory,
+        };
+        join_all(
+            capsules
+                .iter()
+                .map(|capsule| this.register(&broker, &runtime, capsule)),
+        )
+        .await;
+        this
+    }
+
+    /// Builds and registers the capsule of `tests/capsules/<name>`.
+    async fn register(&self, broker: &Broker, runtime: &DockerRuntime, name: &str) {
+        let directory = CapsuleDirectory::new(name);
+        let package = self.directory.path().join(format!("{name}.tar"));
+        fs::write(&package, directory.packed()).expect("a file of ours");
+        let (progress, mut lines) = mpsc::channel(64);
+        let drain = async { while lines.recv().await.is_some() {} };
+        let tag = format!("aod/{name}:{}", self.name);
+        let building = runtime.build_image(package, name, &tag, progress);
+        let (image, ()) = tokio::join!(building, drain);
+        let schema =
+            fs::read(directory.path().join("schema.json")).expect("a test capsule has a schema");
+        let schema = serde_json::from_slice(&schema).expect("a schema is JSON");
+        let registration = Registration {
+            name: name.parse().expect("a capsule's directory has its name"),
+            title: None,
+            description: None,
+            aliases: Vec::new(),
+            content: Digest::of(name),
+            schema: store_schema(self.cluster.artifacts.as_ref(), &schema).await,
+            agent: None,
+            tools: None,
+            image: Image {
+                config_digest: image.expect("the image is built"),
+                // Nobody asks for it: the one engine has the image.
+                archive: Digest::of(name),
+                archive_size_bytes: 0,
+            },
+            resources: RESOURCES,
+            handoffs: Handoffs::Open,
+            label: Label::any(),
+            registered_by: "tests".into(),
+        };
+        append_registration(broker, registration).await;
+    }
+
+    /// `POST /v1/runs` with `files` by their names: status and body.
+    pub async fn post_run(&self, request: &Value, files: &[(&str, &[u8])]) -> (u16, Value) {
+        let text = |text: String| Part::bytes(text.into_bytes());
+        let form = files.iter().fold(
+            Form::new().part("request", text(request.to_string())),
+            |form, (name, bytes)| form.part((*name).to_owned(), Part::bytes(bytes.to_vec())),
+        );
+        let url = format!("{}/v1/runs", self.cluster.gateways[0].url());
+        let response = self.http.post(url).multipart(form).send().await;
+        let response = response.expect("the gateway answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.expect("every answer is JSON"))
+    }
+
+    /// `POST /v1/capsules` with a packed directory of this name: status and body.
+    pub async fn post_capsule(&self, directory: &str, package: Vec<u8>) -> (u16, Value) {
+        let gateway = self.cluster.gateways[0].url();
+        let url = format!("{gateway}/v1/capsules?directory={directory}");
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/x-tar");
+        let response = request.body(package).send().await;
+        let response = response.expect("the gateway answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.expect("every answer is JSON"))
+    }
+
+    /// Starts the capsule `probe` with `script`; `options` are further fields of the request.
+    pub async fn start_script(&self, script: &str, options: Value) -> String {
+        let mut request = json!({"capsule": "probe"});
+        let fields = request.as_object_mut().expect("an object");
+        fields.extend(options.as_object().cloned().unwrap_or_default());
+        let (status, view) = self
+            .post_run(&request, &[("script.sh", script.as_bytes())])
+            .await;
+        assert_eq!(status, 202, "{view}");
+        view["id"].as_str().expect("a run has an id").to_owned()
+    }
+
+    /// Runs the capsule `probe` with `script` to its end: its result.
+    pub async fn run_script(&self, script: &str) -> Value {
+        let run = self.start_script(script, json!({})).await;
+        self.client.result(&run).await
+    }
+
+    /// The file `name` that `run` made, as text.
+    pub async fn file(&self, run: &str, name: &str) -> String {
+        let url = format!(
+            "{}/v1/runs/{run}/files/{name}",
+            self.cluster.gateways[0].url()
+        );
+        let response = self
+            .http
+            .get(url)
+            .send()
+            .await
+            .expect("the gateway answers");
+        let status = response.status();
+        let text = response.text().await.expect("a body");
+        assert!(status.is_success(), "{status}: {text}");
+        text
+    }
+
+    /// Asks for `run` to be ended.
+    pub async fn cancel(&self, run: &str) {
+        let url = format!("{}/v1/runs/{run}/cancel", self.cluster.gateways[0].url());
+        let response = self
+            .http
+            .post(url)
+            .send()
+            .await
+            .expect("the gateway answers");
+        assert_eq!(response.status().as_u16(), 202);
+    }
+
+    /// Waits until `run` has printed `line`.
+    pub async fn wait_for_line(&self, run: &str, line: &str) {
+        let path = format!("/v1/runs/{run}/logs");
+        eventually(&format!("{line:?} of {run}"), async || {
+            let (_, page) = self.client.get(&path).await;
+            let mut lines = page["items"].as_array().into_iter().flatten();
+            lines.any(|item| item["text"] == line)
+        })
+        .await;
+    }
+
+    /// Where the node has the directories of the first attempt of `run`.
+    pub fn directory_of_run(&self, run: &str) -> PathBuf {
+        let token = run.strip_prefix("run_").expect("the id of a run");
+        self.cluster
+            .data("node-0")
+            .join("runs")
+            .join(format!("{token}-1"))
+    }
+}
+
+fn http_client() -> reqwest::Client {
+    let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
+    builder.build().expect("an HTTP client")
+}
+
+/// Looks at `condition` until it holds.
+pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let looked = tokio::time::timeout(PATIENCE, looking).await;
+    assert!(looked.is_ok(), "{what} did not come within {PATIENCE:?}");
+}
+
+/// The runtime of the node that is about to be started.
+async fn connect(cluster: &Cluster, name: &str, directory: &Path) -> Arc<DockerRuntime> {
+    let programs = directory.join("bin");
+    fs::create_dir(&programs).expect("a directory of ours");
+    let gate = programs.join("aod-gate");
+    fs::write(&gate, GATE_BINARY).expect("a file of ours");
+    for path in [&programs, &gate] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a path of ours");
+    }
+    let id = load_or_draw(&cluster.data("node-0"), &SystemClock).expect("a data directory");
+    let config = aod_docker::Config::new(
+        ENGINE.into(),
+        name.to_owned(),
+        id,
+        programs,
+        directory.join("hosts"),
+    );
+    let runtime = DockerRuntime::connect(config).await;
+    Arc::new(runtime.expect("Docker answers"))
+}
+
+/// What the docker command prints.
+fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output();
+    let output = output.expect("the docker command is installed");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Removes the containers of a cluster, then its images.
+fn remove_everything_of(cluster: &str) {
+    let filter = format!("label={CLUSTER_LABEL}={cluster}");
+    for container in docker(&["ps", "-aq", "--filter", &filter]).lines() {
+        docker(&["rm", "-fv", container]);
+    }
+    for image in docker(&["images", "-q", "--no-trunc", "--filter", &filter]).lines() {
+        docker(&["rmi", "-f", image]);
+    }
+}
+
+/// Removes what tests have left that were killed.
+fn remove_abandoned() {
+    let filter = format!("label={CLUSTER_LABEL}");
+    let format = format!("{{{{index .Config.Labels \"{CLUSTER_LABEL}\"}}}}");
+    let containers = docker(&["ps", "-aq", "--filter", &filter]);
+    let images = docker(&["images", "-q", "--no-trunc", "--filter", &filter]);
+    let clusters: BTreeMap<String, u32> = containers
+        .lines()
+        .chain(images.lines())
+        .map(|id| docker(&["inspect", "-f", &format, id]).trim().to_owned())
+        .filter_map(|cluster| {
+            let process = cluster
+                .strip_prefix(CLUSTER_PREFIX)?
+                .split('-')
+                .next()?
+                .parse()
+                .ok()?;
+            Some((cluster, process))
+        })
+        .collect();
+    for (cluster, process) in clusters {
+        if !Path::new(&format!("/proc/{process}")).exists() {
+            remove_everything_of(&cluster);
+        }
+    }
+}

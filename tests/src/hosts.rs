@@ -1,0 +1,133 @@
+//! Several hosts on one machine, for tests as root: a host is a namespace each of network,
+//! processes, mounts and host name, with an address of its own on a common bridge, and a Docker
+//! daemon of its own if it wants one.
+//!
+//! The bridge is in a network namespace too, so that no rule of the machine's firewall applies to
+//! what hosts say to each other; one link joins it with the machine, so that tests reach hosts.
+//! Whatever happens to a test, nothing of its hosts runs on: the first process of a host ends when
+//! the test's own process does, and all others of that host with it. What a killed test leaves
+//! (names, directories) goes when the next one starts. Which programs run there is left to others.
+
+mod claim;
+mod commands;
+mod engine;
+mod host;
+mod sweep;
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+pub(crate) use commands::all_processes;
+pub(crate) use commands::children;
+pub use commands::eventually;
+pub(crate) use engine::show_log;
+pub use host::Host;
+pub use sweep::leftovers;
+
+use claim::Claim;
+use commands::ip;
+
+/// Below this everything of hosts lies. Not in `/tmp`, which may be memory, nor anywhere deeper:
+/// paths of sockets are short.
+const BASE_DIRECTORY: &str = "/var/tmp/aod-tests";
+
+/// The variable that all processes of a network have, with its number.
+const MARK: &str = "AOD_TEST_NETWORK";
+
+/// The address of the machine in a network.
+const MACHINE: u8 = 1;
+
+/// What all names of a network begin with: namespaces, cgroups, the link to the machine.
+fn name_of(number: u8) -> String {
+    format!("aodt-{number}")
+}
+
+/// Where the files of a network are.
+fn directory_of(number: u8) -> PathBuf {
+    PathBuf::from(BASE_DIRECTORY).join(number.to_string())
+}
+
+/// An address of a network. Source: RFC 2544, 198.18.0.0/15 is for tests of networks.
+fn address_of(number: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, number, host)
+}
+
+/// A network that hosts are joined to. Its number is its own on this machine.
+#[derive(Debug)]
+pub struct Network {
+    segment: Arc<Segment>,
+    hosts: AtomicU8,
+}
+
+/// What is removed when the last host is gone too.
+#[derive(Debug)]
+struct Segment {
+    claim: Claim,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let left = sweep::sweep(self.claim.number());
+        assert!(
+            left.is_empty() || std::thread::panicking(),
+            "left behind: {left:?}"
+        );
+    }
+}
+
+impl Network {
+    /// Makes a network without hosts, after sweeping up what tests that were killed have left.
+    pub fn new() -> Self {
+        sweep::sweep_abandoned();
+        let segment = Arc::new(Segment {
+            claim: Claim::take(),
+        });
+        let number = segment.claim.number();
+        std::fs::create_dir_all(directory_of(number)).expect("a directory of ours");
+        let name = name_of(number);
+        ip(&format!("netns add {name}"));
+        ip(&format!("-n {name} link add bridge type bridge"));
+        ip(&format!("-n {name} link set bridge up"));
+        ip(&format!(
+            "link add {name} type veth peer name machine netns {name}"
+        ));
+        ip(&format!("-n {name} link set machine master bridge up"));
+        ip(&format!(
+            "addr add {}/24 dev {name}",
+            address_of(number, MACHINE)
+        ));
+        ip(&format!("link set {name} up"));
+        Self {
+            segment,
+            hosts: AtomicU8::new(MACHINE),
+        }
+    }
+
+    pub fn number(&self) -> u8 {
+        self.segment.claim.number()
+    }
+
+    /// The address of the test's own programs, as hosts reach them.
+    pub fn machine_address(&self) -> Ipv4Addr {
+        address_of(self.number(), MACHINE)
+    }
+
+    /// A directory for files of the test that goes with the network.
+    pub fn directory(&self) -> PathBuf {
+        directory_of(self.number())
+    }
+
+    /// Starts a host, without a Docker daemon.
+    pub fn add_host(&self) -> Host {
+        let host = self.hosts.fetch_add(1, Ordering::Relaxed) + 1;
+        Host::start(Arc::clone(&self.segment), host)
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
+}

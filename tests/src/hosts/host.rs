@@ -1,0 +1,202 @@
+//! One host: its namespaces, its link, and what is run in it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::commands::ip;
+use super::engine::Engine;
+use super::{MARK, Segment, address_of, directory_of, name_of};
+
+/// What the first process of a host does: gives it a `/run` and a name of its own, and stays until
+/// its input ends, which is when the test drops the host or is gone itself.
+const FIRST_PROCESS: &str = r#"mount -t tmpfs run /run && echo "$1" >/proc/sys/kernel/hostname && echo ready && exec cat >/dev/null"#;
+
+/// A host. Clones are the same host; it goes with the last one.
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    segment: Arc<Segment>,
+    number: u8,
+    /// What holds the namespaces; its child is the first process in them.
+    holder: Child,
+    engine: Mutex<Option<Engine>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Kills the first process, and the kernel then all others of the host.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        drop(
+            self.engine
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+    }
+}
+
+impl Host {
+    pub(super) fn start(segment: Arc<Segment>, number: u8) -> Self {
+        let network = segment.claim.number();
+        let switch = name_of(network);
+        let name = format!("{switch}-{number}");
+        ip(&format!("netns add {name}"));
+        ip(&format!(
+            "-n {switch} link add host{number} type veth peer name eth0 netns {name}"
+        ));
+        ip(&format!(
+            "-n {switch} link set host{number} master bridge up"
+        ));
+        ip(&format!(
+            "-n {name} addr add {}/24 dev eth0",
+            address_of(network, number)
+        ));
+        ip(&format!("-n {name} link set eth0 up"));
+        ip(&format!("-n {name} link set lo up"));
+        let mut holder = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{name}"))
+            .args([
+                "unshare",
+                "--mount",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ])
+            .args(["sh", "-c", FIRST_PROCESS, "sh", &name])
+            .env(MARK, network.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("nsenter is installed");
+        let mut line = String::new();
+        let output = holder.stdout.take().expect("piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("a line of text");
+        assert_eq!(line, "ready\n", "the first process of {name}");
+        let inner = Inner {
+            segment,
+            number,
+            holder,
+            engine: Mutex::new(None),
+        };
+        let host = Self {
+            inner: Arc::new(inner),
+        };
+        std::fs::create_dir_all(host.directory()).expect("a directory of ours");
+        host
+    }
+
+    /// The name of its network namespace and its host name.
+    pub fn name(&self) -> String {
+        format!("{}-{}", name_of(self.network()), self.inner.number)
+    }
+
+    pub fn address(&self) -> Ipv4Addr {
+        address_of(self.network(), self.inner.number)
+    }
+
+    /// Its own directory, at the same path inside and out.
+    pub fn directory(&self) -> PathBuf {
+        directory_of(self.network()).join(self.inner.number.to_string())
+    }
+
+    /// Cuts its link: connections stay and nothing passes.
+    pub fn cut(&self) {
+        self.set_link("down");
+    }
+
+    /// Joins it again after [`cut`](Self::cut).
+    pub fn join(&self) {
+        self.set_link("up");
+    }
+
+    /// A command that runs on the host. What is started is a child of the command's process; it
+    /// ends with the host at the latest.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let namespaces = PathBuf::from(format!("/proc/{}/ns", self.inner.holder.id()));
+        let option =
+            |kind: &str, file: &str| format!("--{kind}={}", namespaces.join(file).display());
+        let mut command = Command::new("nsenter");
+        command
+            .args([
+                option("net", "net"),
+                option("mount", "mnt"),
+                option("uts", "uts"),
+            ])
+            .arg(option("pid", "pid_for_children"))
+            .arg("--")
+            .arg(program)
+            .env(MARK, self.network().to_string())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts its Docker daemon and waits until that answers; prints how long it took.
+    pub fn start_engine(&self) {
+        let mut engine = self.engine();
+        assert!(
+            engine.is_none(),
+            "{} has a Docker daemon already",
+            self.name()
+        );
+        *engine = Some(Engine::start(self));
+    }
+
+    /// Where its Docker daemon listens, inside and out.
+    pub fn docker_socket(&self) -> PathBuf {
+        self.directory().join("docker.sock")
+    }
+
+    /// What the docker command prints about this host's daemon; a failure ends the test.
+    pub fn docker<S: AsRef<OsStr>>(&self, arguments: &[S]) -> String {
+        super::commands::run(docker_command(&self.docker_socket()).args(arguments))
+    }
+
+    /// The ids of its containers, stopped ones included.
+    pub fn containers(&self) -> Vec<String> {
+        self.docker(&["ps", "--all", "--quiet"])
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn engine(&self) -> std::sync::MutexGuard<'_, Option<Engine>> {
+        self.inner
+            .engine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn network(&self) -> u8 {
+        self.inner.segment.claim.number()
+    }
+
+    fn set_link(&self, state: &str) {
+        ip(&format!(
+            "-n {} link set host{} {state}",
+            name_of(self.network()),
+            self.inner.number
+        ));
+    }
+}
+
+/// The docker command for the daemon at `socket`.
+pub(super) fn docker_command(socket: &Path) -> Command {
+    let mut command = Command::new("docker");
+    command
+        .env_remove("DOCKER_CONTEXT")
+        .env("DOCKER_HOST", format!("unix://{}", socket.display()));
+    command
+}

@@ -1,0 +1,150 @@
+//! Removes a network with everything in it, whatever state it was left in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::claim::Claim;
+use super::commands::all_processes;
+use super::{MARK, directory_of, name_of};
+
+/// How long processes may take to end and mounts to go: removing files of a daemon takes the most.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two tries.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Removes what tests have left that are no more.
+pub(super) fn sweep_abandoned() {
+    for claim in Claim::take_abandoned() {
+        let left = sweep(claim.number());
+        assert!(
+            left.is_empty(),
+            "a killed test left what cannot be removed: {left:?}"
+        );
+    }
+}
+
+/// Removes all of the network `number`; answers what is still there in the end.
+pub(super) fn sweep(number: u8) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        for process in processes(number) {
+            quietly(Command::new("kill").args(["-s", "KILL", &process.to_string()]));
+        }
+        for namespace in namespaces(number) {
+            quietly(Command::new("ip").args(["netns", "del", &namespace]));
+        }
+        for cgroup in cgroups(number) {
+            remove_cgroup(&cgroup);
+        }
+        let _ = fs::remove_dir_all(directory_of(number));
+        let left = leftovers(number);
+        if left.is_empty() || Instant::now() > deadline {
+            return left;
+        }
+        sleep(RETRY_AFTER);
+    }
+}
+
+/// Everything on this machine that is of the network `number`, in words.
+pub fn leftovers(number: u8) -> Vec<String> {
+    let processes = processes(number)
+        .into_iter()
+        .map(|process| format!("process {process}"));
+    let namespaces = namespaces(number)
+        .into_iter()
+        .map(|name| format!("network namespace {name}"));
+    let cgroups = cgroups(number)
+        .into_iter()
+        .map(|path| format!("cgroup {}", path.display()));
+    let directory = Some(directory_of(number)).filter(|path| path.exists());
+    let directory = directory.map(|path| format!("directory {}", path.display()));
+    let link = PathBuf::from("/sys/class/net").join(name_of(number));
+    let link = link.exists().then(|| format!("link {}", name_of(number)));
+    let mounts = mounts(number)
+        .into_iter()
+        .map(|path| format!("mount {path}"));
+    processes
+        .chain(namespaces)
+        .chain(cgroups)
+        .chain(directory)
+        .chain(link)
+        .chain(mounts)
+        .collect()
+}
+
+/// The processes that have the network's mark in their environment.
+fn processes(number: u8) -> Vec<u32> {
+    let mark = format!("{MARK}={number}");
+    let is_marked = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment
+            .split(|&byte| byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+    };
+    all_processes().into_iter().filter(is_marked).collect()
+}
+
+fn namespaces(number: u8) -> Vec<String> {
+    entries(Path::new("/run/netns"))
+        .filter(|name| is_of(name, number))
+        .collect()
+}
+
+/// The cgroups of its Docker daemons, in each hierarchy that there is.
+fn cgroups(number: u8) -> Vec<PathBuf> {
+    let root = PathBuf::from("/sys/fs/cgroup");
+    let hierarchies = entries(&root)
+        .map(|name| root.join(name))
+        .chain([root.clone()]);
+    let below = |path: PathBuf| {
+        entries(&path)
+            .filter(|name| is_of(name, number))
+            .map(move |name| path.join(name))
+            .collect::<Vec<_>>()
+    };
+    hierarchies.flat_map(below).collect()
+}
+
+fn remove_cgroup(path: &Path) {
+    for name in entries(path) {
+        let below = path.join(name);
+        if below.is_dir() {
+            remove_cgroup(&below);
+        }
+    }
+    let _ = fs::remove_dir(path);
+}
+
+/// What is mounted of it where everyone sees it.
+fn mounts(number: u8) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mounts").expect("a Linux machine");
+    let places = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let directory = directory_of(number);
+    let is_ours = |place: &&str| {
+        let name = place.strip_prefix("/run/netns/").unwrap_or_default();
+        Path::new(place).starts_with(&directory) || is_of(name, number)
+    };
+    places.filter(is_ours).map(str::to_owned).collect()
+}
+
+fn is_of(name: &str, number: u8) -> bool {
+    let network = name_of(number);
+    name == network
+        || name
+            .strip_prefix(&network)
+            .is_some_and(|rest| rest.starts_with('-'))
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// Runs a command whose failure means that there is nothing to do any more.
+fn quietly(command: &mut Command) {
+    let _ = command.output();
+}

@@ -1,0 +1,109 @@
+//! Capsules of tests: directories below `tests/capsules`, built from nothing but a static busybox,
+//! so that no registry is needed and a build takes a second.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use aod_testkit::Scratch;
+
+/// A static busybox, from Debian's package `busybox-static`.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// What the containers of tests know by name: one user besides root.
+const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
+
+/// A capsule directory as a person would hand it in: what is in `tests/capsules/<name>`, and
+/// `rootfs.tar` with busybox in it.
+#[derive(Debug)]
+pub struct CapsuleDirectory {
+    directory: Scratch,
+    name: String,
+}
+
+impl CapsuleDirectory {
+    pub fn new(name: &str) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("capsules")
+            .join(name);
+        let capsule = Self {
+            directory: Scratch::new("capsule"),
+            name: name.to_owned(),
+        };
+        let target = capsule.path();
+        fs::create_dir(&target).expect("a directory of ours");
+        for entry in
+            fs::read_dir(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
+        {
+            let entry = entry.expect("an entry of the sources");
+            fs::copy(entry.path(), target.join(entry.file_name())).expect("a file of the sources");
+        }
+        make_root(&capsule.directory.path().join("root"));
+        pack(
+            &capsule.directory.path().join("root"),
+            &target.join("rootfs.tar"),
+        );
+        capsule
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
+    }
+
+    /// The directory as a tar file, as a gateway takes it; the same bytes each time.
+    pub fn packed(&self) -> Vec<u8> {
+        let package = self.directory.path().join("package.tar");
+        pack(&self.path(), &package);
+        fs::read(package).expect("a file of ours")
+    }
+}
+
+/// Busybox under all its names.
+fn make_root(root: &Path) {
+    let programs = root.join("bin");
+    fs::create_dir_all(&programs).expect("a directory of ours");
+    fs::create_dir_all(root.join("etc")).expect("a directory of ours");
+    fs::write(root.join("etc/passwd"), USERS).expect("a directory of ours");
+    let busybox = programs.join("busybox");
+    fs::copy(BUSYBOX, &busybox)
+        .unwrap_or_else(|error| panic!("{BUSYBOX}: {error}; install busybox-static"));
+    fs::set_permissions(&busybox, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    let names = Command::new(BUSYBOX)
+        .arg("--list")
+        .output()
+        .expect("a busybox that runs")
+        .stdout;
+    for name in String::from_utf8(names)
+        .expect("names are text")
+        .lines()
+        .filter(|&name| name != "busybox")
+    {
+        symlink("busybox", programs.join(name)).expect("a directory of ours");
+    }
+}
+
+/// Packs a directory so that the same files give the same bytes.
+fn pack(directory: &Path, archive: &Path) {
+    let status = Command::new("tar")
+        .args([
+            "--sort=name",
+            "--mtime=@0",
+            "--owner=0",
+            "--group=0",
+            "--numeric-owner",
+            "--create",
+        ])
+        .arg("--file")
+        .arg(archive)
+        .arg("--directory")
+        .arg(directory)
+        .arg(".")
+        .status()
+        .expect("tar is installed");
+    assert!(status.success(), "{} cannot be packed", directory.display());
+}

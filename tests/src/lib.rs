@@ -1,0 +1,15 @@
+//! What whole-system tests and benchmarks share: a cluster in this process over a real NATS, and a
+//! container runtime without containers.
+
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "a failure here is a failed test, and that is all there is to say"
+)]
+
+pub mod client;
+pub mod cluster;
+pub mod docker_cluster;
+pub mod hosts;
+pub mod images;
+pub mod programs;
+pub mod simulated;

@@ -1,0 +1,218 @@
+//! The real programs of a cluster as processes on hosts: started, killed, stopped and started
+//! again, with their logs and their memory.
+//!
+//! A program's log is shown when the test that dropped it failed.
+
+pub mod memory;
+
+mod cluster;
+mod person;
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+pub use cluster::{ProgramCluster, Store};
+pub use person::Person;
+
+use crate::hosts::{Host, children, eventually, show_log};
+
+/// How long a program may take to begin: that it works is another matter.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The `aod` to test: the one that `AOD_TEST_AOD` names, else the one that was built beside the
+/// tests, which is built now when it is older than its sources.
+pub fn aod() -> &'static Path {
+    static AOD: OnceLock<PathBuf> = OnceLock::new();
+    AOD.get_or_init(|| std::env::var_os("AOD_TEST_AOD").map_or_else(beside, PathBuf::from))
+}
+
+fn beside() -> PathBuf {
+    let test = std::env::current_exe().expect("a program");
+    // Tests are in `deps` beside it.
+    let path = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("two directories up")
+        .join("aod");
+    let built = fs::metadata(&path).and_then(|file| file.modified());
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let changed = ["crates", "Cargo.toml", "Cargo.lock"].map(|name| newest(&sources.join(name)));
+    if !built.is_ok_and(|built| changed.iter().all(|&changed| changed < built)) {
+        build();
+    }
+    assert!(
+        path.is_file(),
+        "{} was to be built; name another in AOD_TEST_AOD",
+        path.display()
+    );
+    path
+}
+
+fn build() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "aod-cli", "--bin", "aod"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo, or a program in AOD_TEST_AOD");
+    assert!(status.success(), "aod could not be built");
+}
+
+/// When `path`, or the youngest file below it, was changed; long ago where there is none.
+fn newest(path: &Path) -> SystemTime {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let below = entries.map(|entry| newest(&entry.path())).max();
+    let own = fs::metadata(path).and_then(|file| file.modified());
+    below.or(own.ok()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// An `aod` that runs on, on a host.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    host: Host,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// What entered the host and waits there for its child.
+    entrance: Child,
+    /// The program itself.
+    id: u32,
+}
+
+impl Program {
+    /// Starts `aod` with `arguments` on `host`; `name` is the name of its log.
+    pub(crate) fn start(
+        host: &Host,
+        name: &str,
+        arguments: Vec<String>,
+        environment: Vec<(String, String)>,
+    ) -> Self {
+        let log = host.directory().join(format!("{name}.log"));
+        let mut program = Self {
+            name: name.to_owned(),
+            host: host.clone(),
+            arguments,
+            environment,
+            log,
+            running: None,
+        };
+        program.restart();
+        program
+    }
+
+    /// Starts it again on the same data, after killing it if it still runs.
+    pub fn restart(&mut self) {
+        self.kill();
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .expect("a directory of ours");
+        let mut command = self.host.command(aod());
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::null())
+            .stderr(log);
+        let mut entrance = command.spawn().expect("nsenter is installed");
+        let id = eventually("a program that runs", BEGIN_PATIENCE, || {
+            let ended = entrance.try_wait().expect("a child of ours");
+            assert!(
+                ended.is_none(),
+                "{} ended: {ended:?}: {}",
+                self.name,
+                self.log_text()
+            );
+            children(entrance.id())
+                .into_iter()
+                .find(|child| is_program(*child))
+        });
+        self.running = Some(Running { entrance, id });
+    }
+
+    /// The id of its process, as the test's own processes see it.
+    pub fn id(&self) -> u32 {
+        match &self.running {
+            Some(running) => running.id,
+            None => panic!("{} was killed", self.name),
+        }
+    }
+
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            signal("KILL", running.id);
+            // It may have been stopped together with its child.
+            signal("CONT", running.entrance.id());
+            let _ = running.entrance.wait();
+        }
+    }
+
+    /// SIGSTOP: connections stay, nothing is answered.
+    pub fn pause(&self) {
+        signal("STOP", self.id());
+    }
+
+    /// SIGCONT after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        signal("CONT", self.id());
+        let entrance = self.running.as_ref().map(|running| running.entrance.id());
+        signal("CONT", entrance.expect("it runs"));
+    }
+
+    /// Panics with its log when it has ended by itself.
+    pub(crate) fn check_runs(&mut self) {
+        let running = self
+            .running
+            .as_mut()
+            .map(|running| running.entrance.try_wait());
+        let ended = running.and_then(|ended| ended.expect("a child of ours"));
+        assert!(
+            ended.is_none(),
+            "{} ended: {ended:?}: {}",
+            self.name,
+            self.log_text()
+        );
+    }
+
+    /// What it logged so far.
+    pub fn log_text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            show_log(&self.name, &self.log);
+        }
+    }
+}
+
+/// Whether the process has become what it was started for: until then it is a copy of what
+/// entered the host.
+fn is_program(process: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{process}/exe"));
+    program.is_ok_and(|path| path == aod())
+}
+
+/// Sends a signal by its name without `SIG`; to whoever is gone already it does not matter.
+fn signal(name: &str, process: u32) {
+    let _ = Command::new("kill")
+        .args(["-s", name, &process.to_string()])
+        .output();
+}

@@ -1,0 +1,227 @@
+//! A cluster of real programs: a NATS server on the machine, gateways and nodes on hosts of their
+//! own, with credentials as an operator would make them.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use aod_testkit::{NatsConfig, NatsServer, S3Server};
+
+use super::person::{GATEWAY_PORT, Person};
+use super::{Program, aod};
+use crate::cluster::LEASE_SECONDS;
+use crate::hosts::Network;
+
+/// Most that JetStream may store, in bytes: what `aod` asks for in all its streams, as
+/// `deploy/nats.conf` gives it.
+const NATS_STORE_BYTES_MAX: u64 = 20 << 30;
+
+/// Capsules that compute at one time on a node.
+const SLOTS: &str = "4";
+
+/// How long programs may take to be there: a second on an idle machine.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a condition is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Where a cluster keeps its artifacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In the broker.
+    JetStream,
+    /// On an S3 server of the machine.
+    S3,
+}
+
+/// A cluster; everything ends with the value.
+#[derive(Debug)]
+pub struct ProgramCluster {
+    // Dropped in this order: programs before the servers they use, hosts with the last of them.
+    pub gateways: Vec<Program>,
+    pub nodes: Vec<Program>,
+    pub nats: NatsServer,
+    s3: Option<S3Server>,
+    pub network: Network,
+}
+
+impl ProgramCluster {
+    /// Starts a cluster with `gateways` gateways, and a node with its own host and Docker for each
+    /// of `labels`; returns when all of them are there.
+    pub async fn start(store: Store, gateways: usize, labels: &[&str]) -> Self {
+        let network = Network::new();
+        let address = IpAddr::V4(network.machine_address());
+        make_credentials(&network);
+        let users = fs::read_to_string(credentials(&network).join("nats-users.conf"))
+            .expect("a file that aod made");
+        let nats = NatsServer::start(NatsConfig {
+            address,
+            store_bytes_max: NATS_STORE_BYTES_MAX,
+            extra: users,
+            monitoring: true,
+            ..NatsConfig::default()
+        });
+        let s3 = (store == Store::S3).then(|| S3Server::start_on(address));
+        let mut cluster = Self {
+            gateways: Vec::new(),
+            nodes: Vec::new(),
+            nats,
+            s3,
+            network,
+        };
+        for _ in 0..gateways {
+            cluster.add_gateway().await;
+        }
+        for label in labels {
+            cluster.add_node(label);
+        }
+        cluster
+            .wait_until("nodes are there", async |cluster| {
+                cluster.person(0).count_nodes().await == labels.len()
+            })
+            .await;
+        cluster
+    }
+
+    /// Starts a gateway on a host of its own; returns when it is ready.
+    pub async fn add_gateway(&mut self) {
+        let host = self.network.add_host();
+        let mut arguments = vec!["gateway".to_owned()];
+        arguments.extend(self.common(&host.directory().join("aod")));
+        arguments.extend([
+            "--listen".to_owned(),
+            format!("{}:{GATEWAY_PORT}", host.address()),
+        ]);
+        arguments.extend([
+            "--token-file".to_owned(),
+            self.token_file().display().to_string(),
+        ]);
+        self.gateways.push(Program::start(
+            &host,
+            "gateway",
+            arguments,
+            self.environment(),
+        ));
+        let gateway = self.gateways.len() - 1;
+        self.wait_until("the gateway is ready", async |cluster| {
+            cluster.person(gateway).is_ready().await
+        })
+        .await;
+    }
+
+    /// Starts a node with a Docker of its own.
+    fn add_node(&mut self, label: &str) {
+        let host = self.network.add_host();
+        host.start_engine();
+        let mut arguments = vec!["node".to_owned()];
+        arguments.extend(self.common(&host.directory().join("aod")));
+        arguments.extend([
+            "--docker".to_owned(),
+            format!("unix://{}", host.docker_socket().display()),
+        ]);
+        arguments.extend(["--label", label, "--slots", SLOTS].map(str::to_owned));
+        self.nodes
+            .push(Program::start(&host, "node", arguments, self.environment()));
+    }
+
+    /// Looks until `condition` holds, while all programs run.
+    async fn wait_until(&mut self, what: &str, condition: impl AsyncFn(&Self) -> bool) {
+        let deadline = tokio::time::Instant::now() + START_PATIENCE;
+        while !condition(self).await {
+            for program in self.gateways.iter_mut().chain(&mut self.nodes) {
+                program.check_runs();
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "not in {START_PATIENCE:?}: {what}"
+            );
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Someone at the gateway with this number.
+    pub fn person(&self, gateway: usize) -> Person {
+        Person::new(self.gateways[gateway].host().address(), &self.token_file())
+    }
+
+    /// The number of the node on the host with this name.
+    pub fn node_on(&self, host: &str) -> usize {
+        let position = self
+            .nodes
+            .iter()
+            .position(|node| node.host().name() == host);
+        position.unwrap_or_else(|| panic!("no host is called {host}"))
+    }
+
+    /// An `aod` on the machine that speaks to the gateway with this number, as a person would
+    /// start it.
+    pub fn aod(&self, gateway: usize) -> Command {
+        let mut command = Command::new(aod());
+        command
+            .env("AOD_URL", self.person(gateway).url())
+            .env("AOD_TOKEN_FILE", self.token_file())
+            .env("AOD_OUTPUT", "json");
+        command
+    }
+
+    fn token_file(&self) -> PathBuf {
+        credentials(&self.network).join("token")
+    }
+
+    fn common(&self, data: &std::path::Path) -> Vec<String> {
+        let store = self.s3.as_ref().map_or_else(
+            || "jetstream".to_owned(),
+            |s3| {
+                format!(
+                    "s3://{}?endpoint={}&region=us-east-1&allow_http=true",
+                    S3Server::BUCKET,
+                    s3.endpoint()
+                )
+            },
+        );
+        let credentials = credentials(&self.network).join("nats-client.creds");
+        [
+            ("--nats", self.nats.url()),
+            (
+                "--nats-monitoring",
+                self.nats.monitoring_url().expect("asked for"),
+            ),
+            ("--nats-credentials", credentials.display().to_string()),
+            ("--store", store),
+            ("--lease-seconds", LEASE_SECONDS.to_string()),
+            ("--data", data.display().to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect()
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        let secrets = [
+            ("AWS_ACCESS_KEY_ID", S3Server::ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", S3Server::SECRET_KEY),
+        ];
+        let used = self.s3.iter().flat_map(|_| secrets);
+        used.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+}
+
+fn credentials(network: &Network) -> PathBuf {
+    network.directory().join("credentials")
+}
+
+fn make_credentials(network: &Network) {
+    let output = Command::new(aod())
+        .arg("credentials")
+        .arg(credentials(network))
+        .output()
+        .expect("aod starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,30 @@
+# The commands of this repository. `make` alone lists them; the work is done by scripts in deploy/.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench build images
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## three capsules hand a real table on and make a PDF of it
+	@echo "aod demo: from a clean tree to a PDF; a first run takes up to 20 minutes"
+	@deploy/demo.sh
+
+test: ## everything: check, and all tests with real NATS and real Docker
+	@deploy/test.sh
+
+check: ## formatting, lints, dependencies, documentation, unit tests
+	@deploy/prerequisites/tools.sh cargo-nextest cargo-deny >/dev/null
+	@deploy/check.sh
+
+bench: ## what it costs, beside its floor; into target/bench
+	@deploy/bench.sh
+
+bench-%: ## one of the benchmarks
+	@deploy/bench.sh $*
+
+build: ## the program, as target/release/aod
+	@deploy/cargo.sh build --release --locked -p aod-cli
+
+images: ## the images that docker-compose.yml names
+	@deploy/images.sh

@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# Runs the parts of a check one after the other, each with its time, and sums up at the end.
+# To be sourced after lib.sh.
+
+PARTS=()
+PARTS_FAILED=0
+
+# Where everything must run, a test that cannot is a failure: as root, and in CI.
+must_run_all() { is_root || [ "${CI:-}" = true ]; }
+
+# part NAME COMMAND...: a failure is recorded, and the next part still runs. The command must not rely on
+# `set -e` beyond its last step: it runs as a condition.
+part() {
+    local name=$1 began_seconds=$SECONDS result=passed
+    shift
+    say "==> $name"
+    if ! "$@"; then
+        result=FAILED
+        PARTS_FAILED=$((PARTS_FAILED + 1))
+    fi
+    PARTS+=("$(printf '%-28s %-8s %5d s' "$name" "$result" "$((SECONDS - began_seconds))")")
+    say "    $name: $result, $((SECONDS - began_seconds)) s"
+}
+
+# Prints the parts and the verdict, which is its status: the last line of a script.
+summary() {
+    say ""
+    [ ${#PARTS[@]} -eq 0 ] || printf '    %s\n' "${PARTS[@]}" >&2
+    if [ "$PARTS_FAILED" -gt 0 ]; then
+        say "$PARTS_FAILED of ${#PARTS[@]} parts failed, after $SECONDS s"
+        return 1
+    fi
+    say "all ${#PARTS[@]} parts passed in $SECONDS s"
+}

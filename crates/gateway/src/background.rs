@@ -1,7 +1,6 @@
 //! What a gateway does without being asked: presence, the fill of the log, and runs left over.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aod_domain::id::RunId;
@@ -17,11 +16,8 @@ use crate::stopping;
 /// How often a gateway says that it is there: twice within the time that is believed.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often the fill of the log is looked at: what is stored meanwhile must fit into the rest.
+/// How often the fill of the log is looked at while no roots are asked for.
 const FILL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Of the log's room, in percent, from which on no new roots are taken: the rest is for what runs.
-const FILL_PERCENT_MAX: u64 = 90;
 
 /// The longest between two rounds of the reconciler, in seconds.
 const RECONCILE_SECONDS_MAX: u32 = 30;
@@ -84,29 +80,8 @@ pub(crate) async fn announce(context: &Context) {
 pub(crate) async fn watch_fill(context: &Context) {
     let mut ticks = ticks(FILL_INTERVAL);
     while next_tick(context, &mut ticks).await {
-        match context.runs.log().fill().await {
-            Ok(fill) => {
-                let is_full = is_nearly_full(fill.bytes, fill.bytes_max);
-                if context.is_log_full.swap(is_full, Ordering::Relaxed) != is_full {
-                    tracing::warn!(
-                        is_full,
-                        bytes = fill.bytes,
-                        bytes_max = fill.bytes_max,
-                        "the log's fill changed"
-                    );
-                }
-            }
-            Err(error) => tracing::debug!(
-                error = chain(&error),
-                "the fill of the log is not known now"
-            ),
-        }
+        context.log_room.look(context.runs.log().as_ref()).await;
     }
-}
-
-/// A log without a bound is never full.
-fn is_nearly_full(bytes: u64, bytes_max: u64) -> bool {
-    bytes_max > 0 && bytes >= bytes_max / 100 * FILL_PERCENT_MAX
 }
 
 /// Ends what nobody else ends, again and again.

@@ -1,10 +1,8 @@
 //! What all requests of a gateway share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aod_domain::error_code::ErrorCode;
 use aod_domain::id::GatewayId;
 use aod_domain::run::Holder;
 use aod_ports::runs::Runs;
@@ -13,7 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::catalogue::Capsules;
 use crate::config::{Config, Ports};
-use crate::http::error::{ApiError, ApiResult};
+use crate::http::error::ApiResult;
+use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
 use crate::read_model::ReadModel;
 use crate::waiters::Waiters;
@@ -29,11 +28,11 @@ pub(crate) struct Context {
     /// Where nodes reach it.
     pub(crate) url: String,
     pub(crate) runs: Runs,
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) capsules: Capsules,
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,
-    pub(crate) is_log_full: AtomicBool,
+    pub(crate) log_room: LogRoom,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -51,12 +50,8 @@ impl Context {
         }
     }
 
-    /// New trees are refused while the rest of the log is kept for those that run.
-    pub(crate) fn check_room_for_roots(&self) -> ApiResult<()> {
-        if self.is_log_full.load(Ordering::Relaxed) {
-            let detail = "the event log is nearly full: what runs may end, nothing new may start";
-            return Err(ApiError::new(ErrorCode::LogFull, detail));
-        }
-        Ok(())
+    /// Says why no new root may start now.
+    pub(crate) async fn admit_root(&self) -> ApiResult<()> {
+        self.log_room.admit(self.runs.log().as_ref()).await
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use aod_domain::id::GatewayId;
@@ -20,6 +19,7 @@ use crate::catalogue::Capsules;
 use crate::config::{Access, Config, Ports};
 use crate::context::{Context, Shared};
 use crate::http::server;
+use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
 use crate::read_model::{ReadModel, ReadModelError};
 use crate::routes;
@@ -158,11 +158,11 @@ async fn context(
         gateway,
         url,
         runs,
-        waiters: Waiters::new(shutdown.clone()),
+        waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
         read_model,
         metrics: Metrics::new(),
-        is_log_full: AtomicBool::new(false),
+        log_room: LogRoom::default(),
         shutdown,
         tasks: TaskTracker::new(),
     }))

@@ -1,6 +1,7 @@
 //! From a request to a stored launch: the checks that roots and callees share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
 use aod_domain::contract::{self, FileKind, Problem, ProblemCode, Reference, canonical};
@@ -14,15 +15,18 @@ use aod_domain::run::{
     Command, FileEntry, Launched, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, Run, Work,
 };
 use aod_domain::subject::{Class, Label};
+use aod_ports::event_log::EventLog;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use crate::catalogue::Registered;
 use crate::context::Context;
 use crate::http::error::{ApiError, ApiResult};
+use crate::waiters::{RunEnd, Waiter};
 
 /// What of an event's room its envelope takes, in bytes: ids, hashes, times and names of fields.
 const ENVELOPE_BYTES_MAX: usize = 2 * 1024;
@@ -115,14 +119,31 @@ pub(crate) async fn check(
     })
 }
 
-/// Stores the launch of `id`, or joins the run that is there already. Answers with the run.
+/// A run that somebody may wait for.
+pub(crate) struct Started {
+    pub(crate) run: Run,
+    waiter: Waiter,
+}
+
+impl Started {
+    /// Waits as [`Waiter::wait`] does; a run that was joined may have ended before.
+    pub(crate) async fn end(self, log: &dyn EventLog, until: Option<Instant>) -> Option<RunEnd> {
+        match self.run.ended() {
+            Some(end) => Some(Arc::new(end.clone())),
+            None => self.waiter.wait(log, until).await,
+        }
+    }
+}
+
+/// Stores the launch of `id`, or joins the run that is there already.
 pub(crate) async fn launch(
     context: &Context,
     id: RunId,
     checked: &Checked,
     origin: Origin,
-) -> ApiResult<Run> {
+) -> ApiResult<Started> {
     let launched = launched(context, checked, origin).await?;
+    let waiter = context.waiters.register(id);
     let run = context
         .runs
         .handle(id, &Command::Launch(Box::new(launched)), None)
@@ -130,7 +151,7 @@ pub(crate) async fn launch(
     context
         .metrics
         .count_launch(run.launched.event.placement.class);
-    Ok(run)
+    Ok(Started { run, waiter })
 }
 
 async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiResult<Launched> {

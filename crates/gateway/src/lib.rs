@@ -9,6 +9,7 @@ mod context;
 mod gateway;
 mod http;
 mod launch;
+mod log_room;
 mod metrics;
 mod openapi;
 mod read_model;

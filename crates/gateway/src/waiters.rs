@@ -1,7 +1,7 @@
 //! Who waits for which result: one subscription to all results wakes them.
 //!
-//! A waiter is registered first and looks once, so that no result falls between; then it looks
-//! again every few seconds, so that nothing depends on a single wake-up.
+//! A waiter is registered before the run is read, so that no result falls between; it looks again
+//! every few seconds, so that nothing depends on a single wake-up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,36 +51,18 @@ impl Waiters {
     ///
     /// While the broker does not answer this only waits: what was stored is found afterwards.
     pub(crate) async fn wait(
-        &self,
+        self: &Arc<Self>,
         log: &dyn EventLog,
         run: RunId,
         until: Option<Instant>,
     ) -> Option<RunEnd> {
-        let mut registered = self.register(run);
-        let mut reconnections = self.reconnections.subscribe();
-        let mut pause = LOOK_AGAIN_FIRST;
-        loop {
-            match look(log, run).await {
-                Ok(Some(end)) => return Some(end),
-                Ok(None) => (),
-                Err(error) => tracing::debug!(%run, %error, "the result cannot be looked for now"),
-            }
-            let look_again = Instant::now() + pause;
-            pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
-            let wake = until.map_or(look_again, |until| until.min(look_again));
-            tokio::select! {
-                woken = registered.wakes.wait_for(Option::is_some) => {
-                    return woken.expect("its sender lives as long as it is registered").clone();
-                }
-                _ = reconnections.changed() => (),
-                () = tokio::time::sleep_until(wake) => {
-                    if until.is_some_and(|until| Instant::now() >= until) {
-                        return None;
-                    }
-                }
-                () = self.shutdown.cancelled() => return None,
-            }
+        let waiter = self.register(run);
+        match look(log, run).await {
+            Ok(Some(end)) => return Some(end),
+            Ok(None) => (),
+            Err(error) => tracing::debug!(%run, %error, "the result cannot be looked for now"),
         }
+        waiter.wait(log, until).await
     }
 
     /// How many runs are waited for.
@@ -117,16 +99,18 @@ impl Waiters {
         }
     }
 
-    fn register(&self, run: RunId) -> Registered<'_> {
+    /// What is stored of `run` from now on is told to the waiter.
+    pub(crate) fn register(self: &Arc<Self>, run: RunId) -> Waiter {
         let mut waiting = self.lock();
         let wakes = waiting
             .entry(run)
             .or_insert_with(|| watch::Sender::new(None))
             .subscribe();
-        Registered {
-            waiters: self,
+        Waiter {
+            waiters: Arc::clone(self),
             run,
             wakes,
+            reconnections: self.reconnections.subscribe(),
         }
     }
 
@@ -137,13 +121,51 @@ impl Waiters {
 }
 
 /// A place among the waiters; the last one of a run clears it away.
-struct Registered<'a> {
-    waiters: &'a Waiters,
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    waiters: Arc<Waiters>,
     run: RunId,
     wakes: watch::Receiver<Option<RunEnd>>,
+    reconnections: watch::Receiver<u64>,
 }
 
-impl Drop for Registered<'_> {
+impl Waiter {
+    /// As [`Waiters::wait`], for a run that was found without a result after the waiter was
+    /// registered: nothing can lie between, so the first look comes later.
+    pub(crate) async fn wait(
+        mut self,
+        log: &dyn EventLog,
+        until: Option<Instant>,
+    ) -> Option<RunEnd> {
+        let run = self.run;
+        let shutdown = self.waiters.shutdown.clone();
+        let mut pause = LOOK_AGAIN_FIRST;
+        loop {
+            let look_again = Instant::now() + pause;
+            pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
+            let wake = until.map_or(look_again, |until| until.min(look_again));
+            tokio::select! {
+                woken = self.wakes.wait_for(Option::is_some) => {
+                    return woken.expect("its sender lives as long as it is registered").clone();
+                }
+                _ = self.reconnections.changed() => (),
+                () = tokio::time::sleep_until(wake) => {
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        return None;
+                    }
+                }
+                () = shutdown.cancelled() => return None,
+            }
+            match look(log, run).await {
+                Ok(Some(end)) => return Some(end),
+                Ok(None) => (),
+                Err(error) => tracing::debug!(%run, %error, "the result cannot be looked for now"),
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiting = self.waiters.lock();
         // This receiver is still among those counted.

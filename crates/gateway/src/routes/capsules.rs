@@ -48,7 +48,7 @@ pub(super) async fn register(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> ApiResult<Response> {
-    context.check_room_for_roots()?;
+    context.admit_root().await?;
     let options = options(&request, principal)?;
     let is_async = is_async(request.headers());
     if !is_tar(request.headers()) {

@@ -34,7 +34,7 @@ use crate::http::access::{bearer, is_same};
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
-use crate::launch::{self, Checked, Origin, Wanted};
+use crate::launch::{self, Checked, Origin, Started, Wanted};
 use crate::reading;
 use crate::routes::runs::{TIMEOUT_SECONDS_MAX, run_id};
 use crate::stopping;
@@ -62,7 +62,7 @@ pub(super) async fn call(
     check_allowed(&context, &caller, &target)?;
     check_tree(&context, &caller).await?;
     let callee = start_callee(&context, &caller, target, request).await?;
-    Ok(answer(context, &callee))
+    Ok(answer(context, callee))
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
@@ -146,7 +146,7 @@ async fn start_callee(
     caller: &Run,
     target: Registered,
     request: CallRequest,
-) -> ApiResult<Run> {
+) -> ApiResult<Started> {
     if request
         .timeout_seconds
         .is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds))
@@ -205,10 +205,11 @@ async fn launch_or_join(
     call_key: Digest,
     checked: &Checked,
     origin: impl Fn(Digest) -> Origin,
-) -> ApiResult<Run> {
+) -> ApiResult<Started> {
     for renewal in 0..=RENEWALS_MAX {
         let key = renewed_key(call_key, renewal);
-        let callee = launch::launch(context, caller.child(&key), checked, origin(key)).await?;
+        let started = launch::launch(context, caller.child(&key), checked, origin(key)).await?;
+        let callee = &started.run;
         let is_of_this_attempt = callee
             .launched
             .event
@@ -216,7 +217,7 @@ async fn launch_or_join(
             .as_ref()
             .is_some_and(|parent| parent.attempt >= attempt);
         if is_of_this_attempt || callee.ended().is_none_or(|ended| is_final(&ended.event)) {
-            return Ok(callee);
+            return Ok(started);
         }
     }
     Err(ApiError::new(
@@ -251,32 +252,21 @@ fn renewed_key(call_key: Digest, renewal: u32) -> Digest {
 
 /// Where an answer is.
 enum Progress {
-    Accepted,
+    Accepted(Box<Started>),
     Waiting(Pin<Box<dyn Future<Output = Option<RunEnd>> + Send>>),
     Over,
 }
 
 /// The lines of the answer: one at once, white space meanwhile, one at the end. If the gateway
 /// ends before, the last line is missing, and the node asks another gateway.
-fn answer(context: Shared, callee: &Run) -> Response {
-    let id = callee.id;
-    let known_end = callee.ended().cloned().map(Arc::new);
-    let lines = stream::unfold(Progress::Accepted, move |progress| {
-        let (context, known_end) = (Arc::clone(&context), known_end.clone());
+fn answer(context: Shared, callee: Started) -> Response {
+    let id = callee.run.id;
+    let lines = stream::unfold(Progress::Accepted(Box::new(callee)), move |progress| {
+        let context = Arc::clone(&context);
         async move {
             match progress {
-                Progress::Accepted => {
-                    let wait = async move {
-                        match known_end {
-                            Some(end) => Some(end),
-                            None => {
-                                context
-                                    .waiters
-                                    .wait(context.runs.log().as_ref(), id, None)
-                                    .await
-                            }
-                        }
-                    };
+                Progress::Accepted(callee) => {
+                    let wait = async move { callee.end(context.runs.log().as_ref(), None).await };
                     Some((
                         line(&CallLine::Accepted { run_id: id }),
                         Progress::Waiting(Box::pin(wait)),

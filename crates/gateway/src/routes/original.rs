@@ -109,7 +109,7 @@ async fn run(
     principal: Principal,
     arguments_pointer: &'static str,
 ) -> ApiResult<Json<Answer>> {
-    context.check_room_for_roots()?;
+    context.admit_root().await?;
     let request = RootRequest {
         wanted,
         labels: BTreeMap::new(),
@@ -118,15 +118,13 @@ async fn run(
         requested_by: principal.0,
         arguments_pointer,
     };
-    let run = match launch_root(context, request).await {
-        Ok(run) => run,
+    let started = match launch_root(context, request).await {
+        Ok(started) => started,
         Err(error) if error.problem().status < 500 => return Ok(Json(refused(&error))),
         Err(error) => return Err(error),
     };
-    let end = context
-        .waiters
-        .wait(context.runs.log().as_ref(), run.id, None)
-        .await;
+    let run = started.run.clone();
+    let end = started.end(context.runs.log().as_ref(), None).await;
     let end =
         end.ok_or_else(|| ApiError::new(ErrorCode::BrokerUnavailable, "the gateway is ending"))?;
     Ok(Json(answer(reading::result(context, &run, &end).await?)))

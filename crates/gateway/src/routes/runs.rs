@@ -28,7 +28,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::fields::Fields;
 use crate::http::parameters::Parameters;
 use crate::http::prefer;
-use crate::launch::{self, Origin, Wanted};
+use crate::launch::{self, Origin, Started, Wanted};
 use crate::read_model::Filter;
 use crate::reading;
 use crate::routes::upload;
@@ -85,7 +85,7 @@ pub(super) async fn create(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> ApiResult<Response> {
-    context.check_room_for_roots()?;
+    context.admit_root().await?;
     let headers = request.headers().clone();
     let (bytes, files) = match media(&headers) {
         Media::Json => (body::json(&headers, request.into_body()).await?, Vec::new()),
@@ -97,15 +97,11 @@ pub(super) async fn create(
     };
     let wait = prefer::wait(&headers, context.wait_max());
     let request = read_request(&context, &headers, &bytes, files, principal).await?;
-    let run = launch_root(&context, request).await?;
+    let started = launch_root(&context, request).await?;
+    let run = started.run.clone();
     let until = wait.map(|wait| Instant::now() + wait);
     let end = match until {
-        Some(_) => {
-            context
-                .waiters
-                .wait(context.runs.log().as_ref(), run.id, until)
-                .await
-        }
+        Some(_) => started.end(context.runs.log().as_ref(), until).await,
         None => None,
     };
     let status = if end.is_some() {
@@ -205,7 +201,7 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
 }
 
 /// Checks and stores the launch of a root.
-pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiResult<Run> {
+pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiResult<Started> {
     let registration = context.capsules.get(&request.wanted.target).await?;
     let pointer = request.arguments_pointer;
     let checked = launch::check(

@@ -243,7 +243,12 @@ impl ContainerRuntime for SimulatedRuntime {
                 code = program(Inside { spec }) => Exit { code: Some(code), signal: None },
                 _ = is_killed.wait_for(|&killed| killed) => Exit { code: None, signal: Some(9) },
             };
-            let _ = events.send(ContainerEvent::Exited(exit)).await;
+            let _ = events
+                .send(ContainerEvent::Exited {
+                    exit,
+                    out_of_memory: false,
+                })
+                .await;
             done.send_replace(Some(exit.code.unwrap_or(137)));
         });
         Ok(Box::new(SimulatedContainer {

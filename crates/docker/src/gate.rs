@@ -230,9 +230,15 @@ fn event(message: FromGate) -> ContainerEvent {
             warn!(error, "a gate could not work");
             ContainerEvent::Lost
         }
-        FromGate::Exited(Exited { code, signal, .. }) => {
-            ContainerEvent::Exited(Exit { code, signal })
-        }
+        FromGate::Exited(Exited {
+            code,
+            signal,
+            out_of_memory,
+            ..
+        }) => ContainerEvent::Exited {
+            exit: Exit { code, signal },
+            out_of_memory,
+        },
         // Said once, before anything else; a second time it is not our gate.
         FromGate::Hello(_) => ContainerEvent::Lost,
     }

@@ -34,6 +34,7 @@ mod command;
 mod forwarder;
 mod lease;
 mod link;
+mod memory;
 mod outputs;
 mod processes;
 mod readiness;

@@ -51,7 +51,7 @@ fn exited(status: WaitStatus) -> Exited {
     Exited {
         code: status.exit_status(),
         signal: status.terminating_signal(),
-        error: None,
+        ..Exited::default()
     }
 }
 

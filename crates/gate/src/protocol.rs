@@ -131,6 +131,9 @@ pub struct Exited {
     pub signal: Option<i32>,
     /// Why nothing was started, for people.
     pub error: Option<String>,
+    /// The kernel has killed a process of the container because its memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
 }
 
 impl Exited {

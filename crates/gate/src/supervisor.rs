@@ -15,6 +15,7 @@ use crate::complain;
 use crate::forwarder::Forwarder;
 use crate::lease::Lease;
 use crate::link::Link;
+use crate::memory;
 use crate::options::Options;
 use crate::outputs::{Outputs, Writers};
 use crate::processes;
@@ -296,8 +297,8 @@ impl Supervisor {
             }
             Err(error) => self.report(Exited {
                 code: Some(error.exit_code().into()),
-                signal: None,
                 error: Some(error.to_string()),
+                ..Exited::default()
             }),
         }
         Ok(())
@@ -328,7 +329,8 @@ impl Supervisor {
         }
     }
 
-    fn report(&mut self, exited: Exited) {
+    fn report(&mut self, mut exited: Exited) {
+        exited.out_of_memory = memory::has_run_out();
         let code = exited.exit_code();
         self.link.send(&FromGate::Exited(exited));
         self.stage = Stage::Reporting { code };

@@ -164,7 +164,7 @@ fn is_running(state: &ContainerState) -> bool {
     state.running == Some(true)
 }
 
-/// Whether it was for memory. Only asked again and again when somebody else than us killed.
+/// Whether it was for memory. Only asked when somebody else than us killed, and then again and again.
 async fn judge(
     engine: &Engine,
     name: &str,
@@ -172,6 +172,12 @@ async fn judge(
     was_killed: &AtomicBool,
 ) -> Verdict {
     let is_suspicious = exit_code == Some(EXIT_CODE_KILLED) && !was_killed.load(Ordering::Relaxed);
+    if !is_suspicious {
+        return Verdict {
+            out_of_memory: false,
+            exit_code,
+        };
+    }
     let look = async {
         loop {
             let state = engine
@@ -180,19 +186,15 @@ async fn judge(
                 .ok()
                 .flatten()
                 .and_then(|found| found.state);
-            let is_memory = state.and_then(|state| state.oom_killed) == Some(true);
-            if is_memory || !is_suspicious {
-                return is_memory;
+            if state.and_then(|state| state.oom_killed) == Some(true) {
+                return true;
             }
             tokio::time::sleep(MEMORY_VERDICT_LOOK_EVERY).await;
         }
     };
-    let limit = if is_suspicious {
-        MEMORY_VERDICT_WAIT
-    } else {
-        engine.timeouts.query
-    };
-    let out_of_memory = tokio::time::timeout(limit, look).await.unwrap_or(false);
+    let out_of_memory = tokio::time::timeout(MEMORY_VERDICT_WAIT, look)
+        .await
+        .unwrap_or(false);
     Verdict {
         out_of_memory,
         exit_code,

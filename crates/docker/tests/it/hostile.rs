@@ -16,7 +16,7 @@ async fn a_fork_bomb_stays_in_its_container() {
     let outcome = finish(container).await;
     // It may be refused its own last steps; what counts is that all of it is gone, and we are not.
     assert!(
-        matches!(outcome.last, Some(ContainerEvent::Exited(_))),
+        matches!(outcome.last, Some(ContainerEvent::Exited { .. })),
         "{:?}",
         outcome.last
     );
@@ -92,7 +92,7 @@ async fn endless_output_waits_for_its_reader() {
     }
     assert_eq!(size_bytes % 16, 0, "no byte is lost in between");
     match last {
-        Some(ContainerEvent::Exited(exit)) => assert_eq!(exit.signal, Some(15)),
+        Some(ContainerEvent::Exited { exit, .. }) => assert_eq!(exit.signal, Some(15)),
         other => panic!("{other:?}"),
     }
 }

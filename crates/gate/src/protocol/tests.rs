@@ -167,7 +167,7 @@ fn exit_codes_follow_the_shell() {
         Exited {
             code,
             signal,
-            error: None,
+            ..Exited::default()
         }
         .exit_code()
     };
@@ -190,13 +190,17 @@ fn any_from_gate() -> impl Strategy<Value = FromGate> {
         (
             any::<Option<i32>>(),
             any::<Option<i32>>(),
-            any::<Option<String>>()
+            any::<Option<String>>(),
+            any::<bool>()
         )
-            .prop_map(|(code, signal, error)| FromGate::Exited(Exited {
-                code,
-                signal,
-                error
-            })),
+            .prop_map(
+                |(code, signal, error, out_of_memory)| FromGate::Exited(Exited {
+                    code,
+                    signal,
+                    error,
+                    out_of_memory
+                })
+            ),
     ]
 }
 

@@ -89,6 +89,7 @@ fn a_taken_address_is_reported_to_the_node() {
             code: None,
             signal: None,
             error: Some(error),
+            ..
         }),
     ] = &messages[..]
     else {

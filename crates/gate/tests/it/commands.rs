@@ -132,6 +132,7 @@ fn a_command_that_cannot_be_started_is_an_exit_with_its_reason() {
             code: Some(code),
             signal: None,
             error: Some(error.into()),
+            out_of_memory: false,
         };
         assert_eq!(
             gate.rest(),

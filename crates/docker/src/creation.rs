@@ -183,6 +183,7 @@ fn binds(config: &Config, io: &IoPaths) -> Vec<Mount> {
         bind(&io.input_json, "/io/input.json", read_only),
         bind(&io.inputs, "/io/input", read_only),
         bind(&io.outputs, "/io/output", writable),
+        bind(&io.handoff, "/io/handoff", read_only),
         bind(&io.outgoing, "/io/handoff/outgoing", writable),
         bind(&io.incoming, "/io/handoff/incoming", read_only),
         bind(&io.workspace, WORKSPACE, writable),

@@ -54,17 +54,14 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
         Ok(directory) => directory,
         Err(error) => return lost(aod_domain::error_code::ErrorCode::RuntimeFailed, &error),
     };
-    let mut logs = match Logs::start(
+    let mut logs = Logs::start(
         &directory.path().join("log"),
         attempt.run.id,
         attempt.number,
         shared.config.log_bytes_max,
         std::sync::Arc::clone(&shared.ports.logs),
         std::sync::Arc::clone(shared.runs.clock()),
-    ) {
-        Ok(logs) => logs,
-        Err(error) => return lost(aod_domain::error_code::ErrorCode::RuntimeFailed, &error),
-    };
+    );
     let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
     let images = make(attempt, name, content, progress);
     let pump = async {

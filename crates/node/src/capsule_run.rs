@@ -23,7 +23,7 @@ use crate::logs::Logs;
 use crate::notes::{Notes, Phase};
 use crate::prepare::{prepare, runtime_error};
 use crate::stage::blocking;
-use crate::watch::{Stop, Watch, Watched};
+use crate::watch::{End, Stop, Watch, Watched};
 use crate::workdir::WorkDirectory;
 
 /// Characters of a log line in a failure's message: the whole is in the logs.
@@ -79,13 +79,9 @@ impl<'a> Room<'a> {
             shared.config.log_bytes_max,
             Arc::clone(&shared.ports.logs),
             Arc::clone(shared.runs.clock()),
-        )?;
+        );
         let channel = CancellationToken::new();
-        channel::serve(
-            &paths.channel.join("capsule.sock"),
-            Arc::clone(&calls),
-            channel.clone(),
-        )?;
+        channel::serve(directory.listener()?, Arc::clone(&calls), channel.clone())?;
         let notes = Notes::start(shared.runs.clone(), attempt.run.id, attempt.number);
         Ok(Self {
             attempt,
@@ -209,7 +205,9 @@ impl<'a> Room<'a> {
             Err(error) => return Finish::Lost(error.into()),
         };
         let mut ended = attempt.ended(Outcome::Succeeded, None);
-        ended.exit = watched.exit;
+        if let End::Exited { exit, .. } = watched.end {
+            ended.exit = Some(exit);
+        }
         ended.timings.started_at = Some(started_at);
         ended.timings.exited_at = Some(watched.exited_at);
         ended.timings.waiting_ms = u64::try_from(watched.waited.as_millis()).unwrap_or(u64::MAX);
@@ -252,30 +250,20 @@ impl<'a> Room<'a> {
         if watched.stop.is_some() {
             return Judgement::Fine;
         }
-        if let Some(text) = &watched.unusable {
-            return Judgement::Failed(RunError::new(ErrorCode::CommandUnusable, text.clone()));
-        }
-        match watched.exit {
-            Some(Exit { code: Some(0), .. }) => Judgement::Fine,
-            Some(exit) => {
-                let verdict = self.verdict(container).await;
-                if verdict.is_some_and(|verdict| verdict.out_of_memory) {
-                    return Judgement::Failed(self.out_of_memory());
-                }
-                let text = match exit {
-                    Exit {
-                        code: Some(code), ..
-                    } => format!("the capsule ended with exit code {code}"),
-                    Exit {
-                        signal: Some(signal),
-                        ..
-                    } => format!("the capsule was ended by signal {signal}"),
-                    Exit { .. } => "the capsule ended in an unknown way".to_owned(),
-                };
-                let error = RunError::new(ErrorCode::CapsuleExit, text);
-                Judgement::Failed(self.with_last_lines(error.with_detail(json!(exit))))
+        match &watched.end {
+            End::Exited {
+                exit: Exit { code: Some(0), .. },
+                ..
+            } => Judgement::Fine,
+            End::Exited {
+                out_of_memory: true,
+                ..
+            } => Judgement::Failed(self.out_of_memory()),
+            End::Exited { exit, .. } => Judgement::Failed(self.bad_exit(*exit)),
+            End::Unusable(text) => {
+                Judgement::Failed(RunError::new(ErrorCode::CommandUnusable, text.clone()))
             }
-            None => match self.verdict(container).await {
+            End::Lost => match self.verdict(container).await {
                 Some(Verdict {
                     out_of_memory: true,
                     ..
@@ -288,6 +276,21 @@ impl<'a> Room<'a> {
                 }
             },
         }
+    }
+
+    fn bad_exit(&self, exit: Exit) -> RunError {
+        let text = match exit {
+            Exit {
+                code: Some(code), ..
+            } => format!("the capsule ended with exit code {code}"),
+            Exit {
+                signal: Some(signal),
+                ..
+            } => format!("the capsule was ended by signal {signal}"),
+            Exit { .. } => "the capsule ended in an unknown way".to_owned(),
+        };
+        let error = RunError::new(ErrorCode::CapsuleExit, text);
+        self.with_last_lines(error.with_detail(json!(exit)))
     }
 
     async fn verdict(&self, container: &dyn Container) -> Option<Verdict> {
@@ -356,10 +359,18 @@ impl<'a> Room<'a> {
             other => other,
         };
         let clearing = Box::pin(async move {
-            if let Some(container) = container {
-                clear_container(&shared, container).await;
-            }
-            if let Err(error) = blocking(move || directory.remove()).await {
+            let is_gone = match container {
+                Some(container) => clear_container(&shared, container).await,
+                None => true,
+            };
+            let cleared = blocking(move || {
+                if is_gone {
+                    shared.directories.take_back(directory)
+                } else {
+                    directory.remove()
+                }
+            });
+            if let Err(error) = cleared.await {
                 warn!(%error, "a directory of an ended run is left");
             }
         });
@@ -382,13 +393,17 @@ enum Judgement {
     Lost(RunError),
 }
 
-async fn clear_container(shared: &crate::shared::Shared, container: Box<dyn Container>) {
-    if let Err(error) = container.gone().await {
-        warn!(container = container.name(), error = %chain(&error), "the end of a container is not known");
+/// Whether nothing of the container is left.
+async fn clear_container(shared: &crate::shared::Shared, container: Box<dyn Container>) -> bool {
+    let ended = container.gone().await;
+    if let Err(error) = &ended {
+        warn!(container = container.name(), error = %chain(error), "the end of a container is not known");
     }
-    if let Err(error) = shared.ports.runtime.remove(container.name()).await {
-        debug!(container = container.name(), error = %chain(&error), "left to the reconciliation");
+    let removed = shared.ports.runtime.remove(container.name()).await;
+    if let Err(error) = &removed {
+        debug!(container = container.name(), error = %chain(error), "left to the reconciliation");
     }
+    ended.is_ok() && removed.is_ok()
 }
 
 fn own_error_of(collected: &Collected) -> Option<RunError> {

@@ -7,9 +7,7 @@ mod answer;
 mod request;
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use aod_api::problem::Problem;
@@ -48,12 +46,15 @@ const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a body: the largest payload, every character of it escaped, and room for the rest.
 const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Serves `calls` on the socket at `path` until `stop`.
-pub(crate) fn serve(path: &Path, calls: Arc<Calls>, stop: CancellationToken) -> io::Result<()> {
-    let listener = UnixListener::bind(path)?;
-    // The directory above is the node's alone; in the container the capsule's user must connect.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-    let router = router(calls);
+/// Serves `calls` to whoever connects until `stop`.
+pub(crate) fn serve(
+    listener: std::os::unix::net::UnixListener,
+    calls: Arc<Calls>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener)?;
+    // Most capsules call nobody: made when the first connects.
+    let router = LazyLock::new(move || router(calls));
     tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -62,7 +63,7 @@ pub(crate) fn serve(path: &Path, calls: Arc<Calls>, stop: CancellationToken) -> 
             };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let (router, stop) = (router.clone(), stop.clone());
+                    let (router, stop) = (Router::clone(&router), stop.clone());
                     tokio::spawn(async move {
                         stop.run_until_cancelled(connection(stream, router)).await;
                         drop(permit);

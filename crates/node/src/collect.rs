@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::calls::chain;
 use crate::payload::store_payload;
 use crate::stage::{StageError, blocking, store_all};
-use crate::tree::{Refused, Tree};
+use crate::tree::{Listing, Refused, Tree};
 
 /// The outputs of an attempt.
 #[derive(Debug)]
@@ -43,14 +43,17 @@ pub(crate) async fn collect(
     bytes_max: u64,
     artifacts: &Arc<dyn ArtifactStore>,
 ) -> Result<Collected, CollectError> {
-    let (io, outputs) = (paths.io.clone(), paths.outputs.clone());
-    let (document, tree, listing) = blocking(move || {
-        let document = read_output(&Tree::open(&io)?);
-        let tree = Tree::open(&outputs)?;
-        let listing = tree.walk("");
-        Ok::<_, std::io::Error>((document, tree, listing))
-    })
-    .await?;
+    let document = read_output(&Tree::open(&paths.io)?);
+    let tree = Tree::open(&paths.outputs)?;
+    let (tree, listing) = if tree.is_empty() {
+        (tree, Ok(Listing::default()))
+    } else {
+        blocking(move || {
+            let listing = tree.walk("");
+            (tree, listing)
+        })
+        .await
+    };
     let (names, refused) = match listing {
         Ok(listing) => (
             listing.files().cloned().collect(),

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aod_api::CONNECTION_REUSE_SECONDS_MAX;
 use aod_api::internal::{CallLine, CallRequest, CancelCall, Targets, WHITE_SPACE_SECONDS};
 use aod_api::problem::Problem;
 use aod_domain::error_code::ErrorCode;
@@ -61,6 +62,7 @@ impl GatewayClient {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
             .no_proxy()
             .build()?;
         Ok(Self {

@@ -31,7 +31,8 @@ const LIVE_QUEUE_LENGTH: usize = 256;
 pub(crate) struct Logs {
     attempt: u32,
     clock: Arc<dyn Clock>,
-    file: BufWriter<std::fs::File>,
+    /// Made when there is something to write.
+    file: Option<BufWriter<std::fs::File>>,
     path: PathBuf,
     live: mpsc::Sender<Vec<LogLine>>,
     partial: [Vec<u8>; 2],
@@ -50,7 +51,7 @@ impl Logs {
         bytes_max: u64,
         stream: Arc<dyn LogStream>,
         clock: Arc<dyn Clock>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let (live, mut batches) = mpsc::channel::<Vec<LogLine>>(LIVE_QUEUE_LENGTH);
         tokio::spawn(async move {
             while let Some(lines) = batches.recv().await {
@@ -59,10 +60,10 @@ impl Logs {
                 }
             }
         });
-        Ok(Self {
+        Self {
             attempt,
             clock,
-            file: BufWriter::new(std::fs::File::create_new(path)?),
+            file: None,
             path: path.to_path_buf(),
             live,
             partial: [Vec::new(), Vec::new()],
@@ -71,7 +72,7 @@ impl Logs {
             dropped_bytes: 0,
             is_drop_marked: false,
             last_lines: VecDeque::new(),
-        })
+        }
     }
 
     /// Takes bytes as the capsule wrote them.
@@ -124,13 +125,19 @@ impl Logs {
     }
 
     fn keep(&mut self, lines: Vec<LogLine>) -> io::Result<()> {
-        for line in &lines {
-            serde_json::to_writer(&mut self.file, line)?;
-            self.file.write_all(b"\n")?;
+        if lines.is_empty() {
+            return Ok(());
         }
-        if !lines.is_empty() {
-            let _ = self.live.try_send(lines);
+        if self.file.is_none() {
+            self.file = Some(BufWriter::new(std::fs::File::create_new(&self.path)?));
         }
+        if let Some(file) = &mut self.file {
+            for line in &lines {
+                serde_json::to_writer(&mut *file, line)?;
+                file.write_all(b"\n")?;
+            }
+        }
+        let _ = self.live.try_send(lines);
         Ok(())
     }
 
@@ -166,7 +173,7 @@ impl Logs {
             });
         }
         self.keep(lines)?;
-        self.file.flush()
+        self.file.as_mut().map_or(Ok(()), io::Write::flush)
     }
 
     /// Stores the whole output; nothing if there was none.
@@ -253,8 +260,7 @@ mod tests {
             bytes_max,
             Arc::new(Deaf),
             Arc::new(SystemClock),
-        )
-        .unwrap();
+        );
         for (output, bytes) in writes {
             logs.write(*output, bytes).unwrap();
         }

@@ -35,7 +35,7 @@ pub(crate) async fn stage(
     artifacts: &Arc<dyn ArtifactStore>,
 ) -> Result<Vec<FileEntry>, StageError> {
     let texts = texts_of(arguments);
-    if texts.is_empty() {
+    if texts.is_empty() || Tree::open(&outgoing).is_ok_and(|tree| tree.is_empty()) {
         return Ok(Vec::new());
     }
     let (tree, places) = blocking(move || find(&outgoing, &texts)).await?;

@@ -115,6 +115,16 @@ impl Tree {
         Ok(File::from(handle))
     }
 
+    /// Whether there is nothing in it: then nothing has to be walked, which is for another thread.
+    pub(crate) fn is_empty(&self) -> bool {
+        let entries = self.open_beneath(".", DIRECTORY).and_then(Dir::read_from);
+        entries.is_ok_and(|entries| {
+            entries
+                .flatten()
+                .all(|entry| [c".", c".."].contains(&entry.file_name()))
+        })
+    }
+
     /// All files at and below `start` (empty for the whole tree) in the order of their names, and
     /// what there is besides that cannot be handed over.
     pub(crate) fn walk(&self, start: &str) -> Result<Listing, Refused> {
@@ -192,8 +202,8 @@ impl Tree {
     }
 
     /// How much disk the tree takes, in bytes of blocks; of a tree of more than `limit_entries`
-    /// entries more than anybody may.
-    pub(crate) fn disk_usage(&self, limit_entries: usize) -> u64 {
+    /// entries more than anybody may. What is `left_out`, by names from here, is not looked at.
+    pub(crate) fn disk_usage(&self, limit_entries: usize, left_out: &[&str]) -> u64 {
         let mut left = limit_entries;
         let mut total = 0;
         let mut pending = vec![(String::from("."), 0)];
@@ -209,11 +219,14 @@ impl Tree {
                 if name == "." || name == ".." {
                     continue;
                 }
+                let path = format!("{directory}/{name}");
+                if left_out.contains(&&path["./".len()..]) {
+                    continue;
+                }
                 if left == 0 {
                     return u64::MAX;
                 }
                 left -= 1;
-                let path = format!("{directory}/{name}");
                 let Ok(stat) = self.open_beneath(&path, OFlags::PATH).and_then(fstat) else {
                     continue;
                 };
@@ -429,7 +442,9 @@ mod tests {
             .unwrap();
         std::fs::create_dir(directory.path().join("sub")).unwrap();
         std::fs::write(directory.path().join("sub/full"), vec![1; 1 << 20]).unwrap();
-        let usage = tree.disk_usage(1_000);
+        let usage = tree.disk_usage(1_000, &[]);
         assert!((1 << 20..2 << 20).contains(&usage), "{usage}");
+        let usage = tree.disk_usage(1_000, &["sub"]);
+        assert!(usage < 1 << 20, "{usage}");
     }
 }

@@ -31,14 +31,22 @@ pub(crate) struct Watch<'a> {
 /// How a container came to its end.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// Nothing if the gate could not say.
-    pub(crate) exit: Option<Exit>,
-    /// Why the image's command could not be started, if so.
-    pub(crate) unusable: Option<String>,
+    pub(crate) end: End,
     /// Why it was made to end, if so.
     pub(crate) stop: Option<Stop>,
     pub(crate) exited_at: Timestamp,
     pub(crate) waited: Duration,
+}
+
+/// What is known of the end of a container.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// As the gate tells it.
+    Exited { exit: Exit, out_of_memory: bool },
+    /// The image's command could not be started: why.
+    Unusable(String),
+    /// The gate could not say.
+    Lost,
 }
 
 /// Why a container is made to end.
@@ -120,13 +128,14 @@ impl Watch<'_> {
         let mut renewals = attempt.lease.renewals();
         let lost = attempt.lease.lost();
         let mut quota = pin!(quota::exceeded(
-            self.written_directories(),
+            self.paths.io.clone(),
+            self.paths.workspace.clone(),
             resources.disk_bytes
         ));
         let mut deadline = pin!(tokio::time::sleep(self.until_deadline()));
         let mut end_callees = pin!(self.calls.end_all("its caller is being ended"));
         let (mut stop, mut ending) = (None, Ending::No);
-        let (exit, unusable) = loop {
+        let end = loop {
             let mut asked = None;
             let kill_at = match ending {
                 Ending::Asked(at) => Some(at),
@@ -173,8 +182,7 @@ impl Watch<'_> {
             .await
             .ok_or(Finish::Fenced)?;
         Ok(Watched {
-            exit,
-            unusable,
+            end,
             stop,
             exited_at,
             waited,
@@ -182,11 +190,7 @@ impl Watch<'_> {
     }
 
     /// How the container ended, if `event` says so.
-    fn heed(
-        &self,
-        event: Option<ContainerEvent>,
-        logs: &mut Logs,
-    ) -> Option<(Option<Exit>, Option<String>)> {
+    fn heed(&self, event: Option<ContainerEvent>, logs: &mut Logs) -> Option<End> {
         match event {
             Some(ContainerEvent::Started) => self.notes.tell(Phase::Running),
             Some(ContainerEvent::Wrote { output, bytes }) => {
@@ -194,9 +198,17 @@ impl Watch<'_> {
                     warn!(%error, "output is lost");
                 }
             }
-            Some(ContainerEvent::Exited(exit)) => return Some((Some(exit), None)),
-            Some(ContainerEvent::Unusable(text)) => return Some((None, Some(text))),
-            Some(ContainerEvent::Lost) | None => return Some((None, None)),
+            Some(ContainerEvent::Exited {
+                exit,
+                out_of_memory,
+            }) => {
+                return Some(End::Exited {
+                    exit,
+                    out_of_memory,
+                });
+            }
+            Some(ContainerEvent::Unusable(text)) => return Some(End::Unusable(text)),
+            Some(ContainerEvent::Lost) | None => return Some(End::Lost),
         }
         None
     }
@@ -209,16 +221,6 @@ impl Watch<'_> {
         {
             debug!(error = %chain(&error), "the gate was not told of a renewal");
         }
-    }
-
-    fn written_directories(&self) -> Vec<std::path::PathBuf> {
-        let paths = self.paths;
-        vec![
-            paths.io.clone(),
-            paths.outputs.clone(),
-            paths.outgoing.clone(),
-            paths.workspace.clone(),
-        ]
     }
 
     fn until_deadline(&self) -> Duration {

@@ -15,10 +15,10 @@ use crate::BoxError;
 use crate::log_stream::Output;
 
 /// Where an attempt's directories are on the host. The container sees them as the contract says;
-/// every one is a mount of its own.
+/// every one is a mount of its own, in this order, so that none below can be moved or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoPaths {
-    /// `/io` itself: mode 1777, with mount points below.
+    /// `/io` itself, mode 1777: holds the next six, or a mount point for each.
     pub io: PathBuf,
     /// `/io/input.json`, read-only.
     pub input_json: PathBuf,
@@ -26,6 +26,8 @@ pub struct IoPaths {
     pub inputs: PathBuf,
     /// `/io/output`.
     pub outputs: PathBuf,
+    /// `/io/handoff`, read-only: holds the next two.
+    pub handoff: PathBuf,
     /// `/io/handoff/outgoing`.
     pub outgoing: PathBuf,
     /// `/io/handoff/incoming`, read-only.
@@ -63,7 +65,11 @@ pub enum ContainerEvent {
         bytes: Bytes,
     },
     /// The main process and all others are gone, all output has been told.
-    Exited(Exit),
+    Exited {
+        exit: Exit,
+        /// A process of the container was killed because its memory ran out.
+        out_of_memory: bool,
+    },
     /// The command could not be started at all: why.
     Unusable(String),
     /// The channel to the gate broke; only the engine knows what has become of it.

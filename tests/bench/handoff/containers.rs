@@ -226,7 +226,14 @@ fn copy_of(source: &Path, path: &Path) -> anyhow::Result<String> {
         fs::copy(source, path)?;
     } else {
         fs::create_dir_all(path)?;
-        let points = ["input", "output", "handoff/outgoing", "handoff/incoming"];
+        let points = [
+            "input",
+            "output",
+            "handoff/outgoing",
+            "handoff/incoming",
+            "outgoing",
+            "incoming",
+        ];
         for point in points.iter().filter(|point| source.join(point).is_dir()) {
             fs::create_dir_all(path.join(point))?;
         }

@@ -67,7 +67,7 @@ async fn planted(cluster: &DockerCluster, script: &str, plant: impl Fn(&Planting
         .start_script(&format!("{WAIT}{script}"), json!({}))
         .await;
     let directory = cluster.directory_of_run(&run);
-    let outgoing = directory.join("handoffs/out");
+    let outgoing = directory.join("io/handoff/outgoing");
     eventually("a capsule that waits", async || {
         outgoing.join("waiting").exists()
     })
@@ -97,22 +97,23 @@ async fn what_is_planted_is_never_taken() {
     let answered = "echo '{}' | answer";
     let (calls, device, link, huge, answer) = tokio::join!(
         planted(cluster, CALLS, |planting| {
-            planting.device("handoffs/out/zero", "c", "1", "5");
-            planting.device("handoffs/out/disk", "b", "7", "0");
-            planting.link("handoffs/out/secret");
-            planting.huge("handoffs/out/huge");
-            fs::create_dir(planting.run.join("handoffs/out/directory")).expect("a new name");
-            planting.device("handoffs/out/directory/zero", "c", "1", "5");
+            planting.device("io/handoff/outgoing/zero", "c", "1", "5");
+            planting.device("io/handoff/outgoing/disk", "b", "7", "0");
+            planting.link("io/handoff/outgoing/secret");
+            planting.huge("io/handoff/outgoing/huge");
+            fs::create_dir(planting.run.join("io/handoff/outgoing/directory")).expect("a new name");
+            planting.device("io/handoff/outgoing/directory/zero", "c", "1", "5");
         }),
         planted(cluster, answered, |planting| planting.device(
-            "outputs/zero",
+            "io/output/zero",
             "c",
             "1",
             "5"
         )),
         planted(cluster, answered, |planting| planting
-            .link("outputs/secret.json")),
-        planted(cluster, answered, |planting| planting.huge("outputs/huge")),
+            .link("io/output/secret.json")),
+        planted(cluster, answered, |planting| planting
+            .huge("io/output/huge")),
         planted(cluster, "true", |planting| planting.link("io/output.json")),
     );
     let results = BTreeMap::from([

@@ -17,6 +17,7 @@ fn spec() -> ContainerSpec {
             input_json: path("input.json"),
             inputs: path("inputs"),
             outputs: path("outputs"),
+            handoff: path("handoff"),
             outgoing: path("out"),
             incoming: path("in"),
             workspace: path("workspace"),

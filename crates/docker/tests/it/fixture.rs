@@ -72,7 +72,7 @@ impl Outcome {
     /// The exit code that the gate has told.
     pub(crate) fn code(&self) -> Option<i32> {
         match &self.last {
-            Some(ContainerEvent::Exited(exit)) => exit.code,
+            Some(ContainerEvent::Exited { exit, .. }) => exit.code,
             _ => None,
         }
     }
@@ -80,7 +80,7 @@ impl Outcome {
     /// The signal that the gate has told.
     pub(crate) fn signal(&self) -> Option<i32> {
         match &self.last {
-            Some(ContainerEvent::Exited(exit)) => exit.signal,
+            Some(ContainerEvent::Exited { exit, .. }) => exit.signal,
             _ => None,
         }
     }
@@ -301,23 +301,18 @@ fn make_io(run: &Path) -> IoPaths {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its mode");
         path
     };
-    let input_json = run.join("input.json");
     let io = IoPaths {
         io: directory("io", 0o1777),
-        inputs: directory("inputs", 0o755),
-        outputs: directory("outputs", 0o777),
-        outgoing: directory("outgoing", 0o777),
-        incoming: directory("incoming", 0o755),
+        input_json: run.join("io/input.json"),
+        inputs: directory("io/input", 0o755),
+        outputs: directory("io/output", 0o777),
+        handoff: directory("io/handoff", 0o755),
+        outgoing: directory("io/handoff/outgoing", 0o777),
+        incoming: directory("io/handoff/incoming", 0o755),
         workspace: directory("workspace", 0o777),
         channel: directory("channel", 0o755),
-        input_json,
     };
-    for mount_point in ["input", "output", "handoff/outgoing", "handoff/incoming"] {
-        fs::create_dir_all(io.io.join(mount_point)).expect("a mount point");
-    }
-    for file in [io.io.join("input.json"), io.input_json.clone()] {
-        fs::write(file, "{\"text\":\"hello\"}").expect("a file");
-    }
+    fs::write(&io.input_json, "{\"text\":\"hello\"}").expect("a file");
     fs::write(io.inputs.join("given.txt"), "given").expect("a file");
     io
 }

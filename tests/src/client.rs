@@ -20,6 +20,7 @@ impl Client {
         let http = reqwest::Client::builder()
             .no_proxy()
             .timeout(PATIENCE)
+            .pool_idle_timeout(Duration::from_secs(aod_api::CONNECTION_REUSE_SECONDS_MAX))
             .build()
             .expect("an HTTP client");
         Self {

@@ -26,5 +26,13 @@ pub const RUN_ID_HEADER: &str = "aod-run-id";
 /// The same key and request is the same run.
 pub const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
+/// How long a gateway keeps a connection on which no headers come, in seconds: also one that waits for
+/// its next request.
+pub const CONNECTION_IDLE_SECONDS_MAX: u64 = 30;
+
+/// How long a client keeps a connection for its next request, in seconds: well below
+/// [`CONNECTION_IDLE_SECONDS_MAX`], so that no request meets a connection that is being closed.
+pub const CONNECTION_REUSE_SECONDS_MAX: u64 = 10;
+
 /// Every problem has this media type (RFC 9457).
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";

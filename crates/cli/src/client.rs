@@ -7,6 +7,7 @@ mod files;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aod_api::CONNECTION_REUSE_SECONDS_MAX;
 use aod_api::problem::Problem;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -81,6 +82,7 @@ impl Client {
         let http = reqwest::Client::builder()
             .default_headers(headers)
             .connect_timeout(CONNECT_PATIENCE)
+            .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
             .read_timeout(SILENCE_PATIENCE)
             .user_agent(concat!("aod/", env!("CARGO_PKG_VERSION")))
             .build()

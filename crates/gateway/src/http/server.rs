@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_api::CONNECTION_IDLE_SECONDS_MAX;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -11,9 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-/// How long the headers of a request may take to arrive.
-const HEADER_SECONDS_MAX: u64 = 30;
 
 /// Largest headers of a request together with its first line, in bytes. The server reads ahead:
 /// what arrives at once may be twice as large.
@@ -66,7 +64,7 @@ async fn serve_connection(stream: TcpStream, router: Router, shutdown: Cancellat
     }
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(HEADER_SECONDS_MAX))
+        .header_read_timeout(Duration::from_secs(CONNECTION_IDLE_SECONDS_MAX))
         .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(connection);

@@ -1,6 +1,7 @@
 //! From the log into the tables: batches, each with its position in one transaction.
 
 use std::path::Path;
+use std::time::Duration;
 
 use aod_api::runs::{ErrorView, RunState};
 use aod_domain::digest::Digest;
@@ -20,6 +21,10 @@ use crate::views::{kind_of, node_of, note_kind, state_of_note};
 /// Events of one transaction: enough to make its cost small beside theirs.
 const BATCH_MAX: usize = 512;
 
+/// How long the first event of a transaction waits for others: a transaction of one event writes
+/// nearly as much as one of fifty.
+const BATCH_WAIT: Duration = Duration::from_millis(20);
+
 pub(super) async fn follow(
     path: &Path,
     log: &dyn EventLog,
@@ -32,10 +37,10 @@ pub(super) async fn follow(
     };
     let mut writer = schema::open_writer(path).map_err(failed)?;
     let after = *applied.borrow();
-    let mut told = log
-        .follow(subject::ALL, From::After(after))
-        .await?
-        .ready_chunks(BATCH_MAX);
+    let told = log.follow(subject::ALL, From::After(after)).await?;
+    let mut told = std::pin::pin!(tokio_stream::StreamExt::chunks_timeout(
+        told, BATCH_MAX, BATCH_WAIT
+    ));
     loop {
         let batch = tokio::select! {
             batch = told.next() => batch,

@@ -5,3 +5,4 @@ mod chain;
 mod failures;
 mod handoff;
 mod hosts;
+mod product;

@@ -1,5 +1,5 @@
 //! Capsules of tests: directories below `tests/capsules`, built from nothing but a static busybox,
-//! so that no registry is needed and a build takes a second.
+//! so that no registry is needed and a build takes a second; and those of the product.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use aod_testkit::Scratch;
+
+use crate::hosts::Host;
 
 /// A static busybox, from Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
@@ -47,6 +49,33 @@ impl CapsuleDirectory {
         capsule
     }
 
+    /// A capsule of the product's own, `capsules/<name>`, on `host`. Its image is built by this
+    /// machine's Docker, which reaches what it installs, and taken there: what is left to build is
+    /// one line.
+    pub fn of_product(name: &str, host: &Host) -> Self {
+        let capsule = Self {
+            directory: Scratch::new("capsule"),
+            name: name.to_owned(),
+        };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../capsules")
+            .join(name);
+        let image = format!("aod-capsule-test-{name}");
+        let archive = capsule.directory.path().join("image.tar");
+        docker(&["build", "--quiet", "--tag", &image], &source);
+        docker(&["save", &image, "--output"], &archive);
+        host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
+        fs::remove_file(&archive).expect("a file of ours");
+        let copied = Command::new("cp")
+            .arg("--archive")
+            .args([&source, &capsule.path()])
+            .status();
+        assert!(copied.expect("cp is installed").success());
+        fs::write(capsule.path().join("Dockerfile"), format!("FROM {image}\n"))
+            .expect("a directory of ours");
+        capsule
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -61,6 +90,14 @@ impl CapsuleDirectory {
         pack(&self.path(), &package);
         fs::read(package).expect("a file of ours")
     }
+}
+
+/// Has this machine's Docker do something with a file or directory.
+fn docker(arguments: &[&str], path: &Path) {
+    let output = Command::new("docker").args(arguments).arg(path).output();
+    let output = output.expect("docker is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "docker {arguments:?}: {errors}");
 }
 
 /// Busybox under all its names.

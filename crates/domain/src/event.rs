@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::digest::Digest;
@@ -25,7 +26,7 @@ pub struct Header {
 }
 
 /// An event in its envelope: the JSON form of CloudEvents 1.0 with the extension `previoushash`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CloudEvent<E> {
     specversion: String,
     pub id: EventId,
@@ -35,7 +36,7 @@ pub struct CloudEvent<E> {
     pub time: Timestamp,
     datacontenttype: String,
     /// The hash of the stored bytes of the event before it in its chain; the first has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub previoushash: Option<Digest>,
     /// Tagged by CloudEvents' `type`, with its fields in `data`.
     #[serde(flatten)]
@@ -80,9 +81,38 @@ impl<E: Serialize> CloudEvent<E> {
     }
 }
 
+/// The envelope with its event unread: together in one go, as [`CloudEvent`] would have it, every field
+/// is copied aside first.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    specversion: String,
+    id: EventId,
+    source: String,
+    subject: String,
+    time: Timestamp,
+    datacontenttype: String,
+    #[serde(default)]
+    previoushash: Option<Digest>,
+    #[serde(rename = "type", borrow)]
+    kind: &'a RawValue,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
 impl<E: DeserializeOwned> CloudEvent<E> {
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedEvent> {
-        serde_json::from_slice(bytes).map_err(MalformedEvent)
+        let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(MalformedEvent)?;
+        let event = format!(r#"{{"type":{},"data":{}}}"#, envelope.kind, envelope.data);
+        Ok(Self {
+            specversion: envelope.specversion,
+            id: envelope.id,
+            source: envelope.source,
+            subject: envelope.subject,
+            time: envelope.time,
+            datacontenttype: envelope.datacontenttype,
+            previoushash: envelope.previoushash,
+            event: serde_json::from_str(&event).map_err(MalformedEvent)?,
+        })
     }
 }
 

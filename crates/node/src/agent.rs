@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
-use crate::attempt::attempt;
+use crate::attempt::{Delivered, attempt};
 use crate::boottime::BootTime;
 use crate::calls::chain;
 use crate::reconcile::reconcile;
@@ -165,10 +165,18 @@ fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: BootTime) {
 }
 
 fn start(shared: &Arc<Shared>, delivery: Delivery, received: BootTime) {
-    let seat = shared.ledger.enter(memory_of(&delivery));
+    let launch = Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes).ok();
+    let seat = shared
+        .ledger
+        .enter(launch.as_ref().map_or(0, |launch| memory_of(&launch.event)));
+    let delivered = Delivered {
+        delivery,
+        launch,
+        received,
+    };
     shared
         .tasks
-        .spawn(attempt(Arc::clone(shared), delivery, seat, received));
+        .spawn(attempt(Arc::clone(shared), delivered, seat));
 }
 
 /// Waits a moment for room; short enough that nothing of the lease is used up.
@@ -190,12 +198,9 @@ async fn hold(shared: Arc<Shared>, delivery: Delivery, received: BootTime) {
     }
 }
 
-fn memory_of(delivery: &Delivery) -> u64 {
-    match Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes) {
-        Ok(Recorded {
-            event: Event::Launched(launched),
-            ..
-        }) => launched.resources.memory_bytes,
+fn memory_of(launch: &Event) -> u64 {
+    match launch {
+        Event::Launched(launched) => launched.resources.memory_bytes,
         _ => 0,
     }
 }

@@ -64,20 +64,26 @@ pub(crate) struct Attempt {
     pub(crate) timings: Timings,
 }
 
-/// Sees `delivery` through; `seat` is given back when nothing of it is left on this host.
-pub(crate) async fn attempt(
-    shared: Arc<Shared>,
-    delivery: Delivery,
-    seat: Seat,
-    received: BootTime,
-) {
-    let span = info_span!("run", id = %delivery.run);
-    run_delivery(shared, delivery, seat, received)
-        .instrument(span)
-        .await;
+/// A launch as it came from the queue.
+pub(crate) struct Delivered {
+    pub(crate) delivery: Delivery,
+    /// As it was read.
+    pub(crate) launch: Option<Recorded<Event>>,
+    pub(crate) received: BootTime,
 }
 
-async fn run_delivery(shared: Arc<Shared>, delivery: Delivery, seat: Seat, received: BootTime) {
+/// Sees a launch through; `seat` is given back when nothing of it is left on this host.
+pub(crate) async fn attempt(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
+    let span = info_span!("run", id = %delivered.delivery.run);
+    run_delivery(shared, delivered, seat).instrument(span).await;
+}
+
+async fn run_delivery(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
+    let Delivered {
+        delivery,
+        launch,
+        received,
+    } = delivered;
     let lease = LeaseKeeper::start(
         Arc::clone(&shared.ports.queue),
         delivery.ack_subject.clone(),
@@ -85,7 +91,7 @@ async fn run_delivery(shared: Arc<Shared>, delivery: Delivery, seat: Seat, recei
         received,
     );
     let token = draw_token();
-    let (run, number) = match take_lease(&shared, &delivery, &token).await {
+    let (run, number) = match take_lease(&shared, &delivery, launch, &token).await {
         Ok(taken) => taken,
         Err(refusal) => {
             settle_refusal(&shared, &delivery, &refusal).await;
@@ -128,6 +134,7 @@ async fn run_delivery(shared: Arc<Shared>, delivery: Delivery, seat: Seat, recei
 async fn take_lease(
     shared: &Shared,
     delivery: &Delivery,
+    launch: Option<Recorded<Event>>,
     token: &str,
 ) -> Result<(Run, u32), HandleError> {
     let holder = Holder::Node {
@@ -138,10 +145,7 @@ async fn take_lease(
         token_sha256: Digest::of(token),
     };
     // The launch itself is nearly always all there is, so no read is needed.
-    let launch = Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes);
-    let known = launch
-        .ok()
-        .and_then(|launch| Run::replay(delivery.run, [launch]).ok().flatten());
+    let known = launch.and_then(|launch| Run::replay(delivery.run, [launch]).ok().flatten());
     let run = shared
         .runs
         .handle(delivery.run, &Command::Lease(holder), known)

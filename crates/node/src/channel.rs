@@ -54,7 +54,7 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     // Most capsules call nobody: made when the first connects.
-    let router = LazyLock::new(move || router(calls));
+    let router = LazyLock::new(move || ROUTES.clone().with_state(calls));
     tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -94,7 +94,10 @@ async fn connection(stream: UnixStream, router: Router) {
     }
 }
 
-fn router(calls: Arc<Calls>) -> Router {
+/// Made once: finding the places of routes takes longer than serving one.
+static ROUTES: LazyLock<Router<Arc<Calls>>> = LazyLock::new(routes);
+
+fn routes() -> Router<Arc<Calls>> {
     Router::new()
         .route("/handoff", post(handoff))
         .route("/execute", post(execute))
@@ -115,7 +118,6 @@ fn router(calls: Arc<Calls>) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn(complete_problem))
-        .with_state(calls)
 }
 
 type Shared = State<Arc<Calls>>;

@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-/// How long a phase lasts before it is told: shorter than what a person notices, longer than the
-/// phases of a run that makes many quick calls.
-const TOLD_AFTER: Duration = Duration::from_millis(300);
+/// How long a phase lasts before it is told: a person who looks waits as long without minding, and the
+/// quick calls of a busy cluster, which it would slow down further, take less.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Phases waiting to be looked at; more are dropped, as only the last one counts.
 const QUEUE_LENGTH: usize = 16;

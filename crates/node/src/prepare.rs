@@ -1,5 +1,7 @@
 //! Brings everything to the node that a run needs before its container can start.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
 
 use aod_domain::capsule::Image;
@@ -80,12 +82,20 @@ async fn write_payload(shared: &Shared, launched: &Launched, path: &Path) -> Res
         .await
         .map_err(|error| RunError::new(ErrorCode::InputUnavailable, chain(&error)))?;
     // At most 256 KiB into the page cache: sooner done than handed to another thread.
-    std::fs::write(path, payload.to_string()).map_err(|error| {
+    overwrite(path, payload.to_string().as_bytes()).map_err(|error| {
         RunError::new(
             ErrorCode::RuntimeFailed,
             format!("input.json cannot be written: {error}"),
         )
     })
+}
+
+/// Replaces what is in a file. It is never empty in between: of a file that was emptied and written,
+/// ext4 waits for the disk when it is closed.
+fn overwrite(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)
 }
 
 async fn load_contract(shared: &Shared, schema: Digest) -> Result<Contract, RunError> {

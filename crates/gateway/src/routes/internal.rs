@@ -53,14 +53,18 @@ pub(super) async fn call(
 ) -> ApiResult<Response> {
     let bytes = body::json(&headers, request.into_body()).await?;
     let request: CallRequest = read(&bytes)?;
-    let caller = caller(&context, &run, request.attempt, &headers).await?;
+    let (caller, tree_runs) = tokio::join!(
+        caller(&context, &run, request.attempt, &headers),
+        context.read_model.count_tree(run_id(&run)?, TREE_RUNS_MAX)
+    );
+    let caller = caller?;
     if let Some(cancel) = &caller.cancel {
         let detail = format!("the caller was cancelled by {}", cancel.requested_by);
         return Err(ApiError::new(ErrorCode::Cancelled, detail));
     }
     let target = context.capsules.get(&request.target).await?;
     check_allowed(&context, &caller, &target)?;
-    check_tree(&context, &caller).await?;
+    check_tree(&caller, tree_runs?)?;
     let callee = start_callee(&context, &caller, target, request).await?;
     Ok(answer(context, callee))
 }
@@ -119,18 +123,13 @@ fn handoffs(caller: &Run) -> &Handoffs {
 }
 
 /// The bounds of the whole tree.
-async fn check_tree(context: &Context, caller: &Run) -> ApiResult<()> {
+fn check_tree(caller: &Run, tree_runs: u64) -> ApiResult<()> {
     if caller.launched.event.lineage.depth() >= DEPTH_MAX {
         let detail =
             format!("calls may be nested {DEPTH_MAX} deep, and the caller is as deep as that");
         return Err(ApiError::new(ErrorCode::CallTooDeep, detail));
     }
-    if context
-        .read_model
-        .count_tree(caller.id, TREE_RUNS_MAX)
-        .await?
-        >= TREE_RUNS_MAX
-    {
+    if tree_runs >= TREE_RUNS_MAX {
         let detail = format!(
             "the tree of {} has {TREE_RUNS_MAX} runs, and may not have more",
             caller.id.root()

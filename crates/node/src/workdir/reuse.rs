@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, IFlags, Mode, OFlags, ResolveFlags};
-use rustix::fs::{flistxattr, fstat, ftruncate, ioctl_getflags, openat2, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, IFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{flistxattr, fstat, ioctl_getflags, openat2, unlinkat};
 use rustix::io::Errno;
 
 /// Plain files of one directory that are worth removing one by one.
@@ -30,6 +30,7 @@ pub(super) struct Part {
 pub(super) struct Likeness {
     owner: (u32, u32),
     mode: u32,
+    /// Of a directory.
     size_bytes: i64,
     links: u64,
     /// None where the file system has no such thing.
@@ -48,7 +49,8 @@ pub(super) fn likenesses(root: &Path, parts: &[Part], file: &str) -> io::Result<
     Ok(likenesses)
 }
 
-/// Empties the skeleton at `root` and its `file`. Whether it may be used again.
+/// Empties the skeleton at `root`, but for the content of its `file`, which is replaced before the next
+/// container starts. Whether it may be used again.
 pub(super) fn reset(
     root: &Path,
     parts: &[Part],
@@ -62,12 +64,7 @@ pub(super) fn reset(
             return Ok(false);
         }
     }
-    let file = open(&root, file, FILE)?;
-    if fstat(&file)?.st_nlink != 1 {
-        return Ok(false);
-    }
-    ftruncate(&file, 0)?;
-    Ok(Some(&likeness(&file)?) == expected.last())
+    Ok(Some(&likeness(&open(&root, file, FILE)?)?) == expected.last())
 }
 
 /// Removes all plain files but leaves the `children`. Whether they are all that is left.
@@ -108,7 +105,10 @@ fn likeness(handle: &OwnedFd) -> Result<Likeness, Errno> {
     Ok(Likeness {
         owner: (stat.st_uid, stat.st_gid),
         mode: stat.st_mode,
-        size_bytes: stat.st_size,
+        size_bytes: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => stat.st_size,
+            _ => 0,
+        },
         links: stat.st_nlink,
         flags: ioctl_getflags(handle).ok(),
         attributes,
@@ -117,8 +117,7 @@ fn likeness(handle: &OwnedFd) -> Result<Likeness, Errno> {
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY;
 
-/// To be written to, as it is emptied.
-const FILE: OFlags = OFlags::RDWR.union(OFlags::NONBLOCK);
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
 fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -35,6 +35,17 @@ const CACHE_BYTES_MAX: u64 = 3 << 30;
 /// Room of the broker, in bytes: its log, its queue, and 10 GiB of files.
 const BROKER_BYTES_MAX: u64 = 32 << 30;
 
+/// A file system in memory that every Linux has.
+const MEMORY: &str = "/dev/shm";
+
+/// Where a simulated node has the directories of its runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scratch {
+    Disk,
+    /// What a container's directories cost is then not measured.
+    Memory,
+}
+
 /// A cluster. The order of the fields is that in which they are stopped.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -44,6 +55,7 @@ pub(crate) struct Site {
     store: String,
     pub(crate) nats: NatsServer,
     directory: TempDir,
+    memory: TempDir,
 }
 
 impl Site {
@@ -77,18 +89,28 @@ impl Site {
             store,
             nats,
             directory,
+            memory: tempfile::Builder::new()
+                .prefix("aod-bench-")
+                .tempdir_in(MEMORY)?,
         })
     }
 
     /// Starts a node whose capsules are functions of ours.
-    pub(crate) fn add_simulated_node(&mut self, label: &str, slots: usize) -> anyhow::Result<()> {
+    pub(crate) fn add_simulated_node(
+        &mut self,
+        label: &str,
+        slots: usize,
+        scratch: Scratch,
+    ) -> anyhow::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         let name = format!("node-{label}");
         let directory = self.directory.path();
         command.args([simulated_node::SUBCOMMAND, &self.nats.url(), &self.store]);
-        command
-            .arg(directory.join(&name))
-            .args([label, &slots.to_string()]);
+        let data = match scratch {
+            Scratch::Disk => directory.join(&name),
+            Scratch::Memory => self.memory.path().join(&name),
+        };
+        command.arg(data).args([label, &slots.to_string()]);
         self.nodes
             .push(Program::start(&name, directory, &mut command)?);
         Ok(())

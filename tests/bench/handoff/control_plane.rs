@@ -1,5 +1,6 @@
 //! The control plane: HTTP client, gateway, synced broker and a node without containers, each a
-//! process of its own; relay, schema checks and hashing are on.
+//! process of its own; relay, schema checks and hashing are on. Log, queue, read model and artifacts are
+//! on disk; the directories of the containers that there are not are in memory.
 //!
 //! A nested call is a capsule that calls another through its channel and waits: six synced writes.
 //! Beside it as many raw publishes, one after the other.
@@ -12,7 +13,7 @@ use crate::nats::Publisher;
 use crate::progress::say;
 use crate::report::Measurement;
 use crate::simulated_node::{CALLER, ECHO, words, words_schema};
-use crate::site::{Client, Site};
+use crate::site::{Client, Scratch, Site};
 
 /// Synced writes of one run: launch, lease, result.
 const WRITES_SINGLE: usize = 3;
@@ -40,11 +41,11 @@ const SLOTS: usize = CALLERS;
 /// The label of the one node.
 const LABEL: &str = "any";
 
-const NOTE: &str = "sync always, simulated runtime, separate processes on loopback";
+const NOTE: &str = "sync always, simulated runtime with its scratch directories in memory, separate processes on loopback";
 
 pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let mut site = Site::start(None).await?;
-    site.add_simulated_node(LABEL, SLOTS)?;
+    site.add_simulated_node(LABEL, SLOTS, Scratch::Memory)?;
     site.register(ECHO, &words_schema()).await?;
     site.register(CALLER, &words_schema()).await?;
     site.wait_for_nodes().await?;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::progress::say;
 use crate::report::Measurement;
 use crate::simulated_node::{RECEIVER, SENDER, receiver_schema, sender_schema, write_file};
-use crate::site::{STORE_IN_BROKER, Site};
+use crate::site::{STORE_IN_BROKER, Scratch, Site};
 
 /// The size of the file.
 const MEGABYTES: u64 = 1_024;
@@ -65,8 +65,8 @@ pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
 async fn through(store: &str, url: String) -> anyhow::Result<Vec<Measurement>> {
     say(&format!("    {store}: {PAIRS} pairs of {MEGABYTES} MiB"));
     let mut site = Site::start(Some(url)).await?;
-    site.add_simulated_node("any", SLOTS)?;
-    site.add_simulated_node(FAR, SLOTS)?;
+    site.add_simulated_node("any", SLOTS, Scratch::Disk)?;
+    site.add_simulated_node(FAR, SLOTS, Scratch::Disk)?;
     site.register(SENDER, &sender_schema()).await?;
     site.register(RECEIVER, &receiver_schema()).await?;
     site.wait_for_nodes().await?;

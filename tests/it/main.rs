@@ -1,5 +1,6 @@
 //! Whole-system tests. What needs root is in [`needs_root`].
 
+mod documentation;
 mod needs_docker;
 mod needs_root;
 mod simulated;

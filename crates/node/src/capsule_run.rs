@@ -29,7 +29,7 @@ use crate::workdir::WorkDirectory;
 /// Characters of a log line in a failure's message: the whole is in the logs.
 const LINE_LENGTH_MAX: usize = 400;
 
-/// How long a failed run's result waits for the engine to say whether memory ran out.
+/// How long the end of a container whose gate could not speak waits for the engine's word.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an attempt has while it runs.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -31,6 +31,7 @@ pub(crate) struct Caught {
 impl Signals {
     /// Installs the handlers, for the life of the process.
     pub(crate) fn install() -> io::Result<Self> {
+        give_up_own_handlers()?;
         let (read, write) = UnixStream::pair()?;
         let signals = PASSED_ON.iter().chain(&[SIGCHLD]);
         Ok(Self {
@@ -57,4 +58,17 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
+}
+
+/// Has the standard library take back its two handlers, which it does on a signal that is not a
+/// stack overflow, before `kill` returns.
+///
+/// They run on a stack of their own, of a few KiB. A capsule that sends both at once, and one or
+/// two others that interrupt them, overflows it, and so kills its gate. Without handlers, PID 1
+/// gets neither from its own container; a true overflow still ends it.
+fn give_up_own_handlers() -> io::Result<()> {
+    for signal in [Signal::SEGV, Signal::BUS] {
+        kill_process(getpid(), signal)?;
+    }
+    Ok(())
 }

@@ -250,6 +250,15 @@ impl Drop for Gate {
     }
 }
 
+/// Sends a signal to a process of this host, as an operator would.
+pub(crate) fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status()
+        .expect("kill");
+    assert!(status.success());
+}
+
 /// Waits for the end of a process; kills it when that takes too long.
 pub(crate) fn wait_for_exit(process: &mut Child) -> ExitStatus {
     let mut ended = None;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use aod_gate::protocol::Exited;
 
-use crate::node::{Channel, Gate, LONG_LEASE_MILLISECONDS};
+use crate::node::{Channel, Gate, LONG_LEASE_MILLISECONDS, kill, wait_until};
 
 /// `unshare` with a PID namespace and a `/proc` of its own; its end is the end of all in there.
 fn unshare() -> Command {
@@ -117,6 +117,30 @@ fn the_capsule_can_neither_kill_nor_stop_its_gate() {
     let told = gate.rest();
     assert_eq!(told.stdout, b"alive\n");
     assert_eq!(told.exited, exited_with(8));
+}
+
+/// All signals at once, as a gate meets them that gets no processor for a while: each interrupts the
+/// handler of the one before.
+#[test]
+fn a_burst_of_signals_does_not_kill_the_gate() {
+    let Some(mut gate) = gate() else { return };
+    let directory = gate.channel.path().to_owned();
+    let script = format!(
+        "trap '' HUP INT QUIT TERM USR1 USR2 WINCH; cd {}; : >ready; while [ ! -e go ]; do :; done
+         for signal in SEGV BUS HUP INT QUIT TERM USR1 USR2 WINCH CHLD; do kill -$signal 1; done
+         : >sent; exit 9",
+        directory.display()
+    );
+    gate.go_with_script(&script, LONG_LEASE_MILLISECONDS);
+    wait_until("ready", || directory.join("ready").exists());
+    let pid = gate.process_id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let pid_1 = children.expect("of unshare").trim().parse().expect("one");
+    kill("-STOP", pid_1);
+    std::fs::write(directory.join("go"), "").expect("own directory");
+    wait_until("sent", || directory.join("sent").exists());
+    kill("-CONT", pid_1);
+    assert_eq!(gate.rest().exited, exited_with(9));
 }
 
 #[test]

@@ -1,20 +1,9 @@
 //! Signals: from the node and to the gate itself, both to the command.
 
-use std::process::Command;
-
-use crate::node::{Gate, LONG_LEASE_MILLISECONDS};
+use crate::node::{Gate, LONG_LEASE_MILLISECONDS, kill};
 
 /// A script that says when it is ready for TERM, counts it, and leaves with the code 7.
 const WAITS_FOR_TERM: &str = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done";
-
-/// Sends a signal to a process of this host, as an operator would.
-fn kill(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status()
-        .expect("kill");
-    assert!(status.success());
-}
 
 #[test]
 fn a_gate_that_waits_ends_of_a_stop() {

@@ -6,6 +6,8 @@ mod control_plane;
 mod launches;
 mod transfer;
 
+use tokio::process::Command;
+
 use crate::progress::say;
 use crate::report::Measurement;
 
@@ -32,6 +34,7 @@ pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
         .filter(|part| name == NAME || name == format!("{NAME}.{part}"))
     {
         say(&format!("==> {NAME}: {part}"));
+        settle_disk().await?;
         measurements.extend(match *part {
             "control_plane" => control_plane::measure().await?,
             "cold" => cold::measure().await?,
@@ -40,4 +43,11 @@ pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
         });
     }
     Ok(measurements)
+}
+
+/// Waits until what was written before is on the disk: builds and earlier parts are not measured.
+async fn settle_disk() -> anyhow::Result<()> {
+    let synced = Command::new("sync").status().await?;
+    anyhow::ensure!(synced.success(), "sync ended with {synced}");
+    Ok(())
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use aod_domain::admission::Capacity;
 use aod_jetstream::{Broker, Config as BrokerConfig, LEASE_SECONDS_DEFAULT};
-use aod_node::{Config, GRACE_DEFAULT, LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw};
+use aod_node::{
+    Config, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw,
+};
 use aod_ports::clock::SystemClock;
 use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
 use serde_json::{Value, json};
@@ -95,6 +97,7 @@ async fn start(
         presence: Arc::new(broker.presence()),
         artifacts,
         runtime: SimulatedRuntime::new(programs.map(|(name, program)| (name.to_owned(), program))),
+        gateways: Arc::new(HttpGateways::new().map_err(anyhow::Error::from_boxed)?),
     };
     let id = load_or_draw(data, &SystemClock)?;
     Ok(Node::start(

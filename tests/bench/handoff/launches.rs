@@ -14,7 +14,7 @@ use crate::report::Measurement;
 const LAUNCHES_PER_WORKER: usize = 6;
 
 /// Rounds, after the warm-up.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 10;
 
 pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let bed = Bed::make().await?;

@@ -12,7 +12,7 @@ use aod_domain::event::CloudEvent;
 use aod_domain::subject::Label;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
-use aod_node::{Config as NodeConfig, Node, load_or_draw};
+use aod_node::{Config as NodeConfig, HttpGateways, Node, load_or_draw};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
@@ -128,6 +128,7 @@ impl Cluster {
             presence: Arc::new(broker.presence()),
             artifacts: Arc::clone(&self.artifacts),
             runtime,
+            gateways: Arc::new(HttpGateways::new().expect("a client for gateways")),
         };
         let id = load_or_draw(&data, &SystemClock).expect("a data directory");
         let node = Node::start(

@@ -99,7 +99,8 @@ pub(crate) fn plan(
     let go = Go {
         argv: image.command.clone(),
         env: environment(image, spec),
-        lease_milliseconds: spec.lease_milliseconds,
+        // Counted when it is sent: a start may take long.
+        lease_milliseconds: 0,
     };
     Ok(Creation { body, go })
 }

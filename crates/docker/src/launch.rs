@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use aod_gate::protocol::ToGate;
+use aod_gate::protocol::{Go, ToGate};
+use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::container_runtime::{ContainerSpec, RuntimeError};
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::{CreateContainerOptions, LogsOptions, StartContainerOptions};
 use futures::StreamExt as _;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use crate::config::Config;
@@ -79,8 +81,13 @@ impl Launcher {
         let launched = Box::pin(async {
             self.create(&name, &mark, creation.body, &spec.image)
                 .await?;
-            self.start(name.clone(), listener, ToGate::Go(creation.go))
-                .await
+            self.start(
+                name.clone(),
+                listener,
+                creation.go,
+                spec.lease_until.clone(),
+            )
+            .await
         });
         let outcome = launched.await;
         if outcome.is_err() {
@@ -153,13 +160,18 @@ impl Launcher {
         &self,
         name: String,
         listener: GateListener,
-        go: ToGate,
+        mut go: Go,
+        lease_until: watch::Receiver<Duration>,
     ) -> Result<DockerContainer, RuntimeError> {
         let was_killed = Arc::new(AtomicBool::new(false));
         let watch = Watch::begin(self.engine.clone(), name.clone(), Arc::clone(&was_killed));
         let (greeted, uid) = self.await_gate(&name, listener, &watch).await?;
         creation::ensure_user(self.config.capsule_user, uid)?;
-        let (gate, events) = match greeted.begin(go).await {
+        let left = lease_until
+            .borrow()
+            .saturating_sub(SystemClock.since_boot());
+        go.lease_milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let (gate, events) = match greeted.begin(ToGate::Go(go)).await {
             Ok(begun) => begun,
             Err(GateError::Encode(error)) => return Err(refused(&error.to_string())),
             Err(error) => return Err(self.gate_failed(&name, error).await),

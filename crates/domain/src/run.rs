@@ -46,6 +46,8 @@ pub struct Run {
     pub attempts: u32,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
+    /// Who had the lease when the current attempt took over; none if nobody had.
+    pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
     /// The last state event: what the next one is guarded on and chained to.
     pub last: Position,
@@ -112,6 +114,7 @@ impl Run {
                 phase: Phase::Queued,
                 attempts: 0,
                 attempts_lost: 0,
+                replaced: None,
                 cancel: None,
                 last,
             }),
@@ -148,7 +151,8 @@ impl Run {
                 if lease.attempt != self.attempts + 1 {
                     return Err(broken("attempts are numbered without a gap"));
                 }
-                self.attempts_lost += u32::from(matches!(self.phase, Phase::Leased(_)));
+                self.replaced = self.lease().map(|lease| lease.event.holder.clone());
+                self.attempts_lost += u32::from(self.replaced.is_some());
                 self.attempts = lease.attempt;
                 let lease = lease.clone();
                 self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));

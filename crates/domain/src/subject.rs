@@ -22,8 +22,8 @@ pub const ALL: &str = "ev.>";
 /// The launches, which the work queue is made from.
 pub const LAUNCHES: &str = "ev.*.run.*.*.s.launch.>";
 
-/// The terminal events of all runs, which wake whoever waits.
-pub const RESULTS: &str = "ev.*.run.*.*.s.result";
+/// The state events of all runs, which wake whoever waits for a result.
+pub const STATES: &str = "ev.*.run.*.*.s.>";
 
 /// The requests to cancel, which the holders of the runs watch for.
 pub const CANCELS: &str = "ev.*.run.*.*.s.cancel";
@@ -52,6 +52,11 @@ impl Subject {
             return None;
         };
         RunId::from_token(tokens.next()?)
+    }
+
+    /// Whether `text` is the subject of the terminal event of a run.
+    pub fn is_result(text: &str) -> bool {
+        Self::is_state(text) && text.split('.').nth(6) == Some("result")
     }
 
     /// Whether `text` is the subject of a state event of a run.

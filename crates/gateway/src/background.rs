@@ -191,6 +191,7 @@ async fn cancel_orphan(context: &Context, run: &Run) -> ApiResult<Run> {
 /// Waits, but not beyond the end of the gateway.
 async fn pause(context: &Context, duration: Duration) {
     tokio::select! {
+        biased;
         () = tokio::time::sleep(duration) => (),
         () = context.shutdown.cancelled() => (),
     }
@@ -205,6 +206,7 @@ fn ticks(interval: Duration) -> tokio::time::Interval {
 /// Waits for the next tick; false when the gateway ends.
 async fn next_tick(context: &Context, ticks: &mut tokio::time::Interval) -> bool {
     tokio::select! {
+        biased;
         _ = ticks.tick() => true,
         () = context.shutdown.cancelled() => false,
     }

@@ -77,6 +77,7 @@ impl Capsules {
             .await?;
         loop {
             let next = tokio::select! {
+                biased;
                 next = told.next() => next,
                 () = shutdown.cancelled() => return Ok(()),
             };

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use aod_domain::id::GatewayId;
 use aod_ports::event_log::ReadError;
+use aod_ports::program::inherit;
 use aod_ports::runs::Runs;
+use axum::Router;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -80,21 +82,48 @@ impl Gateway {
         let failed = |source| StartError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
-        let context = context(config, ports, local_addr).await?;
-        spawn_background(&context).await?;
-        let router = routes::router(Arc::clone(&context));
+        let url = config
+            .public_url
+            .clone()
+            .unwrap_or_else(|| format!("http://{local_addr}"));
+        let (gateway, router) = Self::assemble(config, ports, local_addr, url).await?;
+        let context = &gateway.context;
         let serve = server::serve(
             listener,
             router,
             context.shutdown.clone(),
             context.tasks.clone(),
         );
-        context.tasks.spawn(serve);
+        context.tasks.spawn(inherit(serve));
         tracing::info!(gateway = %context.gateway, %local_addr, url = context.url, "gateway started");
-        Ok(Self {
+        Ok(gateway)
+    }
+
+    /// Starts a gateway that does not listen: whoever has connections of another kind hands their
+    /// requests to the router. `config.listen` is not looked at.
+    pub async fn start_detached(
+        config: Config,
+        ports: Ports,
+        url: String,
+    ) -> Result<(Self, Router), StartError> {
+        let local_addr = config.listen;
+        Self::assemble(config, ports, local_addr, url).await
+    }
+
+    async fn assemble(
+        config: Config,
+        ports: Ports,
+        local_addr: SocketAddr,
+        url: String,
+    ) -> Result<(Self, Router), StartError> {
+        let context = context(config, ports, url).await?;
+        spawn_background(&context).await?;
+        let router = routes::router(Arc::clone(&context));
+        let gateway = Self {
             context,
             local_addr,
-        })
+        };
+        Ok((gateway, router))
     }
 
     /// The address it listens on.
@@ -134,11 +163,7 @@ impl Drop for Gateway {
     }
 }
 
-async fn context(
-    config: Config,
-    ports: Ports,
-    local_addr: SocketAddr,
-) -> Result<Shared, StartError> {
+async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, StartError> {
     let gateway = GatewayId::new(ports.clock.fresh_uuid());
     let shutdown = CancellationToken::new();
     let runs = Runs::new(
@@ -148,10 +173,6 @@ async fn context(
     );
     let capsules = Capsules::load(Arc::clone(&ports.log), Arc::clone(&ports.artifacts)).await?;
     let read_model = ReadModel::open(&config.data_directory, ports.log.as_ref()).await?;
-    let url = config
-        .public_url
-        .clone()
-        .unwrap_or_else(|| format!("http://{local_addr}"));
     Ok(Arc::new(Context {
         config,
         ports,
@@ -172,32 +193,38 @@ async fn context(
 async fn spawn_background(context: &Shared) -> Result<(), StartError> {
     let results = waiters::subscribe(context.runs.log().as_ref()).await?;
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { shared.waiters.follow(results).await });
+    spawn(context, async move {
+        shared.waiters.follow(results).await;
+    });
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::follow_capsules(&shared).await });
+    spawn(context, async move {
+        background::follow_capsules(&shared).await;
+    });
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::follow_read_model(&shared).await });
+    spawn(context, async move {
+        background::follow_read_model(&shared).await;
+    });
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::announce(&shared).await });
+    spawn(context, async move {
+        background::announce(&shared).await;
+    });
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::watch_fill(&shared).await });
+    spawn(
+        context,
+        async move { background::watch_fill(&shared).await },
+    );
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::reconcile(&shared).await });
+    spawn(context, async move {
+        background::reconcile(&shared).await;
+    });
     let shared = Arc::clone(context);
-    context
-        .tasks
-        .spawn(async move { background::keep_queue(&shared).await });
+    spawn(
+        context,
+        async move { background::keep_queue(&shared).await },
+    );
     Ok(())
+}
+
+fn spawn(context: &Shared, task: impl Future<Output = ()> + Send + 'static) {
+    context.tasks.spawn(inherit(task));
 }

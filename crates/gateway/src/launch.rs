@@ -1,7 +1,6 @@
 //! From a request to a stored launch: the checks that roots and callees share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
 use aod_domain::contract::{self, FileKind, Problem, ProblemCode, Reference, canonical};
@@ -129,7 +128,7 @@ impl Started {
     /// Waits as [`Waiter::wait`] does; a run that was joined may have ended before.
     pub(crate) async fn end(self, log: &dyn EventLog, until: Option<Instant>) -> Option<RunEnd> {
         match self.run.ended() {
-            Some(end) => Some(Arc::new(end.clone())),
+            Some(end) => Some(RunEnd::of(end.clone())),
             None => self.waiter.wait(log, until).await,
         }
     }
@@ -152,6 +151,13 @@ pub(crate) async fn launch(
         .metrics
         .count_launch(run.launched.event.placement.class);
     Ok(Started { run, waiter })
+}
+
+/// Joins the run `id` if there is one.
+pub(crate) async fn join(context: &Context, id: RunId) -> ApiResult<Option<Started>> {
+    let waiter = context.waiters.register(id);
+    let run = context.runs.load(id).await?;
+    Ok(run.map(|run| Started { run, waiter }))
 }
 
 async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiResult<Launched> {

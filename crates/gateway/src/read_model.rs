@@ -14,8 +14,8 @@ use std::time::Duration;
 use aod_api::runs::{RunPage, RunSummary};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
-use aod_ports::BoxError;
 use aod_ports::event_log::{EventLog, ReadError};
+use aod_ports::program::blocking;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use thiserror::Error;
@@ -51,9 +51,6 @@ pub enum ReadModelError {
     /// The log does not answer: try again.
     #[error(transparent)]
     Log(#[from] ReadError),
-    /// A thread of ours ended before its time.
-    #[error("the thread of the read model broke off")]
-    Thread(#[source] BoxError),
 }
 
 impl From<ReadModelError> for ApiError {
@@ -189,12 +186,11 @@ impl ReadModel {
             }
             found
         };
-        let found = tokio::task::spawn_blocking(work)
+        blocking(work)
             .await
-            .map_err(|error| ReadModelError::Thread(error.into()))?;
-        found.map_err(|source| ReadModelError::Sqlite {
-            path: self.path.clone(),
-            source,
-        })
+            .map_err(|source| ReadModelError::Sqlite {
+                path: self.path.clone(),
+                source,
+            })
     }
 }

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::views::{self, Seen};
+use crate::waiters::RunEnd;
 use crate::waiting;
 
 /// Events of one run that are read: its state events are few, its notes three a call or so.
@@ -64,6 +65,14 @@ pub(crate) async fn view(context: &Context, id: RunId) -> ApiResult<RunView> {
 /// it waits: that takes longer than the storing.
 pub(crate) async fn view_of(context: &Context, run: Run) -> ApiResult<RunView> {
     view_of_seen(context, &Seen::from(run)).await
+}
+
+/// As [`view`], of a run that was waited for until its `end`.
+pub(crate) async fn view_of_end(context: &Context, id: RunId, end: &RunEnd) -> ApiResult<RunView> {
+    match &end.seen {
+        Some(seen) => view_of_seen(context, seen).await,
+        None => view(context, id).await,
+    }
 }
 
 async fn view_of_seen(context: &Context, seen: &Seen) -> ApiResult<RunView> {

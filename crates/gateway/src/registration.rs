@@ -26,6 +26,7 @@ use aod_domain::run::{
 use aod_domain::subject::{Class, Label};
 use aod_ports::artifact_store::Stored;
 use aod_ports::event_log::{Append, Guard};
+use aod_ports::program::blocking;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use jiff::SignedDuration;
@@ -81,10 +82,7 @@ pub(crate) async fn prepare(
         .artifacts
         .get_file(package.digest, package.size_bytes)
         .await?;
-    let read = tokio::task::spawn_blocking(move || Package::read(file.path())).await;
-    let read = read.map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "the package was not read").because(error)
-    })?;
+    let read = blocking(move || Package::read(file.path())).await;
     let manifests = read.map_err(invalid)?;
     let directory = options.directory.as_deref().and_then(slug);
     let name = manifests.agent.name.clone().or(directory).ok_or_else(|| {
@@ -255,7 +253,7 @@ pub(crate) async fn register(context: &Shared, prepared: &Prepared, run: &Run) -
             "the gateway is ending; the build goes on: ask again",
         )
     })?;
-    let image = image(context, &end.event).await?;
+    let image = image(context, &end.ended.event).await?;
     let registration = registration(context, prepared, image).await?;
     append(context, registration).await
 }

@@ -1,7 +1,8 @@
-//! Who waits for which result: one subscription to all results wakes them.
+//! Who waits for which result: one subscription to what becomes of runs wakes them.
 //!
 //! A waiter is registered before the run is read, so that no result falls between; it looks again
-//! every few seconds, so that nothing depends on a single wake-up.
+//! every few seconds, so that nothing depends on a single wake-up. A run that is waited for from its
+//! launch on is known as the log has it, a moment ago: that spares reading it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
-use aod_domain::run::{Ended, Event};
+use aod_domain::run::{Ended, Event, Run};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::{EventLog, From, ReadError, StoredEvent, Told};
 use futures::StreamExt as _;
@@ -18,6 +19,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::views::Seen;
+
 /// When a waiter looks again for the first time; then each time after twice as long.
 const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(2);
 
@@ -25,14 +28,34 @@ const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(30);
 
 /// The result of a run, as stored.
-pub(crate) type RunEnd = Arc<Recorded<Ended>>;
+#[derive(Clone, Debug)]
+pub(crate) struct RunEnd {
+    pub(crate) ended: Arc<Recorded<Ended>>,
+    /// The whole run, if it was waited for from its launch on.
+    pub(crate) seen: Option<Arc<Seen>>,
+}
 
-type Wakes = watch::Sender<Option<RunEnd>>;
+impl RunEnd {
+    pub(crate) fn of(ended: Recorded<Ended>) -> Self {
+        Self {
+            ended: Arc::new(ended),
+            seen: None,
+        }
+    }
+}
+
+/// A run that somebody waits for.
+#[derive(Debug)]
+struct Awaited {
+    wakes: watch::Sender<Option<RunEnd>>,
+    /// As told so far, since its launch.
+    seen: Option<Seen>,
+}
 
 /// All who wait on this gateway.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    waiting: Mutex<HashMap<RunId, Wakes>>,
+    waiting: Mutex<HashMap<RunId, Awaited>>,
     /// Counts the reconnections: after each everyone looks.
     reconnections: watch::Sender<u64>,
     shutdown: CancellationToken,
@@ -70,32 +93,43 @@ impl Waiters {
         self.lock().len()
     }
 
+    /// The run, if it is waited for here from its launch on.
+    pub(crate) fn known(&self, run: RunId) -> Option<Run> {
+        let waiting = self.lock();
+        Some(waiting.get(&run)?.seen.as_ref()?.run.clone())
+    }
+
     /// Hands the told results to whoever waits, until the gateway ends.
-    pub(crate) async fn follow(&self, mut results: BoxStream<'static, Told>) {
+    pub(crate) async fn follow(&self, mut states: BoxStream<'static, Told>) {
         loop {
             let told = tokio::select! {
-                told = results.next() => told,
+                biased;
+                told = states.next() => told,
                 () = self.shutdown.cancelled() => return,
             };
             match told {
-                Some(Told::Event(stored)) => self.wake(&stored),
+                Some(Told::Event(stored)) => self.take(&stored),
                 Some(Told::Reconnected) => self.reconnections.send_modify(|count| *count += 1),
                 None => return,
             }
         }
     }
 
-    fn wake(&self, stored: &StoredEvent) {
+    fn take(&self, stored: &StoredEvent) {
         let Some(run) = Subject::run_of(&stored.subject) else {
             return;
         };
-        let waiting = self.lock();
-        let Some(wakes) = waiting.get(&run) else {
+        let mut waiting = self.lock();
+        let Some(awaited) = waiting.get_mut(&run) else {
             return;
         };
-        match ended(stored) {
-            Some(end) => drop(wakes.send_replace(Some(end))),
-            None => tracing::error!(%run, sequence = stored.sequence, "a result cannot be read"),
+        if let Err(error) = Seen::take(&mut awaited.seen, run, stored) {
+            // Most likely its launch was told before anybody waited.
+            tracing::trace!(%run, %error, "must be read");
+            awaited.seen = None;
+        }
+        if Subject::is_result(&stored.subject) {
+            awaited.wake(run, stored);
         }
     }
 
@@ -104,7 +138,11 @@ impl Waiters {
         let mut waiting = self.lock();
         let wakes = waiting
             .entry(run)
-            .or_insert_with(|| watch::Sender::new(None))
+            .or_insert_with(|| Awaited {
+                wakes: watch::Sender::new(None),
+                seen: None,
+            })
+            .wakes
             .subscribe();
         Waiter {
             waiters: Arc::clone(self),
@@ -114,9 +152,25 @@ impl Waiters {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Wakes>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Awaited>> {
         // Nothing that is done under the lock can leave the map half changed.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Awaited {
+    fn wake(&mut self, run: RunId, stored: &StoredEvent) {
+        let end = match self.seen.take() {
+            Some(seen) => seen.run.ended().cloned().map(|ended| RunEnd {
+                ended: Arc::new(ended),
+                seen: Some(Arc::new(seen)),
+            }),
+            None => ended(stored),
+        };
+        match end {
+            Some(end) => drop(self.wakes.send_replace(Some(end))),
+            None => tracing::error!(%run, sequence = stored.sequence, "a result cannot be read"),
+        }
     }
 }
 
@@ -145,6 +199,7 @@ impl Waiter {
             pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
             let wake = until.map_or(look_again, |until| until.min(look_again));
             tokio::select! {
+                biased;
                 woken = self.wakes.wait_for(Option::is_some) => {
                     return woken.expect("its sender lives as long as it is registered").clone();
                 }
@@ -171,7 +226,7 @@ impl Drop for Waiter {
         // This receiver is still among those counted.
         if waiting
             .get(&self.run)
-            .is_some_and(|wakes| wakes.receiver_count() <= 1)
+            .is_some_and(|awaited| awaited.wakes.receiver_count() <= 1)
         {
             waiting.remove(&self.run);
         }
@@ -184,9 +239,9 @@ pub(crate) async fn look(log: &dyn EventLog, run: RunId) -> Result<Option<RunEnd
     Ok(stored.as_ref().and_then(ended))
 }
 
-/// Subscribes to the results of all runs from now on.
+/// Subscribes to what becomes of all runs from now on.
 pub(crate) async fn subscribe(log: &dyn EventLog) -> Result<BoxStream<'static, Told>, ReadError> {
-    log.follow(subject::RESULTS, From::Now).await
+    log.follow(subject::STATES, From::Now).await
 }
 
 fn ended(stored: &StoredEvent) -> Option<RunEnd> {
@@ -195,5 +250,5 @@ fn ended(stored: &StoredEvent) -> Option<RunEnd> {
         Event::Ended(ended) => Some(*ended),
         _ => None,
     });
-    recorded.transpose().map(Arc::new)
+    recorded.transpose().map(RunEnd::of)
 }

@@ -6,14 +6,13 @@
 mod append;
 
 use aod_ports::BoxError;
-use aod_ports::event_log::{
-    Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told,
-};
+use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::time::Instant;
 
 use crate::batch;
 use crate::link::{Failure, Link, Pauses};
@@ -121,8 +120,16 @@ fn read_error(what: &str) -> impl FnOnce(BoxError) -> ReadError + '_ {
 
 #[async_trait]
 impl EventLog for JetStreamEventLog {
-    async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        append::append(&self.link, &self.stream, append).await
+    async fn try_append(&self, append: &Append, deadline: Instant) -> Tried {
+        append::try_append(&self.link, append, deadline).await
+    }
+
+    async fn first_after(
+        &self,
+        filter: &str,
+        sequence: u64,
+    ) -> Result<Option<(u64, String)>, BoxError> {
+        append::first_after(&self.link, &self.stream, filter, sequence).await
     }
 
     async fn read(

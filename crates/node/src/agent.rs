@@ -9,6 +9,7 @@ use aod_domain::run::Event;
 use aod_domain::subject::{CANCELS, Class, Label, NODES, Subject};
 use aod_ports::event_log::{From, StoredEvent, Told};
 use aod_ports::presence::{Member, NodeMember, PRESENCE_SECONDS};
+use aod_ports::program::inherit;
 use aod_ports::work_queue::Delivery;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -16,8 +17,8 @@ use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
-use crate::boottime::BootTime;
 use crate::calls::chain;
+use crate::lease;
 use crate::reconcile::reconcile;
 use crate::shared::Shared;
 
@@ -66,7 +67,7 @@ async fn stoppable(shared: &Shared, work: impl Future<Output = ()>) {
 /// Why the node takes no work although it may have room.
 type Readiness = tokio::sync::watch::Receiver<Option<String>>;
 
-type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, BootTime)>;
+type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, Duration)>;
 
 /// One source of launches and whether a pull for it is under way.
 struct Source {
@@ -104,6 +105,7 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
             ask(&shared, &mut sources, &pulls);
         }
         tokio::select! {
+            biased;
             Some((index, deliveries, received)) = pulls.next(), if !pulls.is_empty() => {
                 sources[index].is_asked = false;
                 match deliveries {
@@ -125,6 +127,7 @@ fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pu
             continue;
         }
         source.is_asked = true;
+        let clock = Arc::clone(shared.runs.clock());
         let (queue, label, class) = (
             Arc::clone(&shared.ports.queue),
             source.label.clone(),
@@ -132,7 +135,7 @@ fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pu
         );
         pulls.push(Box::pin(async move {
             let pulled = queue.pull(&label, class, max, PULL_WAIT).await;
-            let received = BootTime::now();
+            let received = clock.since_boot();
             match pulled {
                 Ok(deliveries) => (index, Some(deliveries), received),
                 Err(error) => {
@@ -152,19 +155,19 @@ fn room_for(room: Room, class: Class) -> usize {
 }
 
 /// Starts what there is room for; the rest is held for a moment, then given back.
-fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: BootTime) {
+fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
     for delivery in deliveries {
         if room_for(shared.ledger.room(), delivery.class) > 0 {
             start(shared, delivery, received);
         } else {
             shared
                 .tasks
-                .spawn(hold(Arc::clone(shared), delivery, received));
+                .spawn(inherit(hold(Arc::clone(shared), delivery, received)));
         }
     }
 }
 
-fn start(shared: &Arc<Shared>, delivery: Delivery, received: BootTime) {
+fn start(shared: &Arc<Shared>, delivery: Delivery, received: Duration) {
     let launch = Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes).ok();
     let seat = shared
         .ledger
@@ -176,11 +179,11 @@ fn start(shared: &Arc<Shared>, delivery: Delivery, received: BootTime) {
     };
     shared
         .tasks
-        .spawn(attempt(Arc::clone(shared), delivered, seat));
+        .spawn(inherit(attempt(Arc::clone(shared), delivered, seat)));
 }
 
 /// Waits a moment for room; short enough that nothing of the lease is used up.
-async fn hold(shared: Arc<Shared>, delivery: Delivery, received: BootTime) {
+async fn hold(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
     let end = tokio::time::Instant::now() + HOLD;
     while tokio::time::Instant::now() < end && !shared.stop.is_cancelled() {
         if room_for(shared.ledger.room(), delivery.class) > 0 {
@@ -189,13 +192,10 @@ async fn hold(shared: Arc<Shared>, delivery: Delivery, received: BootTime) {
         }
         tokio::time::sleep(HOLD_LOOK).await;
     }
-    let given_back = shared
-        .ports
-        .queue
-        .give_back(&delivery.ack_subject, Duration::ZERO);
-    if let Err(error) = given_back.await {
-        debug!(run = %delivery.run, error = %chain(&error), "comes again when its lease has passed");
-    }
+    let until = lease::kill_after(received, shared.config.lease);
+    let left = until.saturating_sub(shared.runs.clock().since_boot());
+    let queue = shared.ports.queue.as_ref();
+    lease::give_back(queue, &delivery.ack_subject, Duration::ZERO, left).await;
 }
 
 fn memory_of(launch: &Event) -> u64 {
@@ -250,7 +250,8 @@ async fn watch_engine(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender
             }
             is_changed
         });
-        tokio::time::sleep(ENGINE_EVERY).await;
+        // Without a look at once a node whose engine has just gone would take launch after launch.
+        let _ = tokio::time::timeout(ENGINE_EVERY, shared.engine_doubt.notified()).await;
     }
 }
 

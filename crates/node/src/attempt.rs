@@ -14,16 +14,16 @@ use aod_domain::id::RunId;
 use aod_domain::run::{
     Command, Ended, Event, Holder, Outcome, Rejection, Run, RunError, Timings, Work,
 };
+use aod_ports::presence::Member;
+use aod_ports::program::spawn;
 use aod_ports::runs::HandleError;
 use aod_ports::work_queue::Delivery;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::boottime::BootTime;
 use crate::calls::chain;
 use crate::gateway_client::Speaker;
-use crate::lease::LeaseKeeper;
+use crate::lease::{self, LeaseKeeper};
 use crate::ledger::Seat;
 use crate::shared::Shared;
 use crate::{build_run, capsule_run, children};
@@ -31,9 +31,9 @@ use crate::{build_run, capsule_run, children};
 /// How long a launch rests after a failure of the platform before it is delivered again.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// Between two looks whether the run was cancelled or taken over: the log tells of both at once,
-/// and this is for what it told while nobody listened.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Looks in a lease time whether the run was cancelled or taken over: whoever takes over while the
+/// queue still knows this holder relies on it.
+const LOOKS_A_LEASE: u32 = 3;
 
 /// Between two tries to append a result.
 const APPEND_RETRY: Duration = Duration::from_millis(250);
@@ -69,7 +69,8 @@ pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
     /// As it was read.
     pub(crate) launch: Option<Recorded<Event>>,
-    pub(crate) received: BootTime,
+    /// Since the boot of the host.
+    pub(crate) received: Duration,
 }
 
 /// Sees a launch through; `seat` is given back when nothing of it is left on this host.
@@ -86,15 +87,17 @@ async fn run_delivery(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
     } = delivered;
     let lease = LeaseKeeper::start(
         Arc::clone(&shared.ports.queue),
+        Arc::clone(shared.runs.clock()),
         delivery.ack_subject.clone(),
         shared.config.lease,
         received,
     );
-    let token = draw_token();
+    // The hash of a secret is as hard to guess, and is text.
+    let token = Digest::of(shared.runs.clock().fresh_secret()).to_string();
     let (run, number) = match take_lease(&shared, &delivery, launch, &token).await {
         Ok(taken) => taken,
         Err(refusal) => {
-            settle_refusal(&shared, &delivery, &refusal).await;
+            settle_refusal(&shared, &delivery, &lease, &refusal).await;
             return;
         }
     };
@@ -119,15 +122,37 @@ async fn run_delivery(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
     };
     let watcher = attempt.watch();
     let id = attempt.run.id;
-    let (finish, mut leftover) = attempt.work(seat).await;
+    let (finish, mut leftover) = if attempt.await_predecessor(&delivery).await {
+        attempt.work(seat).await
+    } else {
+        (Finish::Fenced, Leftover::of(seat))
+    };
     let results = std::mem::take(&mut leftover.children);
     let settled = attempt.settle(&delivery, finish, results).await;
     debug!(attempt = number, settled, "the attempt is over");
     watcher.cancel();
+    let is_lost = attempt.lease.lost().is_cancelled();
     drop(attempt);
     // The result is out; what is left is clearing away, while the seat is still taken.
     leftover.clear().await;
     shared.forget(id, number);
+    if is_lost {
+        give_up(&shared, id, number).await;
+    }
+}
+
+/// Nothing of the attempt runs any more, but the log may still name this node as the holder: then
+/// nobody would take over if the queue has forgotten the launch.
+async fn give_up(shared: &Shared, id: RunId, attempt: u32) {
+    let error = RunError::new(ErrorCode::NodeLost, "the lease was not confirmed in time");
+    let command = Command::LoseAttempt { attempt, error };
+    while !shared.stop.is_cancelled() {
+        match shared.runs.handle(id, &command, None).await {
+            Ok(_) | Err(HandleError::Rejected { .. } | HandleError::Damaged { .. }) => return,
+            Err(error) => debug!(run = %id, error = %chain(&error), "not given up yet"),
+        }
+        tokio::time::sleep(APPEND_RETRY).await;
+    }
 }
 
 /// Takes the lease; answers with the run and the number of this attempt.
@@ -146,34 +171,68 @@ async fn take_lease(
     };
     // The launch itself is nearly always all there is, so no read is needed.
     let known = launch.and_then(|launch| Run::replay(delivery.run, [launch]).ok().flatten());
-    let run = shared
-        .runs
-        .handle(delivery.run, &Command::Lease(holder), known)
-        .await?;
+    let lease = |is_holder_gone| Command::Lease {
+        holder: holder.clone(),
+        is_holder_gone,
+    };
+    let handled = shared.runs.handle(delivery.run, &lease(false), known).await;
+    let run = match handled {
+        Err(HandleError::Rejected {
+            rejection: Rejection::Held,
+            ..
+        }) if is_holder_gone(shared, delivery.run).await => {
+            shared.runs.handle(delivery.run, &lease(true), None).await?
+        }
+        handled => handled?,
+    };
     let number = run.attempts;
     Ok((run, number))
 }
 
-/// 256 random bits as 64 hexadecimal digits.
-fn draw_token() -> String {
-    let mut bytes = [0; 32];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())
-            .expect("Linux gives random bytes");
+/// Whether the holder of `run` is not among those present.
+async fn is_holder_gone(shared: &Shared, run: RunId) -> bool {
+    let (Ok(Some(run)), Ok(members)) = (
+        shared.runs.load(run).await,
+        shared.ports.presence.members().await,
+    ) else {
+        return false;
+    };
+    let Some(lease) = run.lease() else {
+        return true;
+    };
+    let Holder::Node { incarnation, .. } = &lease.event.holder else {
+        return true;
+    };
+    if *incarnation == shared.incarnation {
+        return !shared.mine().contains(&(run.id, lease.event.attempt));
     }
-    // Its hash is as hard to guess, and is text.
-    Digest::of(bytes).to_string()
+    !members
+        .iter()
+        .any(|member| matches!(member, Member::Node(node) if node.incarnation == *incarnation))
 }
 
 /// What becomes of a delivery whose lease was refused.
-async fn settle_refusal(shared: &Shared, delivery: &Delivery, refusal: &HandleError) {
-    let queue = &shared.ports.queue;
+async fn settle_refusal(
+    shared: &Shared,
+    delivery: &Delivery,
+    lease: &LeaseKeeper,
+    refusal: &HandleError,
+) {
+    let queue = shared.ports.queue.as_ref();
+    let give_back = async |delay| {
+        lease::give_back(queue, &delivery.ack_subject, delay, lease.remaining()).await;
+        Ok(())
+    };
     let result = match refusal {
         HandleError::Rejected {
             rejection: Rejection::Ended,
             ..
         } => queue.acknowledge(&delivery.ack_subject).await,
+        // Somebody is at it by another message, which may be lost: asked again later.
+        HandleError::Rejected {
+            rejection: Rejection::Held,
+            ..
+        } => give_back(shared.config.lease).await,
         // Somebody else is at it, by a later delivery than this one.
         HandleError::Rejected {
             rejection: Rejection::Superseded,
@@ -181,9 +240,7 @@ async fn settle_refusal(shared: &Shared, delivery: &Delivery, refusal: &HandleEr
         } => Ok(()),
         other => {
             warn!(error = %chain(other), "the lease could not be taken");
-            queue
-                .give_back(&delivery.ack_subject, REST_AFTER_FAILURE)
-                .await
+            give_back(REST_AFTER_FAILURE).await
         }
     };
     if let Err(error) = result {
@@ -218,6 +275,18 @@ impl Leftover {
 }
 
 impl Attempt {
+    /// Whoever is replaced without that the queue has missed it may still run: it finds itself
+    /// replaced, or its lease unconfirmed, within a lease time. False if the lease is lost meanwhile.
+    async fn await_predecessor(&self, delivery: &Delivery) -> bool {
+        match &self.run.replaced {
+            Some(Holder::Node { work, .. }) if !work.is_same_message(&delivery.position) => {
+                let wait = tokio::time::sleep(self.shared.config.lease);
+                self.lease.lost().run_until_cancelled(wait).await.is_some()
+            }
+            _ => true,
+        }
+    }
+
     async fn work(&self, seat: Seat) -> (Finish, Leftover) {
         let now = self.shared.runs.clock().now();
         if let Some((outcome, error)) = self.run.forbids_start(now) {
@@ -241,9 +310,9 @@ impl Attempt {
         let stop = CancellationToken::new();
         let (shared, id, number) = (Arc::clone(&self.shared), self.run.id, self.number);
         let (cancelled, lost) = (self.cancelled.clone(), self.lease.lost());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        spawn(stop.clone().run_until_cancelled_owned(async move {
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(shared.config.lease / LOOKS_A_LEASE).await;
                 let Ok(Some(run)) = shared.runs.load(id).await else {
                     continue;
                 };
@@ -298,12 +367,8 @@ impl Attempt {
                 {
                     return "the lease was lost";
                 }
-                if let Err(error) = queue
-                    .give_back(&delivery.ack_subject, REST_AFTER_FAILURE)
-                    .await
-                {
-                    debug!(error = %chain(&error), "the launch comes again when its lease has passed");
-                }
+                let (ack_subject, left) = (&delivery.ack_subject, self.lease.remaining());
+                lease::give_back(queue.as_ref(), ack_subject, REST_AFTER_FAILURE, left).await;
                 "given back"
             }
         }

@@ -20,6 +20,7 @@ use aod_domain::manifest::slug;
 use aod_domain::run::{Ended, FileEntry};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::program::inherit;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -84,8 +85,8 @@ pub(crate) struct Calls {
 
 #[derive(Default)]
 struct State {
-    by_key: HashMap<Digest, Arc<CallState>>,
-    by_run: HashMap<RunId, Arc<CallState>>,
+    by_key: BTreeMap<Digest, Arc<CallState>>,
+    by_run: BTreeMap<RunId, Arc<CallState>>,
     occurrences: HashMap<Digest, Vec<Arc<CallState>>>,
     children: BTreeMap<RunId, Digest>,
     incoming_taken: BTreeSet<FileName>,
@@ -219,14 +220,18 @@ impl Calls {
             label: wish.label,
         };
         let (calls, state) = (Arc::clone(self), Arc::clone(&call));
-        self.tasks.spawn(async move {
+        self.tasks.spawn(inherit(async move {
             tokio::select! {
+                biased;
                 () = calls.stopped.cancelled() => (),
                 answer = calls.answer(&request, &state) => {
+                    if matches!(answer, Answer::Refused(_)) {
+                        calls.forget(&request.call_key, &state);
+                    }
                     state.progress.send_replace(Progress::Done(answer));
                 }
             }
-        });
+        }));
         Ok(call)
     }
 
@@ -300,6 +305,16 @@ impl Calls {
                 .push(Arc::clone(&call));
         }
         Ok((call, Some(key)))
+    }
+
+    /// A call that was refused has not come about: the same words may be said again, and then mean the
+    /// same callee, if there is one.
+    fn forget(&self, key: &Digest, call: &Arc<CallState>) {
+        let mut state = self.state();
+        state.by_key.remove(key);
+        if let Some(occurrences) = state.occurrences.get_mut(&call.request) {
+            occurrences.retain(|occurrence| !Arc::ptr_eq(occurrence, call));
+        }
     }
 
     async fn answer(&self, request: &CallRequest, call: &Arc<CallState>) -> Answer {

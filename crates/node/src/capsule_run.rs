@@ -8,7 +8,8 @@ use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::{Ended, Exit, Outcome, RunError, Usage};
-use aod_ports::container_runtime::{Container, ContainerSpec, Verdict};
+use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
+use aod_ports::program::blocking;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -22,7 +23,6 @@ use crate::ledger::Seat;
 use crate::logs::Logs;
 use crate::notes::{Notes, Phase};
 use crate::prepare::{prepare, runtime_error};
-use crate::stage::blocking;
 use crate::watch::{End, Stop, Watch, Watched};
 use crate::workdir::WorkDirectory;
 
@@ -126,50 +126,52 @@ impl<'a> Room<'a> {
     ) -> Result<(Box<dyn Container>, Contract), Finish> {
         let attempt = self.attempt;
         let (lost, cancelled) = (attempt.lease.lost(), attempt.cancelled.clone());
-        tokio::select! {
+        let contract = tokio::select! {
             biased;
-            () = lost.cancelled() => Err(Finish::Fenced),
-            () = attempt.shared.stop.cancelled() => Err(stopped()),
+            () = lost.cancelled() => return Err(Finish::Fenced),
+            () = attempt.shared.stop.cancelled() => return Err(stopped()),
             () = cancelled.cancelled() => {
                 let error = RunError::new(ErrorCode::Cancelled, "cancelled before it started");
-                Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))))
+                return Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))));
             }
-            started = self.start_container(image, schema) => started.map_err(|error| attempt.failed(error)),
+            prepared = self.prepare(image, schema) => prepared.map_err(|error| attempt.failed(error))?,
+        };
+        // The capsule may run, and call others, before its start is known to have succeeded: whoever
+        // wants it to end waits for that. Without a lease its gate ends it.
+        let started = lost.run_until_cancelled(self.start_container(image)).await;
+        match started.ok_or(Finish::Fenced)? {
+            Ok(container) => Ok((container, contract)),
+            Err(error) => Err(attempt.failed(error)),
         }
     }
 
-    async fn start_container(
-        &self,
-        image: &Image,
-        schema: Digest,
-    ) -> Result<(Box<dyn Container>, Contract), RunError> {
+    async fn prepare(&self, image: &Image, schema: Digest) -> Result<Contract, RunError> {
+        let launched = &self.attempt.run.launched.event;
+        let text = format!("{}, {} files", launched.work.name(), launched.files.len());
+        self.notes.tell(Phase::Preparing(text));
+        let paths = self.directory.paths();
+        prepare(&self.attempt.shared, launched, image, schema, paths).await
+    }
+
+    async fn start_container(&self, image: &Image) -> Result<Box<dyn Container>, RunError> {
         let (attempt, shared) = (self.attempt, &self.attempt.shared);
         let launched = &attempt.run.launched.event;
-        let name = launched.work.name().to_string();
-        self.notes.tell(Phase::Preparing(format!(
-            "{name}, {} files",
-            launched.files.len()
-        )));
-        let paths = self.directory.paths();
-        let contract = prepare(shared, launched, image, schema, paths).await?;
         let spec = ContainerSpec {
             run: attempt.run.id,
             attempt: attempt.number,
-            capsule: name,
+            capsule: launched.work.name().to_string(),
             image: image.config_digest.clone(),
-            io: paths.clone(),
+            io: self.directory.paths().clone(),
             environment: environment(&attempt.run, attempt.number),
             resources: launched.resources.clone(),
-            lease_milliseconds: u64::try_from(attempt.lease.remaining().as_millis())
-                .unwrap_or(u64::MAX),
+            lease_until: attempt.lease.renewals(),
         };
-        let container = shared
-            .ports
-            .runtime
-            .start(spec)
-            .await
-            .map_err(|error| runtime_error(&error))?;
-        Ok((container, contract))
+        shared.ports.runtime.start(spec).await.map_err(|error| {
+            if matches!(error, RuntimeError::Engine { .. }) {
+                shared.engine_doubt.notify_one();
+            }
+            runtime_error(&error)
+        })
     }
 
     /// Turns the end of a container into the end of its run.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use aod_api::problem::Problem;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
+use aod_ports::program::spawn;
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
@@ -55,7 +56,7 @@ pub(crate) fn serve(
     let listener = UnixListener::from_std(listener)?;
     // Most capsules call nobody: made when the first connects.
     let router = LazyLock::new(move || ROUTES.clone().with_state(calls));
-    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+    spawn(stop.clone().run_until_cancelled_owned(async move {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
@@ -64,7 +65,7 @@ pub(crate) fn serve(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let (router, stop) = (Router::clone(&router), stop.clone());
-                    tokio::spawn(async move {
+                    spawn(async move {
                         stop.run_until_cancelled(connection(stream, router)).await;
                         drop(permit);
                     });

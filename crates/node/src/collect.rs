@@ -10,11 +10,12 @@ use aod_domain::file_name::FileName;
 use aod_domain::run::{FileEntry, Payload, RunError};
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::container_runtime::IoPaths;
+use aod_ports::program::blocking;
 use serde_json::{Value, json};
 
 use crate::calls::chain;
 use crate::payload::store_payload;
-use crate::stage::{StageError, blocking, store_all};
+use crate::stage::{StageError, store_all};
 use crate::tree::{Listing, Refused, Tree};
 
 /// The outputs of an attempt.

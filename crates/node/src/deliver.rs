@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use aod_domain::file_name::{FileName, unique_name};
 use aod_domain::run::FileEntry;
 use aod_ports::artifact_store::{ArtifactStore, LocalFile, StoreError};
+use aod_ports::program::blocking;
 use futures::stream::{self, StreamExt, TryStreamExt};
-
-use crate::stage::blocking;
 
 /// Files fetched at the same time.
 const FETCHES_AT_A_TIME: usize = 4;

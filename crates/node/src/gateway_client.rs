@@ -5,18 +5,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aod_api::CONNECTION_REUSE_SECONDS_MAX;
 use aod_api::internal::{CallLine, CallRequest, CancelCall, Targets, WHITE_SPACE_SECONDS};
 use aod_api::problem::Problem;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
+use aod_ports::BoxError;
+use aod_ports::gateways::{AnswerBody, GatewayTransport};
 use aod_ports::presence::{Member, Presence};
-use futures::StreamExt;
-use reqwest::{Client, Response};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use http::{Method, Request, Response, header};
 use tracing::debug;
-
-/// How long a gateway may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an answer may be silent before its gateway counts as gone: two of its signs of life
 /// and some time for a busy machine.
@@ -28,6 +27,12 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries when no gateway is there.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// Longest refusal that is read, in bytes: its errors may be many, each a line.
+const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Longest list of targets, in bytes: a schema of each capsule there is, 256 KiB at the most.
+const TARGETS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Longest line of an answer, in bytes: a result event and its envelope fit twice.
 const LINE_LENGTH_BYTES_MAX: usize = 128 * 1024;
 
@@ -35,7 +40,7 @@ const LINE_LENGTH_BYTES_MAX: usize = 128 * 1024;
 #[derive(Debug)]
 pub(crate) struct GatewayClient {
     presence: Arc<dyn Presence>,
-    http: Client,
+    transport: Arc<dyn GatewayTransport>,
     /// The gateway that answered last.
     preferred: Mutex<Option<String>>,
 }
@@ -57,19 +62,12 @@ enum Failure {
 }
 
 impl GatewayClient {
-    pub(crate) fn new(presence: Arc<dyn Presence>) -> Result<Self, reqwest::Error> {
-        // Another crate of the same program may ask for TLS without choosing who does it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
-            .no_proxy()
-            .build()?;
-        Ok(Self {
+    pub(crate) fn new(presence: Arc<dyn Presence>, transport: Arc<dyn GatewayTransport>) -> Self {
+        Self {
             presence,
-            http,
+            transport,
             preferred: Mutex::new(None),
-        })
+        }
     }
 
     /// Makes a call and waits for its end; `accepted` is told the callee as soon as it is stored.
@@ -112,20 +110,18 @@ impl GatewayClient {
     /// Whom the run may call.
     pub(crate) async fn targets(&self, speaker: &Speaker) -> Result<Targets, Box<Problem>> {
         self.until_answered(|url| async move {
-            let path = format!(
-                "{url}/internal/v1/runs/{}/targets?attempt={}",
-                speaker.run, speaker.attempt
+            let path = format!("targets?attempt={}", speaker.attempt);
+            let response = self
+                .send(Method::GET, &url, speaker, &path, Bytes::new())
+                .await?;
+            let whole = tokio::time::timeout(
+                ACCEPT_TIMEOUT,
+                collect(response.into_body(), TARGETS_BYTES_MAX),
             );
-            let request = self
-                .http
-                .get(path)
-                .bearer_auth(&speaker.token)
-                .timeout(ACCEPT_TIMEOUT);
-            let response = checked(request.send().await).await?;
-            response
-                .json()
+            let bytes = whole
                 .await
-                .map_err(|error| Failure::Again(error.to_string()))
+                .map_err(|_| Failure::Again("no answer in time".into()))??;
+            serde_json::from_slice(&bytes).map_err(|error| Failure::Again(error.to_string()))
         })
         .await
     }
@@ -136,14 +132,28 @@ impl GatewayClient {
         speaker: &Speaker,
         path: &str,
         body: &impl serde::Serialize,
-    ) -> Result<Response, Failure> {
-        let address = format!("{url}/internal/v1/runs/{}/{path}", speaker.run);
-        let request = self
-            .http
-            .post(address)
-            .bearer_auth(&speaker.token)
-            .json(body);
-        let sent = tokio::time::timeout(ACCEPT_TIMEOUT, request.send()).await;
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let body = serde_json::to_vec(body).expect("a request is plain data");
+        self.send(Method::POST, url, speaker, path, body.into())
+            .await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        speaker: &Speaker,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{url}/internal/v1/runs/{}/{path}", speaker.run))
+            .header(header::AUTHORIZATION, format!("Bearer {}", speaker.token))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(|error| Failure::Again(error.to_string()))?;
+        let sent = tokio::time::timeout(ACCEPT_TIMEOUT, self.transport.send(request)).await;
         checked(sent.map_err(|_| Failure::Again("no answer in time".into()))?).await
     }
 
@@ -199,7 +209,9 @@ impl GatewayClient {
 
 /// Sorts answers: those of a gateway or proxy that cannot now are tried again, refusals, and bugs
 /// that say so, are handed on.
-async fn checked(sent: Result<Response, reqwest::Error>) -> Result<Response, Failure> {
+async fn checked(
+    sent: Result<Response<AnswerBody>, BoxError>,
+) -> Result<Response<AnswerBody>, Failure> {
     let response = sent.map_err(|error| Failure::Again(error.to_string()))?;
     let status = response.status();
     if status.is_success() {
@@ -208,8 +220,8 @@ async fn checked(sent: Result<Response, reqwest::Error>) -> Result<Response, Fai
     if matches!(status.as_u16(), 502..=504) {
         return Err(Failure::Again(format!("status {status}")));
     }
-    let text = response.text().await.unwrap_or_default();
-    let problem = serde_json::from_str(&text).unwrap_or_else(|_| {
+    let text = collect(response.into_body(), REFUSAL_BYTES_MAX).await?;
+    let problem = serde_json::from_slice(&text).unwrap_or_else(|_| {
         Problem::new(
             ErrorCode::Internal,
             format!("a gateway answered {status} without a problem"),
@@ -218,11 +230,25 @@ async fn checked(sent: Result<Response, reqwest::Error>) -> Result<Response, Fai
     Err(Failure::Refused(Box::new(problem)))
 }
 
+/// The whole of a body of at most `bytes_max`.
+async fn collect(body: AnswerBody, bytes_max: usize) -> Result<Vec<u8>, Failure> {
+    let broken = |error: BoxError| Failure::Again(error.to_string());
+    body.map_err(broken)
+        .try_fold(Vec::new(), |mut whole, piece| async move {
+            whole.extend_from_slice(&piece);
+            if whole.len() > bytes_max {
+                return Err(Failure::Again("the answer is too long".into()));
+            }
+            Ok(whole)
+        })
+        .await
+}
+
 async fn read_lines(
-    response: Response,
+    response: Response<AnswerBody>,
     accepted: &(impl Fn(RunId) + Sync),
 ) -> Result<CallLine, Failure> {
-    let mut bytes = response.bytes_stream();
+    let mut bytes = response.into_body();
     let mut buffer = Vec::new();
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, bytes.next()).await;

@@ -14,7 +14,6 @@
 
 mod agent;
 mod attempt;
-mod boottime;
 mod build_run;
 mod calls;
 mod capsule_run;
@@ -25,6 +24,7 @@ mod config;
 mod deliver;
 mod environment;
 mod gateway_client;
+mod gateway_http;
 mod identity;
 mod lease;
 mod ledger;
@@ -47,12 +47,14 @@ use aod_domain::id::{IncarnationId, NodeId};
 use aod_ports::clock::Clock;
 use aod_ports::event_log::EventLog;
 use aod_ports::presence::Member;
+use aod_ports::program::spawn;
 use aod_ports::runs::Runs;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::config::{Config, GRACE_DEFAULT, LEASE_DEFAULT, LOG_BYTES_MAX_DEFAULT};
+pub use self::gateway_http::HttpGateways;
 pub use self::identity::{IdentityError, load_or_draw};
 pub use self::shared::Ports;
 use crate::gateway_client::GatewayClient;
@@ -74,9 +76,6 @@ pub enum StartError {
         path: std::path::PathBuf,
         source: std::io::Error,
     },
-    /// A bug, or a broken TLS set-up.
-    #[error("the client for gateways cannot be made")]
-    Http(#[source] reqwest::Error),
 }
 
 /// A node that runs.
@@ -97,7 +96,7 @@ impl Node {
     ) -> Result<Self, StartError> {
         let incarnation = IncarnationId::new(clock.fresh_uuid());
         let runs = Runs::new(log, clock, &format!("/node/{id}"));
-        let gateways = GatewayClient::new(Arc::clone(&ports.presence)).map_err(StartError::Http)?;
+        let gateways = GatewayClient::new(Arc::clone(&ports.presence), Arc::clone(&ports.gateways));
         let data = config.data.clone();
         let directories = WorkDirectories::new(&data);
         let shared = Shared::new(
@@ -115,7 +114,7 @@ impl Node {
             .directories
             .clear()
             .map_err(|source| StartError::Data { path: data, source })?;
-        let loops = tokio::spawn(agent::run(Arc::clone(&shared)));
+        let loops = spawn(agent::run(Arc::clone(&shared)));
         Ok(Self { shared, loops })
     }
 

@@ -15,6 +15,7 @@ use aod_domain::run::LogsSummary;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::clock::Clock;
 use aod_ports::log_stream::{LogLine, LogStream, Output};
+use aod_ports::program::spawn;
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -53,7 +54,7 @@ impl Logs {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (live, mut batches) = mpsc::channel::<Vec<LogLine>>(LIVE_QUEUE_LENGTH);
-        tokio::spawn(async move {
+        spawn(async move {
             while let Some(lines) = batches.recv().await {
                 if let Err(error) = stream.publish(run, &lines).await {
                     debug!(%run, %error, "lines are missing from the live logs");

@@ -10,6 +10,7 @@ use aod_domain::event::CloudEvent;
 use aod_domain::id::RunId;
 use aod_domain::run::{Note, NoteKind, NotesSummary};
 use aod_ports::event_log::{Append, Guard};
+use aod_ports::program::spawn;
 use aod_ports::runs::Runs;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -50,7 +51,7 @@ impl Notes {
         };
         Self {
             phases,
-            writer: tokio::spawn(writer.run(receiver)),
+            writer: spawn(writer.run(receiver)),
         }
     }
 

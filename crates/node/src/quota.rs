@@ -4,9 +4,11 @@
 //! it hands on is counted once more when it is collected.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::stage::blocking;
+use aod_ports::program::blocking;
+use tokio::time::Instant;
+
 use crate::tree::Tree;
 use crate::workdir::GIVEN;
 
@@ -26,18 +28,18 @@ pub(crate) async fn exceeded(io: PathBuf, workspace: PathBuf, bytes_max: u64) ->
     loop {
         tokio::time::sleep(pause).await;
         let looked = directories.clone();
-        let (used, took) = blocking(move || {
-            let start = Instant::now();
+        let start = Instant::now();
+        let used = blocking(move || {
             let used = looked.iter().filter_map(|(directory, left_out)| {
                 let tree = Tree::open(directory).ok()?;
                 Some(tree.disk_usage(ENTRIES_MAX, left_out))
             });
-            (used.fold(0, u64::saturating_add), start.elapsed())
+            used.fold(0, u64::saturating_add)
         })
         .await;
         if used > bytes_max {
             return used;
         }
-        pause = LOOK_EVERY.max(took * LOOK_SHARE);
+        pause = LOOK_EVERY.max(start.elapsed() * LOOK_SHARE);
     }
 }

@@ -1,7 +1,6 @@
 //! Compares the containers of this engine with the log, and clears away what nobody holds.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
@@ -91,10 +90,7 @@ pub(crate) async fn recover(shared: &Shared) {
         else {
             continue;
         };
-        let Holder::Node {
-            node, ack_subject, ..
-        } = &lease.event.holder
-        else {
+        let Holder::Node { node, .. } = &lease.event.holder else {
             continue;
         };
         if *node != shared.id {
@@ -115,14 +111,9 @@ pub(crate) async fn recover(shared: &Shared) {
             .handle(container.run, &command, Some(run.clone()))
             .await
         {
-            Ok(_) => {
-                let given_back = shared
-                    .ports
-                    .queue
-                    .give_back(ack_subject, Duration::ZERO)
-                    .await;
-                debug!(run = %container.run, is_given_back = given_back.is_ok(), "an attempt of an earlier start is given up");
-            }
+            // The launch is not given back: its lease may be over, another may have it already, and
+            // would then be taken for dead.
+            Ok(_) => debug!(run = %container.run, "an attempt of an earlier start is given up"),
             Err(error) => {
                 debug!(run = %container.run, error = %chain(&error), "an earlier attempt stays as it is");
             }

@@ -1,6 +1,6 @@
 //! What all attempts of a node share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aod_domain::contract::Contract;
@@ -8,10 +8,12 @@ use aod_domain::digest::Digest;
 use aod_domain::id::{IncarnationId, NodeId, RunId};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::ContainerRuntime;
+use aod_ports::gateways::GatewayTransport;
 use aod_ports::log_stream::LogStream;
 use aod_ports::presence::Presence;
 use aod_ports::runs::Runs;
 use aod_ports::work_queue::WorkQueue;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +33,7 @@ pub struct Ports {
     pub presence: Arc<dyn Presence>,
     pub artifacts: Arc<dyn ArtifactStore>,
     pub runtime: Arc<dyn ContainerRuntime>,
+    pub gateways: Arc<dyn GatewayTransport>,
 }
 
 /// A node and what it is busy with.
@@ -47,6 +50,8 @@ pub(crate) struct Shared {
     /// Attempts and what is left to clear away after them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// The engine has failed a call: worth a look whether it is there.
+    pub(crate) engine_doubt: Notify,
     contracts: Mutex<HashMap<Digest, Contract>>,
     busy: Mutex<Busy>,
 }
@@ -57,7 +62,7 @@ struct Busy {
     /// Attempts that may still have a container, those being cleared away included.
     containers: BTreeSet<(RunId, u32)>,
     /// How to tell a live attempt that its run is to be cancelled.
-    cancels: HashMap<(RunId, u32), CancellationToken>,
+    cancels: BTreeMap<(RunId, u32), CancellationToken>,
 }
 
 impl Shared {
@@ -84,6 +89,7 @@ impl Shared {
             directories,
             tasks: TaskTracker::new(),
             stop,
+            engine_doubt: Notify::new(),
             contracts: Mutex::default(),
             busy: Mutex::default(),
         })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use aod_domain::file_name::{Directory, FileName};
 use aod_domain::run::FileEntry;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
+use aod_ports::program::blocking;
 use serde_json::Value;
 
 use crate::tree::{BoundedReader, FILES_MAX, Kind, Refused, Tree};
@@ -109,13 +110,6 @@ fn blame(error: StoreError, name: &FileName) -> StageError {
         }
         error => StageError::Store(error),
     }
-}
-
-/// Runs what may wait for a disk.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work)
-        .await
-        .expect("work on files does not panic")
 }
 
 fn find(

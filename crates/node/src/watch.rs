@@ -141,15 +141,13 @@ impl Watch<'_> {
                 Ending::Asked(at) => Some(at),
                 _ => None,
             };
-            // Not in a fixed order: endless output must not keep limits from being looked at.
+            // Events come last: endless output must not keep limits from being looked at.
             tokio::select! {
+                biased;
                 () = lost.cancelled() => return Err(self.give_up(container, Finish::Fenced).await),
                 () = attempt.shared.stop.cancelled() => {
                     return Err(self.give_up(container, stopped()).await);
                 }
-                event = events.next() => if let Some(end) = self.heed(event, logs) {
-                    break end;
-                },
                 Ok(()) = waiting.changed() => {
                     let is_waiting = *waiting.borrow_and_update() > 0;
                     seat.set_waiting(is_waiting);
@@ -168,6 +166,9 @@ impl Watch<'_> {
                     self.kill(container).await;
                     ending = Ending::Killed;
                 }
+                event = events.next() => if let Some(end) = self.heed(event, logs) {
+                    break end;
+                },
             }
             if let Some(reason) = asked {
                 debug!(?reason, "ending the capsule");

@@ -1,6 +1,7 @@
 //! Containers: images built, kept and moved, one container an attempt, watched to its very end.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use aod_domain::capsule::Resources;
 use aod_domain::id::RunId;
@@ -51,8 +52,9 @@ pub struct ContainerSpec {
     /// What the contract sets, besides the image's own environment.
     pub environment: Vec<(String, String)>,
     pub resources: Resources,
-    /// How long the container may live without a renewal.
-    pub lease_milliseconds: u64,
+    /// When the container must end, as time since the boot of the host: as it is when the command
+    /// starts, later renewals are told to the container.
+    pub lease_until: tokio::sync::watch::Receiver<Duration>,
 }
 
 /// What a live container tells, in order; ends after `Exited` or `Lost`.

@@ -1,10 +1,13 @@
 //! The durable log: one guard an append, whole runs read back, everything followed in order.
 
+mod certain;
+
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::BoxError;
 
@@ -34,6 +37,19 @@ pub struct Append {
     /// The event's id as text: a second try of the same append stores nothing more.
     pub id: String,
     pub bytes: Bytes,
+}
+
+/// What has become of one try to append.
+#[derive(Debug)]
+pub enum Tried {
+    Stored(u64),
+    /// The guard failed: against another's event, or against one's own of an earlier try.
+    Conflict,
+    Full,
+    /// Another try would be refused too.
+    Refused(BoxError),
+    /// It may have been stored or not.
+    Unknown(BoxError),
 }
 
 /// Why an append has not happened, sorted by what the caller does about it.
@@ -93,7 +109,19 @@ pub trait EventLog: Send + Sync + std::fmt::Debug {
     ///
     /// The same append may be tried again after any error: if an earlier try was stored after
     /// all, its sequence is the answer, and never a conflict with oneself.
-    async fn append(&self, append: Append) -> Result<u64, AppendError>;
+    async fn append(&self, append: Append) -> Result<u64, AppendError> {
+        certain::append(self, &append).await
+    }
+
+    /// Tries once; no answer by `deadline` is [`Tried::Unknown`].
+    async fn try_append(&self, append: &Append, deadline: Instant) -> Tried;
+
+    /// Sequence and id of the first event under `filter` after `sequence`, as the leader has it.
+    async fn first_after(
+        &self,
+        filter: &str,
+        sequence: u64,
+    ) -> Result<Option<(u64, String)>, BoxError>;
 
     /// All events under `filter` in their order, as they are on the leader; at most `limit`.
     async fn read(

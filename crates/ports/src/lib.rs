@@ -6,8 +6,10 @@ pub mod artifact_store;
 pub mod clock;
 pub mod container_runtime;
 pub mod event_log;
+pub mod gateways;
 pub mod log_stream;
 pub mod presence;
+pub mod program;
 pub mod runs;
 pub mod work_queue;
 

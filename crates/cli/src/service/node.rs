@@ -7,7 +7,7 @@ use std::time::Duration;
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
 use aod_jetstream::Broker;
-use aod_node::{Config, GRACE_DEFAULT, LOG_BYTES_MAX_DEFAULT, Node, Ports};
+use aod_node::{Config, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime as _, EngineInfo};
@@ -92,12 +92,16 @@ pub(super) async fn begin(
         host: setup.host.unwrap_or_else(host_name),
     };
     tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");
+    let gateways = HttpGateways::new().map_err(|error| {
+        Failure::environment("no client for gateways can be made").because(error.as_ref())
+    })?;
     let ports = Ports {
         queue: Arc::new(broker.work_queue()),
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
         artifacts,
         runtime: Arc::clone(&runtime) as _,
+        gateways: Arc::new(gateways),
     };
     let node = Node::start(
         config,

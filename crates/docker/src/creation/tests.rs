@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use aod_domain::id::{NodeId, RunId};
 use uuid::Uuid;
@@ -25,7 +26,7 @@ fn spec() -> ContainerSpec {
         },
         environment: vec![("AOD_ATTEMPT".into(), "2".into())],
         resources: Resources::default(),
-        lease_milliseconds: 18_000,
+        lease_until: tokio::sync::watch::channel(Duration::from_secs(18)).1,
     }
 }
 

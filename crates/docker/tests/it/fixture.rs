@@ -14,6 +14,7 @@ use aod_docker::config::CapsuleUser;
 use aod_docker::{Config, DockerRuntime};
 use aod_domain::capsule::Resources;
 use aod_domain::id::{NodeId, RunId};
+use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime as _, ContainerSpec, IoPaths, Verdict,
 };
@@ -170,7 +171,7 @@ impl Fixture {
                 disk_bytes: 64 << 20,
                 ..Resources::default()
             },
-            lease_milliseconds: 60_000,
+            lease_until: lease(Duration::from_secs(60)),
         }
     }
 
@@ -397,4 +398,9 @@ fn newest_file(directory: &Path) -> SystemTime {
         })
         .max()
         .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A lease that ends after `left` unless the container is told otherwise.
+pub(crate) fn lease(left: Duration) -> tokio::sync::watch::Receiver<Duration> {
+    tokio::sync::watch::channel(SystemClock.since_boot() + left).1
 }

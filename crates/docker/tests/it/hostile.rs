@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _};
 use futures::StreamExt as _;
 
-use crate::fixture::{Fixture, PATIENCE, docker, eventually, finish, wait_for_output};
+use crate::fixture::{Fixture, PATIENCE, docker, eventually, finish, lease, wait_for_output};
 
 #[tokio::test]
 async fn a_fork_bomb_stays_in_its_container() {
@@ -101,7 +101,7 @@ async fn endless_output_waits_for_its_reader() {
 async fn a_lease_that_is_not_renewed_ends_the_container() {
     let fixture = Fixture::new().await;
     let mut spec = fixture.spec(&fixture.script("while true; do busybox sleep 1; done"));
-    spec.lease_milliseconds = 1_500;
+    spec.lease_until = lease(Duration::from_millis(1_500));
     let begin = Instant::now();
     let container = fixture.start(spec).await;
     container.renew(3_000).await.expect("the gate listens");
@@ -120,7 +120,7 @@ async fn a_node_that_is_gone_takes_its_containers_along() {
     let fixture = Fixture::new().await;
     let mut spec =
         fixture.spec(&fixture.script("trap '' TERM; while true; do busybox sleep 1; done"));
-    spec.lease_milliseconds = 2_000;
+    spec.lease_until = lease(Duration::from_secs(2));
     drop(fixture.start(spec).await);
     eventually("nothing runs any more", async || {
         let observed = fixture.runtime.list().await.expect("a list");

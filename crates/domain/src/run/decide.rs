@@ -13,8 +13,12 @@ use super::{
 pub enum Command {
     /// Starts it, or joins it when it was asked for in the same words before.
     Launch(Box<Launched>),
-    /// Takes it on.
-    Lease(Holder),
+    /// Takes it on. A holder that has another message of the queue is replaced only if it
+    /// `is_holder_gone`, as far as can be seen.
+    Lease {
+        holder: Holder,
+        is_holder_gone: bool,
+    },
     /// A gateway takes it on to end it: one that no node has, or whose holder is long overdue.
     TakeOverToEnd { holder: Holder, lease_seconds: u32 },
     /// Gives `attempt` up, so that another can begin.
@@ -42,8 +46,8 @@ pub enum Rejection {
     /// It has its result.
     #[error("the run has ended")]
     Ended,
-    /// Its holder is not overdue yet.
-    #[error("the run is held and not overdue")]
+    /// Its holder is there, or not overdue yet.
+    #[error("the run is held")]
     Held,
     /// Only an ended root is sealed.
     #[error("only an ended root can be sealed")]
@@ -58,7 +62,13 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
     match (command, run) {
         (Command::Launch(launched), run) => launch(run, launched),
         (_, None) => Err(Rejection::Unknown),
-        (Command::Lease(holder), Some(run)) => lease(run, holder),
+        (
+            Command::Lease {
+                holder,
+                is_holder_gone,
+            },
+            Some(run),
+        ) => lease(run, holder, *is_holder_gone),
         (
             Command::TakeOverToEnd {
                 holder,
@@ -82,15 +92,17 @@ fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
 }
 
 /// A later delivery of the launch takes over from an earlier one; no clock decides.
-fn lease(run: &Run, holder: &Holder) -> Decision {
+fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
     match &run.phase {
         Phase::Queued => Ok(Some(next_lease(run, holder))),
         // The broker delivers at least once: a repeated command finds its work done.
         Phase::Leased(current) if current.event.holder == *holder => Ok(None),
-        Phase::Leased(current) if is_later(holder, &current.event.holder) => {
-            Ok(Some(next_lease(run, holder)))
-        }
-        Phase::Leased(_) => Err(Rejection::Superseded),
+        Phase::Leased(current) => match claim(holder, &current.event.holder) {
+            Claim::Redelivered => Ok(Some(next_lease(run, holder))),
+            Claim::Another if is_holder_gone => Ok(Some(next_lease(run, holder))),
+            Claim::Another => Err(Rejection::Held),
+            Claim::Outdated => Err(Rejection::Superseded),
+        },
         Phase::Ended(_) => Err(Rejection::Ended),
     }
 }
@@ -102,12 +114,29 @@ fn next_lease(run: &Run, holder: &Holder) -> Event {
     })
 }
 
-fn is_later(holder: &Holder, current: &Holder) -> bool {
+/// What a delivery says of the lease that somebody has.
+enum Claim {
+    /// The queue has not heard of the holder for the whole lease time, and so the holder has killed
+    /// what it ran; or the holder was a gateway that wanted to end the run, and died.
+    Redelivered,
+    /// The launch is in the queue a second time, as after a loss of the queue: this says nothing of the
+    /// holder, who keeps another message.
+    Another,
+    /// The lease is of a later delivery.
+    Outdated,
+}
+
+fn claim(holder: &Holder, current: &Holder) -> Claim {
     match (holder, current) {
-        (Holder::Node { work, .. }, Holder::Node { work: current, .. }) => work > current,
-        // A gateway that took a lease to end a run and died: whoever comes next may end it.
-        (Holder::Node { .. }, Holder::Gateway { .. }) => true,
-        (Holder::Gateway { .. }, _) => false,
+        (Holder::Node { work, .. }, Holder::Node { work: current, .. }) if work > current => {
+            if work.is_same_message(current) {
+                Claim::Redelivered
+            } else {
+                Claim::Another
+            }
+        }
+        (Holder::Node { .. }, Holder::Gateway { .. }) => Claim::Redelivered,
+        (Holder::Node { .. } | Holder::Gateway { .. }, _) => Claim::Outdated,
     }
 }
 

@@ -158,6 +158,13 @@ pub struct WorkPosition {
     pub delivery: u64,
 }
 
+impl WorkPosition {
+    /// Whether both are deliveries of one message of the queue.
+    pub fn is_same_message(&self, other: &Self) -> bool {
+        (self.queue_created_ms, self.sequence) == (other.queue_created_ms, other.sequence)
+    }
+}
+
 /// Who has a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

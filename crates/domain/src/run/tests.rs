@@ -35,6 +35,13 @@ fn lost(attempt: u32) -> Event {
     })
 }
 
+fn lease(holder: Holder) -> Command {
+    Command::Lease {
+        holder,
+        is_holder_gone: false,
+    }
+}
+
 fn end(attempt: u32) -> Command {
     Command::End(Box::new(ended(attempt)))
 }
@@ -75,11 +82,7 @@ fn the_same_request_joins_and_another_is_refused() {
 
 #[test]
 fn nothing_happens_to_an_unknown_run() {
-    check(
-        &[],
-        Command::Lease(node_holder(1, 1)),
-        &Err(Rejection::Unknown),
-    );
+    check(&[], lease(node_holder(1, 1)), &Err(Rejection::Unknown));
     check(&[], end(1), &Err(Rejection::Unknown));
 }
 
@@ -87,12 +90,12 @@ fn nothing_happens_to_an_unknown_run() {
 fn a_later_delivery_takes_over() {
     check(
         &[launch()],
-        Command::Lease(node_holder(1, 1)),
+        lease(node_holder(1, 1)),
         &Ok(Some(leased(1, 1, 1))),
     );
     check(
         &[launch(), leased(1, 1, 1)],
-        Command::Lease(node_holder(2, 2)),
+        lease(node_holder(2, 2)),
         &Ok(Some(leased(2, 2, 2))),
     );
 }
@@ -101,18 +104,18 @@ fn a_later_delivery_takes_over() {
 fn an_earlier_delivery_never_takes_over() {
     check(
         &[launch(), leased(1, 2, 2)],
-        Command::Lease(node_holder(1, 1)),
+        lease(node_holder(1, 1)),
         &Err(Rejection::Superseded),
     );
     check(
         &[launch(), leased(1, 2, 2)],
-        Command::Lease(node_holder(1, 2)),
+        lease(node_holder(1, 2)),
         &Err(Rejection::Superseded),
     );
 }
 
 #[test]
-fn a_queue_that_was_made_anew_delivers_later_than_the_old_one() {
+fn a_queue_that_was_made_anew_replaces_only_who_is_gone() {
     let mut renewed = node_holder(2, 1);
     if let Holder::Node { work, .. } = &mut renewed {
         *work = WorkPosition {
@@ -121,22 +124,24 @@ fn a_queue_that_was_made_anew_delivers_later_than_the_old_one() {
             delivery: 1,
         };
     }
+    let history = [launch(), leased(1, 1, 9)];
+    check(&history, lease(renewed.clone()), &Err(Rejection::Held));
     let expected = Ok(Some(Event::Leased(Lease {
         attempt: 2,
         holder: renewed.clone(),
     })));
-    check(
-        &[launch(), leased(1, 1, 9)],
-        Command::Lease(renewed),
-        &expected,
-    );
+    let replacing = Command::Lease {
+        holder: renewed,
+        is_holder_gone: true,
+    };
+    check(&history, replacing, &expected);
 }
 
 #[test]
 fn a_repeated_lease_finds_its_work_done() {
     check(
         &[launch(), leased(1, 1, 1)],
-        Command::Lease(node_holder(1, 1)),
+        lease(node_holder(1, 1)),
         &Ok(None),
     );
 }
@@ -157,11 +162,7 @@ fn only_the_holder_ends_a_run() {
 #[test]
 fn a_lease_is_never_granted_after_a_result() {
     let history = [launch(), leased(1, 1, 1), ended_event(1)];
-    check(
-        &history,
-        Command::Lease(node_holder(2, 2)),
-        &Err(Rejection::Ended),
-    );
+    check(&history, lease(node_holder(2, 2)), &Err(Rejection::Ended));
     let takeover = Command::TakeOverToEnd {
         holder: gateway_holder(),
         lease_seconds: 30,
@@ -291,7 +292,7 @@ fn any_command() -> impl Strategy<Value = Command> {
     let holder = (1..4_u128, 1..6_u64).prop_map(|(node, delivery)| node_holder(node, delivery));
     prop_oneof![
         Just(Command::Launch(Box::new(launched()))),
-        holder.prop_map(Command::Lease),
+        holder.prop_map(lease),
         Just(Command::TakeOverToEnd {
             holder: gateway_holder(),
             lease_seconds: 30

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::CONNECTION_IDLE_SECONDS_MAX;
+use aod_ports::program::inherit;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -33,20 +34,22 @@ pub(crate) async fn serve(
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let permit = tokio::select! {
+            biased;
             permit = Arc::clone(&room).acquire_owned() => permit.expect("the semaphore is never closed"),
             () = shutdown.cancelled() => return,
         };
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
             () = shutdown.cancelled() => return,
         };
         match accepted {
             Ok((stream, _)) => {
                 let connection = serve_connection(stream, router.clone(), shutdown.clone());
-                tasks.spawn(async move {
+                tasks.spawn(inherit(async move {
                     connection.await;
                     drop(permit);
-                });
+                }));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be taken");
@@ -69,6 +72,7 @@ async fn serve_connection(stream: TcpStream, router: Router, shutdown: Cancellat
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(connection);
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();

@@ -10,6 +10,7 @@ use aod_domain::id::RunId;
 use aod_domain::run::{Ended, Event, Launched, Note, Payload};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::{EventLog, From, StoredEvent, Told};
+use aod_ports::program::blocking;
 use futures::StreamExt as _;
 use rusqlite::{Connection, params};
 use tokio::sync::watch;
@@ -43,6 +44,7 @@ pub(super) async fn follow(
     ));
     loop {
         let batch = tokio::select! {
+            biased;
             batch = told.next() => batch,
             () = shutdown.cancelled() => return Ok(()),
         };
@@ -51,13 +53,11 @@ pub(super) async fn follow(
         let Some(last) = events.last().map(|stored| stored.sequence) else {
             continue;
         };
-        let work = tokio::task::spawn_blocking(move || {
+        let (returned, result) = blocking(move || {
             let result = apply(&mut writer, &events);
             (writer, result)
-        });
-        let (returned, result) = work
-            .await
-            .map_err(|error| ReadModelError::Thread(error.into()))?;
+        })
+        .await;
         writer = returned;
         result.map_err(failed)?;
         applied.send_replace(last);

@@ -9,6 +9,7 @@ use aod_api::runs::RunView;
 use aod_domain::capsule::Handoffs;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::subject::Label;
+use aod_ports::program::inherit;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -93,7 +94,7 @@ async fn finish(
     let name = prepared.name().clone();
     let shared = Arc::clone(&context);
     let task = async move { registration::register(&shared, &prepared, &build).await };
-    let registered = context.tasks.spawn(task).await;
+    let registered = context.tasks.spawn(inherit(task)).await;
     let sequence = registered.map_err(|error| {
         ApiError::new(ErrorCode::Internal, "it was not registered").because(error)
     })??;

@@ -57,16 +57,49 @@ pub(super) async fn call(
         caller(&context, &run, request.attempt, &headers),
         context.read_model.count_tree(run_id(&run)?, TREE_RUNS_MAX)
     );
-    let caller = caller?;
+    let (caller, call_key) = (caller?, request.call_key);
+    let callee = match admit(&context, &caller, &request.target, tree_runs?).await {
+        Ok(target) => start_callee(&context, &caller, target, request).await?,
+        // Whatever has changed since: a callee that is there is waited for, and ends first.
+        Err(refusal) => find_callee(&context, caller.id, call_key)
+            .await?
+            .ok_or(refusal)?,
+    };
+    Ok(answer(context, callee))
+}
+
+/// Whether `caller` may call `target` now.
+async fn admit(
+    context: &Context,
+    caller: &Run,
+    target: &str,
+    tree_runs: u64,
+) -> ApiResult<Registered> {
     if let Some(cancel) = &caller.cancel {
         let detail = format!("the caller was cancelled by {}", cancel.requested_by);
         return Err(ApiError::new(ErrorCode::Cancelled, detail));
     }
-    let target = context.capsules.get(&request.target).await?;
-    check_allowed(&context, &caller, &target)?;
-    check_tree(&caller, tree_runs?)?;
-    let callee = start_callee(&context, &caller, target, request).await?;
-    Ok(answer(context, callee))
+    let target = context.capsules.get(target).await?;
+    check_allowed(context, caller, &target)?;
+    check_tree(caller, tree_runs)?;
+    Ok(target)
+}
+
+/// The callee that `call_key` has started, the latest if it was made anew.
+async fn find_callee(
+    context: &Context,
+    caller: RunId,
+    call_key: Digest,
+) -> ApiResult<Option<Started>> {
+    let mut found = None;
+    for renewal in 0..=RENEWALS_MAX {
+        let id = caller.child(&renewed_key(call_key, renewal));
+        match launch::join(context, id).await? {
+            Some(started) => found = Some(started),
+            None => break,
+        }
+    }
+    Ok(found)
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
@@ -84,12 +117,19 @@ async fn caller(context: &Context, run: &str, attempt: u32, headers: &HeaderMap)
             "the token is not that of the run's current attempt",
         )
     };
-    let run = context.runs.load(id).await?.ok_or_else(refused)?;
-    let lease = run.lease().filter(|lease| lease.event.attempt == attempt);
-    match lease.map(|lease| &lease.event.holder) {
-        Some(Holder::Node { token_sha256, .. }) if is_same(token_sha256, &token) => Ok(run),
-        _ => Err(refused()),
+    let holds = |run: &Run| {
+        let lease = run.lease().filter(|lease| lease.event.attempt == attempt);
+        match lease.map(|lease| &lease.event.holder) {
+            Some(Holder::Node { token_sha256, .. }) => is_same(token_sha256, &token),
+            _ => false,
+        }
+    };
+    // What is told of a run may be a moment old: enough to say yes, not to say no.
+    if let Some(run) = context.waiters.known(id).filter(holds) {
+        return Ok(run);
     }
+    let run = context.runs.load(id).await?.ok_or_else(refused)?;
+    holds(&run).then_some(run).ok_or_else(refused)
 }
 
 /// By the list that was registered with the caller's own image.
@@ -272,9 +312,10 @@ fn answer(context: Shared, callee: Started) -> Response {
                     ))
                 }
                 Progress::Waiting(mut wait) => tokio::select! {
+                    biased;
                     end = &mut wait => {
                         let end = end?;
-                        let ended = CallLine::Ended { ended: Box::new(end.event.clone()), hash: end.hash };
+                        let ended = CallLine::Ended { ended: Box::new(end.ended.event.clone()), hash: end.ended.hash };
                         Some((line(&ended), Progress::Over))
                     }
                     () = tokio::time::sleep(Duration::from_secs(WHITE_SPACE_SECONDS)) => {

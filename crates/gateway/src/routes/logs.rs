@@ -71,7 +71,7 @@ pub(super) async fn logs(
             .ok_or_else(|| ApiError::malformed("`Last-Event-ID` is no place in the logs"))?,
     };
     let seen = reading::seen(&context, id).await?;
-    let end = seen.run.ended().cloned().map(Arc::new);
+    let end = seen.run.ended().cloned().map(RunEnd::of);
     if sse::is_wanted(&headers) {
         let parts = parts(&context, id, after, end).await?;
         return Ok(sse::respond(parts.map(to_sse), context.shutdown.clone()));
@@ -164,7 +164,7 @@ async fn stored(
     end: &RunEnd,
     after: Place,
 ) -> ApiResult<BoxStream<'static, Part>> {
-    let Some(summary) = &end.event.logs else {
+    let Some(summary) = &end.ended.event.logs else {
         return Ok(stream::iter([Part::End]).boxed());
     };
     let lines = artifact_lines(context, summary.digest).await?;

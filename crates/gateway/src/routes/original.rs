@@ -127,7 +127,9 @@ async fn run(
     let end = started.end(context.runs.log().as_ref(), None).await;
     let end =
         end.ok_or_else(|| ApiError::new(ErrorCode::BrokerUnavailable, "the gateway is ending"))?;
-    Ok(Json(answer(reading::result(context, &run, &end).await?)))
+    Ok(Json(answer(
+        reading::result(context, &run, &end.ended).await?,
+    )))
 }
 
 fn answer(result: RunResult) -> Answer {

@@ -104,15 +104,15 @@ pub(super) async fn create(
         Some(_) => started.end(context.runs.log().as_ref(), until).await,
         None => None,
     };
-    let status = if end.is_some() {
-        StatusCode::OK
-    } else {
-        StatusCode::ACCEPTED
-    };
-    let view = if end.is_some() {
-        reading::view(&context, run.id).await?
-    } else {
-        reading::view_of(&context, run.clone()).await?
+    let (status, view) = match end {
+        Some(end) => (
+            StatusCode::OK,
+            reading::view_of_end(&context, run.id, &end).await?,
+        ),
+        None => (
+            StatusCode::ACCEPTED,
+            reading::view_of(&context, run.clone()).await?,
+        ),
     };
     let mut response = (status, Json(view)).into_response();
     put_headers(&mut response, &run);

@@ -282,7 +282,14 @@ async fn retake(cluster: &Cluster, run: aod_domain::run::Run) -> Taken {
     };
     let run = cluster
         .runs
-        .handle(run.id, &Command::Lease(holder), None)
+        .handle(
+            run.id,
+            &Command::Lease {
+                holder,
+                is_holder_gone: false,
+            },
+            None,
+        )
         .await
         .unwrap();
     Taken {

@@ -142,7 +142,14 @@ pub(crate) async fn lease(runs: &aod_ports::runs::Runs, delivery: &Delivery) -> 
         token_sha256: Digest::of(&token),
     };
     let run = runs
-        .handle(delivery.run, &Command::Lease(holder), None)
+        .handle(
+            delivery.run,
+            &Command::Lease {
+                holder,
+                is_holder_gone: false,
+            },
+            None,
+        )
         .await
         .ok()?;
     let attempt = run.attempts;

@@ -47,7 +47,7 @@ async fn nothing_is_missed_or_told_twice_when_the_server_dies() {
     let (mut server, broker) = start().await;
     let log = broker.event_log();
     let mut told = log.follow(subject::ALL, From::After(0)).await.unwrap();
-    let mut untouched = log.follow(subject::RESULTS, From::Now).await.unwrap();
+    let mut untouched = log.follow(subject::CAPSULES, From::Now).await.unwrap();
     let before = grow(&log, new_run(), BEFORE).await;
     // Some are taken before, some lie in the client, some in the server.
     let (mut seen, _) = take(&mut told, 20).await;

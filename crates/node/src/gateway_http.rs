@@ -1,0 +1,47 @@
+//! The way to the gateways, over real connections.
+
+use std::time::Duration;
+
+use aod_api::CONNECTION_REUSE_SECONDS_MAX;
+use aod_ports::BoxError;
+use aod_ports::gateways::{AnswerBody, GatewayTransport};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use http::{Request, Response};
+use reqwest::Client;
+
+/// How long a gateway may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// HTTP/1.1 on connections that are kept and used again. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HttpGateways(Client);
+
+impl HttpGateways {
+    /// # Errors
+    /// A bug, or a broken TLS set-up.
+    pub fn new() -> Result<Self, BoxError> {
+        // Another crate of the same program may ask for TLS without choosing who does it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
+            .no_proxy()
+            .build()?;
+        Ok(Self(client))
+    }
+}
+
+#[async_trait]
+impl GatewayTransport for HttpGateways {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, BoxError> {
+        let answer = self.0.execute(request.try_into()?).await?;
+        let mut response = Response::builder().status(answer.status());
+        if let Some(headers) = response.headers_mut() {
+            headers.clone_from(answer.headers());
+        }
+        let body = answer.bytes_stream().map_err(BoxError::from);
+        Ok(response.body(body.boxed())?)
+    }
+}

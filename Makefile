@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone lists them; the work is done by scripts in deploy/.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench build images
+.PHONY: help demo test check bench simulate mutants build images
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,14 @@ bench: ## what it costs, beside its floor; into target/bench
 
 bench-%: ## one of the benchmarks
 	@deploy/bench.sh $*
+
+SEEDS ?= 10000
+FROM ?= 0
+simulate: ## whole clusters in virtual time: SEEDS=N histories with faults, the first of them FROM
+	@deploy/simulate.sh $(SEEDS) --from $(FROM)
+
+mutants: ## breaks one rule at a time: the simulator must notice each
+	@deploy/mutants.sh
 
 build: ## the program, as target/release/aod
 	@deploy/cargo.sh build --release --locked -p aod-cli

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that is checked: `make check`, then all tests, those of whole systems with real NATS, real Docker
-# and several hosts too. Installs what is missing first; prints the time of each part and a summary.
+# and several hosts too, and simulations. Installs what is missing first; prints the time of each part and a summary.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -10,6 +10,8 @@ source "$DEPLOY_DIR/parts.sh"
 
 # Tools, images, build and test data together stay below this.
 DISK_GIGABYTES=25
+# Histories that the simulator tries: some four minutes on two cores.
+SIMULATED_SEEDS=10000
 # Tests of whole systems that make hosts need root: a name of their module begins so.
 NEEDS_ROOT='test(/(^|::)needs_root/)'
 
@@ -54,6 +56,7 @@ part "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats haproxy
 
 part check "$DEPLOY_DIR/check.sh" --without-tests
 part tests tests
+part simulator "$DEPLOY_DIR/simulate.sh" "$SIMULATED_SEEDS"
 part capsules capsules/test.sh
 part compose "$DEPLOY_DIR/test-compose.sh"
 must_run_all || tests_not_run

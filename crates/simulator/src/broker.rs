@@ -1,0 +1,255 @@
+//! The broker as it was measured to behave: a log with guards and message ids, a queue derived from
+//! it, presence that fades. Nothing here fails by itself: what is lost is lost on the way.
+
+pub(crate) mod live;
+pub(crate) mod log;
+pub(crate) mod queue;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aod_domain::id::RunId;
+use aod_domain::subject::{Class, Label, Subject};
+use aod_ports::event_log::{Append, Guard, StoredEvent};
+use aod_ports::log_stream::LogLine;
+use aod_ports::presence::Member;
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::invariants::Invariants;
+use crate::link::Switch;
+use crate::world::World;
+
+/// How long the log knows the ids of messages. Source: the streams as we make them.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+
+/// The broker. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Broker {
+    pub(crate) world: World,
+    pub(crate) switch: Switch,
+    state: Arc<Mutex<State>>,
+    /// Sequence of the last event, to wake who follows.
+    last: Arc<watch::Sender<u64>>,
+    /// Counts what may concern a puller.
+    queue_changes: Arc<watch::Sender<u64>>,
+    lease: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    events: Vec<Logged>,
+    bytes: u64,
+    invariants: Invariants,
+    /// Launches by their sequence in the queue.
+    work: BTreeMap<u64, Work>,
+    work_last: u64,
+    /// When the queue was made, in milliseconds.
+    work_created_ms: i64,
+    /// The queue takes launches from here on when it is made anew.
+    work_begins_at: u64,
+    presence: BTreeMap<String, (Member, Instant)>,
+    lines: BTreeMap<RunId, VecDeque<LogLine>>,
+}
+
+#[derive(Debug)]
+struct Logged {
+    subject: String,
+    id: String,
+    bytes: Bytes,
+    at: Instant,
+}
+
+/// A launch in the queue.
+#[derive(Clone, Debug)]
+struct Work {
+    event: u64,
+    subject: String,
+    bytes: Bytes,
+    deliveries: u64,
+    /// It is delivered from then on.
+    due: Instant,
+}
+
+/// What the log answers to an append.
+pub(crate) enum Answer {
+    Stored(u64),
+    Conflict,
+}
+
+impl Broker {
+    pub(crate) fn new(world: &World, lease: Duration) -> Self {
+        Self {
+            world: world.clone(),
+            switch: Switch::new(),
+            state: Arc::new(Mutex::new(State {
+                events: Vec::new(),
+                bytes: 0,
+                invariants: Invariants::default(),
+                work: BTreeMap::new(),
+                work_last: 0,
+                work_created_ms: 1,
+                work_begins_at: 1,
+                presence: BTreeMap::new(),
+                lines: BTreeMap::new(),
+            })),
+            last: Arc::new(watch::Sender::new(0)),
+            queue_changes: Arc::new(watch::Sender::new(0)),
+            lease,
+        }
+    }
+
+    /// Stores an event if its guard holds; a known id is answered as before.
+    pub(crate) fn store(&self, append: &Append) -> Answer {
+        let mut state = self.state();
+        // A server with one copy checks the guard first, then the id (measured).
+        if let Guard::Last { filter, sequence } = &append.guard
+            && state.last_of(filter) != *sequence
+        {
+            return Answer::Conflict;
+        }
+        let now = Instant::now();
+        let known = state.events.iter().enumerate().rev().find(|(_, event)| {
+            event.id == append.id && now.duration_since(event.at) < DUPLICATE_WINDOW
+        });
+        if let Some((index, _)) = known {
+            return Answer::Stored(index as u64 + 1);
+        }
+        state.bytes += append.bytes.len() as u64;
+        state.events.push(Logged {
+            subject: append.subject.to_string(),
+            id: append.id.clone(),
+            bytes: append.bytes.clone(),
+            at: now,
+        });
+        let sequence = state.events.len() as u64;
+        let stored = state.event(sequence);
+        state.invariants.stored(&self.world, &stored);
+        if is_launch(&stored.subject) {
+            state.enqueue(sequence);
+        }
+        drop(state);
+        self.last.send_replace(sequence);
+        self.queue_changes.send_modify(|count| *count += 1);
+        Answer::Stored(sequence)
+    }
+
+    /// The server has lost the queue, as a crash may do: the log fills it anew.
+    pub(crate) fn lose_queue(&self) {
+        let mut state = self.state();
+        state.work.clear();
+        state.work_created_ms += 1;
+        for sequence in state.work_begins_at..=state.events.len() as u64 {
+            if is_launch(&state.logged(sequence).subject) {
+                state.enqueue(sequence);
+            }
+        }
+        drop(state);
+        self.queue_changes.send_modify(|count| *count += 1);
+    }
+
+    /// Whether a run below `root` has lost as many attempts as it may.
+    pub(crate) fn has_given_up(&self, root: Option<&str>) -> bool {
+        let root = root.and_then(|root| root.parse().ok());
+        root.is_some_and(|root| self.state().invariants.has_given_up(root))
+    }
+
+    /// Whether all runs have ended and the queue is empty.
+    pub(crate) fn is_done(&self) -> bool {
+        let state = self.state();
+        state.work.is_empty() && state.invariants.all_ended()
+    }
+
+    /// All events, for the end of a simulation.
+    pub(crate) fn events(&self) -> Vec<StoredEvent> {
+        let state = self.state();
+        (1..=state.events.len() as u64)
+            .map(|sequence| state.event(sequence))
+            .collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn logged(&self, sequence: u64) -> &Logged {
+        let index = usize::try_from(sequence - 1).expect("a simulated log is short");
+        &self.events[index]
+    }
+
+    fn event(&self, sequence: u64) -> StoredEvent {
+        let logged = self.logged(sequence);
+        StoredEvent {
+            sequence,
+            subject: logged.subject.clone(),
+            bytes: logged.bytes.clone(),
+        }
+    }
+
+    fn last_of(&self, filter: &str) -> u64 {
+        let found = self
+            .events
+            .iter()
+            .rposition(|event| matches(filter, &event.subject));
+        found.map_or(0, |index| index as u64 + 1)
+    }
+
+    fn enqueue(&mut self, event: u64) {
+        self.work_last += 1;
+        let logged = self.logged(event);
+        let work = Work {
+            event,
+            subject: logged.subject.clone(),
+            bytes: logged.bytes.clone(),
+            deliveries: 0,
+            due: Instant::now(),
+        };
+        self.work.insert(self.work_last, work);
+    }
+}
+
+fn is_launch(subject: &str) -> bool {
+    Subject::is_state(subject) && subject.split('.').nth(6) == Some("launch")
+}
+
+/// Label and class of a launch, by its subject.
+fn place_of(subject: &str) -> Option<(Label, Class)> {
+    let mut tokens = subject.split('.').skip(7);
+    let label = tokens.next()?.parse().ok()?;
+    let class = tokens.next()?;
+    let class = [Class::Child, Class::Root]
+        .into_iter()
+        .find(|known| known.to_string() == class)?;
+    Some((label, class))
+}
+
+/// Whether `subject` lies under `filter`, with the wildcards of NATS.
+fn matches(filter: &str, subject: &str) -> bool {
+    let (mut filter, mut subject) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (filter.next(), subject.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(_)) => (),
+            (Some(expected), Some(found)) if expected == found => (),
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_are_those_of_the_broker() {
+        assert!(matches("ev.>", "ev.a.b"));
+        assert!(!matches("ev.>", "ev"));
+        assert!(matches("ev.*.b", "ev.a.b"));
+        assert!(!matches("ev.*", "ev.a.b"));
+        assert!(!matches("ev.a.b", "ev.a"));
+    }
+}

@@ -1,0 +1,195 @@
+//! The log as one program reaches it.
+
+use aod_ports::BoxError;
+use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::time::Instant;
+
+use super::{Answer, Broker, matches};
+use crate::link::Link;
+
+/// One append in so many is stored although its answer is lost.
+const ANSWER_LOST_ONE_IN: u64 = 60;
+
+/// One append in so many never arrives.
+const REQUEST_LOST_ONE_IN: u64 = 100;
+
+/// The most that the log may take, in bytes; nothing simulated reaches it.
+const BYTES_MAX: u64 = 1 << 40;
+
+#[derive(Debug)]
+pub(crate) struct SimulatedLog {
+    pub(crate) broker: Broker,
+    pub(crate) link: Link,
+}
+
+impl SimulatedLog {
+    async fn reading<T>(&self, filter: &str, read: impl FnOnce() -> T) -> Result<T, ReadError> {
+        let failed = |source: crate::link::Unreachable| ReadError {
+            what: filter.to_owned(),
+            source: source.into(),
+        };
+        self.link.patiently().await.map_err(failed)?;
+        let found = read();
+        self.link.world.step(&self.link.who, "read");
+        self.link.patiently().await.map_err(failed)?;
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl EventLog for SimulatedLog {
+    async fn try_append(&self, append: &Append, deadline: Instant) -> Tried {
+        let world = &self.link.world;
+        let trying = async {
+            self.link.up().await;
+            if self.link.hop().await.is_err() || world.strikes("request lost", REQUEST_LOST_ONE_IN)
+            {
+                return Tried::Unknown("the connection was lost".into());
+            }
+            let answer = self.broker.store(append);
+            world.count("append");
+            world.step(&self.link.who, &format!("append {}", append.subject));
+            let is_lost = world.strikes("answer lost", ANSWER_LOST_ONE_IN);
+            if self.link.hop().await.is_err() || is_lost {
+                return Tried::Unknown("the connection was lost".into());
+            }
+            match answer {
+                Answer::Stored(sequence) => Tried::Stored(sequence),
+                Answer::Conflict => {
+                    world.count("conflict");
+                    Tried::Conflict
+                }
+            }
+        };
+        tokio::time::timeout_at(deadline, trying)
+            .await
+            .unwrap_or_else(|elapsed| Tried::Unknown(elapsed.into()))
+    }
+
+    async fn first_after(
+        &self,
+        filter: &str,
+        sequence: u64,
+    ) -> Result<Option<(u64, String)>, BoxError> {
+        let read = || {
+            let state = self.broker.state();
+            let mut after = sequence + 1..=state.events.len() as u64;
+            let found = after.find(|&sequence| matches(filter, &state.logged(sequence).subject));
+            found.map(|sequence| (sequence, state.logged(sequence).id.clone()))
+        };
+        Ok(self.reading(filter, read).await?)
+    }
+
+    async fn read(
+        &self,
+        filter: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, ReadError> {
+        let read = || {
+            let state = self.broker.state();
+            let found = (after + 1..=state.events.len() as u64)
+                .filter(|&sequence| matches(filter, &state.logged(sequence).subject));
+            found
+                .take(limit)
+                .map(|sequence| state.event(sequence))
+                .collect()
+        };
+        self.reading(filter, read).await
+    }
+
+    async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError> {
+        let read = || {
+            let state = self.broker.state();
+            match state.last_of(filter) {
+                0 => None,
+                sequence => Some(state.event(sequence)),
+            }
+        };
+        self.reading(filter, read).await
+    }
+
+    async fn follow(
+        &self,
+        filter: &str,
+        from: From,
+    ) -> Result<BoxStream<'static, Told>, ReadError> {
+        let after = self
+            .reading(filter, || match from {
+                From::Now => self.broker.state().events.len() as u64,
+                From::After(sequence) => sequence,
+            })
+            .await?;
+        let follower = Follower {
+            broker: self.broker.clone(),
+            link: self.link.clone(),
+            filter: filter.to_owned(),
+            seen: after,
+        };
+        let told = stream::unfold(follower, |mut follower| async {
+            let told = follower.next().await;
+            Some((told, follower))
+        });
+        Ok(told.boxed())
+    }
+
+    async fn fill(&self) -> Result<Fill, ReadError> {
+        self.reading("how full it is", || {
+            let state = self.broker.state();
+            Fill {
+                bytes: state.bytes,
+                bytes_max: BYTES_MAX,
+                last_sequence: state.events.len() as u64,
+            }
+        })
+        .await
+    }
+}
+
+/// A place in the log that moves on.
+struct Follower {
+    broker: Broker,
+    link: Link,
+    filter: String,
+    seen: u64,
+}
+
+impl Follower {
+    async fn next(&mut self) -> Told {
+        let mut last = self.broker.last.subscribe();
+        loop {
+            if !self.link.is_up() {
+                self.link.up().await;
+                return Told::Reconnected;
+            }
+            if let Some(event) = self.find() {
+                if self.link.hop().await.is_ok() {
+                    self.seen = event.sequence;
+                    return Told::Event(event);
+                }
+                continue;
+            }
+            let seen = self.seen;
+            tokio::select! {
+                biased;
+                _ = last.wait_for(|&last| last > seen) => (),
+                () = self.link.down() => (),
+            }
+        }
+    }
+
+    /// The next event; what does not concern this follower is passed over.
+    fn find(&mut self) -> Option<StoredEvent> {
+        let state = self.broker.state();
+        while self.seen < state.events.len() as u64 {
+            let next = self.seen + 1;
+            if matches(&self.filter, &state.logged(next).subject) {
+                return Some(state.event(next));
+            }
+            self.seen = next;
+        }
+        None
+    }
+}

@@ -1,0 +1,183 @@
+//! The queue of launches as one program reaches it.
+
+use std::time::Duration;
+
+use aod_domain::run::WorkPosition;
+use aod_domain::subject::{Class, Label, Subject};
+use aod_ports::event_log::StoredEvent;
+use aod_ports::work_queue::{Delivery, QueueError, Waiting, WorkQueue};
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{Broker, place_of};
+use crate::link::{Link, Unreachable};
+
+#[derive(Debug)]
+pub(crate) struct SimulatedQueue {
+    pub(crate) broker: Broker,
+    pub(crate) link: Link,
+}
+
+fn unreachable(error: Unreachable) -> QueueError {
+    QueueError(error.into())
+}
+
+/// What an acknowledgement names: the launch in its queue, and the delivery.
+fn ack_subject(created_ms: i64, sequence: u64, delivery: u64) -> String {
+    format!("ack.{created_ms}.{sequence}.{delivery}")
+}
+
+impl SimulatedQueue {
+    /// Takes what is due, and says when more will be.
+    fn take(&self, label: &Label, class: Class, max: usize) -> (Vec<Delivery>, Option<Instant>) {
+        let (now, lease) = (Instant::now(), self.broker.lease);
+        let mut state = self.broker.state();
+        let created_ms = state.work_created_ms;
+        let (mut taken, mut next) = (Vec::new(), None::<Instant>);
+        let fitting = state.work.iter_mut().filter(|(_, work)| {
+            place_of(&work.subject).is_some_and(|place| place == (label.clone(), class))
+        });
+        for (&sequence, work) in fitting {
+            if work.due > now || taken.len() == max {
+                next = Some(next.map_or(work.due, |next| next.min(work.due)));
+                continue;
+            }
+            work.deliveries += 1;
+            work.due = now + lease;
+            if work.deliveries > 1 {
+                self.broker.world.count("redelivery");
+            }
+            taken.extend(delivery(created_ms, sequence, work, class));
+        }
+        (taken, next)
+    }
+
+    fn change(&self, ack_subject: &str, change: impl FnOnce(&mut super::State, u64)) {
+        let mut tokens = ack_subject.split('.').skip(1).map(str::parse::<u64>);
+        let (Some(Ok(created_ms)), Some(Ok(sequence))) = (tokens.next(), tokens.next()) else {
+            return;
+        };
+        let mut state = self.broker.state();
+        // What concerns a queue of before concerns nobody.
+        if state.work_created_ms.cast_unsigned() == created_ms {
+            change(&mut state, sequence);
+        }
+        drop(state);
+        self.broker.queue_changes.send_modify(|count| *count += 1);
+    }
+}
+
+fn delivery(created_ms: i64, sequence: u64, work: &super::Work, class: Class) -> Option<Delivery> {
+    Some(Delivery {
+        run: Subject::run_of(&work.subject)?,
+        class,
+        position: WorkPosition {
+            queue_created_ms: created_ms,
+            sequence,
+            delivery: work.deliveries,
+        },
+        ack_subject: ack_subject(created_ms, sequence, work.deliveries),
+        launch: StoredEvent {
+            sequence: work.event,
+            subject: work.subject.clone(),
+            bytes: work.bytes.clone(),
+        },
+    })
+}
+
+#[async_trait]
+impl WorkQueue for SimulatedQueue {
+    async fn ensure(&self, _label: &Label) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)
+    }
+
+    async fn begin_at(&self, sequence: u64) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        let mut state = self.broker.state();
+        state.work_begins_at = state.work_begins_at.max(sequence);
+        Ok(())
+    }
+
+    async fn pull(
+        &self,
+        label: &Label,
+        class: Class,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, QueueError> {
+        let deadline = Instant::now() + wait;
+        self.link.patiently().await.map_err(unreachable)?;
+        loop {
+            let mut changes = self.broker.queue_changes.subscribe();
+            let (taken, next) = self.take(label, class, max);
+            if !taken.is_empty() {
+                self.link.world.count("delivery");
+                for delivery in &taken {
+                    let what = format!("pulled {} {}", delivery.run, delivery.ack_subject);
+                    self.link.world.step(&self.link.who, &what);
+                }
+                // What does not arrive comes again after the lease time.
+                return self.link.hop().await.map(|()| taken).map_err(unreachable);
+            }
+            let wake = next.map_or(deadline, |next| next.min(deadline));
+            tokio::select! {
+                biased;
+                () = self.link.down() => return Err(unreachable(Unreachable)),
+                _ = changes.changed() => (),
+                () = tokio::time::sleep_until(wake) => {
+                    if Instant::now() >= deadline {
+                        return Ok(Vec::new());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn progress(&self, ack_subject: &str) -> Result<(), QueueError> {
+        self.link.hop().await.map_err(unreachable)?;
+        let lease = self.broker.lease;
+        // A stale holder's is confirmed, too, and prolongs the next holder's delivery (measured).
+        self.change(ack_subject, |state, sequence| {
+            if let Some(work) = state.work.get_mut(&sequence) {
+                work.due = Instant::now() + lease;
+            }
+        });
+        self.link.world.count("progress");
+        self.link
+            .world
+            .step(&self.link.who, &format!("progress {ack_subject}"));
+        self.link.hop().await.map_err(unreachable)
+    }
+
+    async fn acknowledge(&self, ack_subject: &str) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        self.change(ack_subject, |state, sequence| {
+            state.work.remove(&sequence);
+        });
+        self.link.world.count("acknowledgement");
+        self.link
+            .world
+            .step(&self.link.who, &format!("done {ack_subject}"));
+        self.link.hop().await.map_err(unreachable)
+    }
+
+    async fn give_back(&self, ack_subject: &str, delay: Duration) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        self.change(ack_subject, |state, sequence| {
+            if let Some(work) = state.work.get_mut(&sequence) {
+                work.due = Instant::now() + delay;
+            }
+        });
+        self.link.world.count("given back");
+        self.link.world.step(
+            &self.link.who,
+            &format!("give back {ack_subject} {delay:?}"),
+        );
+        self.link.hop().await.map_err(unreachable)
+    }
+
+    async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        Ok(Vec::new())
+    }
+}

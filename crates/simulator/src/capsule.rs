@@ -1,0 +1,160 @@
+//! The one capsule of all simulations: it carries out the plan that its arguments are.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aod_ports::BoxError;
+use aod_ports::container_runtime::ContainerSpec;
+use bytes::Bytes;
+use futures::future::join_all;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+/// What it is called.
+pub(crate) const NAME: &str = "planned";
+
+/// The name of the file that goes down and comes back.
+const FILE: &str = "note.txt";
+
+/// How a run ends that is planned to fail.
+const FAILURE_CODE: i32 = 3;
+
+/// How long a call that did not come about rests.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How a run ends if the platform has failed one that it called.
+const PLATFORM_CODE: i32 = 4;
+
+/// Its `schema.json`.
+pub(crate) fn schema() -> Value {
+    json!({
+        "input": {"type": "object", "properties": {
+            "number": {"type": "integer"}, "milliseconds": {"type": "integer"},
+            "parallel": {"type": "boolean"}, "fails": {"type": "boolean"}, "file": {"type": "boolean"},
+            "children": {"type": "array", "items": {"type": "object"}},
+            "note": {"type": "string", "format": "file_path"},
+        }, "required": ["number"]},
+        "output": {"type": "object", "properties": {
+            "sum": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
+        }, "required": ["sum"]},
+    })
+}
+
+/// Runs it; answers with the exit code.
+pub(crate) async fn run(spec: ContainerSpec) -> i32 {
+    let text = std::fs::read_to_string(&spec.io.input_json).unwrap_or_default();
+    let Ok(input) = serde_json::from_str::<Value>(&text) else {
+        return 1;
+    };
+    let milliseconds = input["milliseconds"].as_u64().unwrap_or_default();
+    tokio::time::sleep(Duration::from_millis(milliseconds / 2)).await;
+    if input["fails"] == true {
+        return FAILURE_CODE;
+    }
+    let below = match call_children(&spec, &input).await {
+        Ok(below) => below,
+        Err(code) => return code,
+    };
+    tokio::time::sleep(Duration::from_millis(milliseconds / 2)).await;
+    let mut output = json!({"sum": input["number"].as_u64().unwrap_or_default() + below});
+    if input["file"] == true {
+        let written = std::fs::write(spec.io.outputs.join(FILE), number_text(&input));
+        if written.is_err() {
+            return 1;
+        }
+        output["note"] = FILE.into();
+    }
+    match std::fs::write(spec.io.io.join("output.json"), output.to_string()) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+fn number_text(input: &Value) -> String {
+    format!("the number is {}", input["number"])
+}
+
+/// The sum of what the children answer.
+async fn call_children(spec: &ContainerSpec, input: &Value) -> Result<u64, i32> {
+    let children = input["children"].as_array().cloned().unwrap_or_default();
+    let calls = children.into_iter().map(|child| call(spec, child));
+    let answers = if input["parallel"] == true {
+        join_all(calls).await
+    } else {
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(call.await);
+        }
+        answers
+    };
+    answers.into_iter().sum()
+}
+
+/// What one child comes to: nothing if it fails by plan, the code to end with if something is wrong.
+async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
+    let number = number_text(&child);
+    let has_file = child["file"] == true;
+    if has_file {
+        let name = format!("{}-{FILE}", child["number"]);
+        std::fs::write(spec.io.outgoing.join(&name), &number).map_err(|_| 1)?;
+        child["note"] = name.into();
+    }
+    let body = json!({"target": NAME, "args": child});
+    let key = format!("child-{}", child["number"]);
+    let answer = loop {
+        let answer = handoff(&spec.io.channel, &key, &body).await;
+        // The call did not come about; whoever asks again with its key asks for the same.
+        let is_refused = answer["run_id"].is_null() && answer["error"]["retryable"] == true;
+        if is_refused || answer["status"] == 503 {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            continue;
+        }
+        break answer;
+    };
+    tracing::debug!(%answer, "answered");
+    if answer["success"] != true {
+        return match &answer["error"] {
+            error if error["detail"]["code"] == FAILURE_CODE => Ok(0),
+            error if error["source"] == "platform" => Err(PLATFORM_CODE),
+            error if error["detail"]["code"] == PLATFORM_CODE => Err(PLATFORM_CODE),
+            _ => Err(1),
+        };
+    }
+    if has_file {
+        let name = answer["output"]["note"].as_str().ok_or(1)?;
+        let path = spec.io.incoming.join(name);
+        // A file that came back differs from what was made: that is no number.
+        if std::fs::read_to_string(path).map_err(|_| 1)? != number {
+            return Err(1);
+        }
+    }
+    answer["output"]["sum"].as_u64().ok_or(1)
+}
+
+/// One call through the run's channel. Whoever cannot reach it waits for its end.
+async fn handoff(channel: &Path, key: &str, body: &Value) -> Value {
+    match post(channel, key, body).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::debug!(%error, "the channel is gone");
+            std::future::pending().await
+        }
+    }
+}
+
+async fn post(channel: &Path, key: &str, body: &Value) -> Result<Value, BoxError> {
+    let stream = UnixStream::connect(channel.join("capsule.sock")).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    aod_ports::program::spawn(connection);
+    let request = hyper::Request::post("/handoff")
+        .header("host", "127.0.0.1")
+        .header("content-type", "application/json")
+        .header("idempotency-key", key)
+        .body(Full::new(Bytes::from(body.to_string())))?;
+    let response = sender.send_request(request).await?;
+    let whole = response.into_body().collect().await?.to_bytes();
+    Ok(serde_json::from_slice(&whole)?)
+}

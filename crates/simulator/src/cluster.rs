@@ -1,0 +1,329 @@
+//! The cluster under simulation: its hosts and programs, and what can be done to them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aod_domain::admission::Capacity;
+use aod_domain::capsule::{self, Handoffs, Image, Registration, Resources};
+use aod_domain::digest::Digest;
+use aod_domain::event::CloudEvent;
+use aod_domain::id::NodeId;
+use aod_domain::subject::Label;
+use aod_gateway::{Access, Gateway};
+use aod_node::Node;
+use aod_ports::clock::Clock;
+use aod_ports::event_log::{Append, Guard};
+use aod_ports::program::Program;
+use aod_ports::runs::Runs;
+
+use crate::broker::Broker;
+use crate::broker::live::{SimulatedLogs, SimulatedPresence};
+use crate::broker::log::SimulatedLog;
+use crate::broker::queue::SimulatedQueue;
+use crate::capsule as planned;
+use crate::clock::HostClock;
+use crate::engine::{Alive, Engine};
+use crate::link::{Link, Switch};
+use crate::network::{Listening, Network, Route};
+use crate::store::{Objects, SimulatedStore};
+use crate::world::World;
+
+/// Lease of simulated clusters, in seconds.
+pub(crate) const LEASE_SECONDS: u32 = 5;
+
+pub(crate) const GATEWAYS: usize = 2;
+pub(crate) const NODES: usize = 3;
+
+/// Runs that compute at a time on one node.
+const SLOTS: usize = 2;
+
+/// A host with one program on it.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) clock: Arc<HostClock>,
+    pub(crate) network: Switch,
+    data: PathBuf,
+    /// The program that runs there now.
+    running: Mutex<Option<Program>>,
+}
+
+impl Host {
+    fn new(world: &World, directory: &Path, name: String) -> Self {
+        let data = directory.join(&name);
+        std::fs::create_dir_all(&data).expect("a directory of a simulation");
+        Self {
+            name,
+            clock: Arc::new(HostClock::new(world)),
+            network: Switch::new(),
+            data,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Ends the program at once; false if none ran.
+    pub(crate) fn kill(&self) -> bool {
+        let program = self.running().take();
+        if let Some(program) = &program {
+            program.kill();
+        }
+        program.is_some()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Program>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) world: World,
+    pub(crate) broker: Broker,
+    pub(crate) objects: Objects,
+    pub(crate) network: Network,
+    pub(crate) gateways: Vec<Host>,
+    pub(crate) nodes: Vec<Host>,
+    pub(crate) engines: Vec<Engine>,
+    ids: Vec<NodeId>,
+}
+
+impl Cluster {
+    pub(crate) fn new(world: &World, directory: &Path) -> Self {
+        let alive = Alive::default();
+        let engines = (0..NODES)
+            .map(|index| Engine::new(world, &format!("engine-{index}"), &alive))
+            .collect();
+        let lease = Duration::from_secs(LEASE_SECONDS.into());
+        let host = |name: String| Host::new(world, directory, name);
+        let nodes: Vec<Host> = (0..NODES)
+            .map(|index| host(format!("node-{index}")))
+            .collect();
+        let ids = nodes
+            .iter()
+            .map(|node| NodeId::new(node.clock.fresh_uuid()))
+            .collect();
+        let cluster = Self {
+            world: world.clone(),
+            broker: Broker::new(world, lease),
+            objects: Objects::default(),
+            network: Network::default(),
+            gateways: (0..GATEWAYS)
+                .map(|index| host(format!("gateway-{index}")))
+                .collect(),
+            nodes,
+            engines,
+            ids,
+        };
+        cluster.register();
+        cluster
+    }
+
+    /// Puts the capsule into the log, as a gateway does at the end of a build.
+    fn register(&self) {
+        let schema = self.objects.put(planned::schema().to_string().into());
+        let event = capsule::Event::Registered(Registration {
+            name: planned::NAME.parse().expect("a capsule's name"),
+            title: None,
+            description: None,
+            aliases: Vec::new(),
+            content: Digest::of(planned::NAME),
+            schema: schema.digest,
+            agent: None,
+            tools: None,
+            image: Image {
+                config_digest: planned::NAME.into(),
+                archive: Digest::of(planned::NAME),
+                archive_size_bytes: 0,
+            },
+            resources: Resources {
+                memory_bytes: 1 << 20,
+                ..Resources::default()
+            },
+            handoffs: Handoffs::Open,
+            label: Label::any(),
+            registered_by: "simulator".into(),
+        });
+        let clock: Arc<dyn Clock> = Arc::clone(&self.gateways[0].clock) as _;
+        let runs = Runs::new(
+            Arc::new(self.log("simulator", &Switch::new())),
+            clock,
+            "/simulator",
+        );
+        let subject = event.subject();
+        let about = format!("capsule/{}", planned::NAME);
+        let cloud_event = CloudEvent::new(runs.header(), about, None, event);
+        let bytes = cloud_event.encode().expect("a small event").into();
+        self.broker.store(&Append {
+            subject,
+            guard: Guard::None,
+            id: cloud_event.id.to_string(),
+            bytes,
+        });
+    }
+
+    fn link(&self, who: &str, host: &Switch) -> Link {
+        Link::new(&self.world, who, host, &self.broker.switch)
+    }
+
+    fn log(&self, who: &str, host: &Switch) -> SimulatedLog {
+        SimulatedLog {
+            broker: self.broker.clone(),
+            link: self.link(who, host),
+        }
+    }
+
+    fn queue(&self, who: &str, host: &Switch) -> Arc<SimulatedQueue> {
+        Arc::new(SimulatedQueue {
+            broker: self.broker.clone(),
+            link: self.link(who, host),
+        })
+    }
+
+    fn presence(&self, who: &str, host: &Switch) -> Arc<SimulatedPresence> {
+        Arc::new(SimulatedPresence {
+            broker: self.broker.clone(),
+            link: self.link(who, host),
+        })
+    }
+
+    fn logs(&self, who: &str, host: &Switch) -> Arc<SimulatedLogs> {
+        Arc::new(SimulatedLogs {
+            broker: self.broker.clone(),
+            link: self.link(who, host),
+        })
+    }
+
+    fn store(&self, host: &Host) -> Arc<SimulatedStore> {
+        let directory = host.data.join("cache");
+        std::fs::create_dir_all(&directory).expect("a directory of a simulation");
+        Arc::new(SimulatedStore {
+            objects: self.objects.clone(),
+            // The store is another server than the broker: it does not go away with it.
+            link: Link::new(&self.world, &host.name, &host.network, &Switch::new()),
+            directory,
+        })
+    }
+
+    /// The way of whoever is called `who` to the gateways.
+    pub(crate) fn route(&self, who: &str, host: &Switch) -> Route {
+        Route {
+            network: self.network.clone(),
+            world: self.world.clone(),
+            who: who.to_owned(),
+            host: host.clone(),
+        }
+    }
+
+    /// Starts a gateway anew if none runs; it is there some time later.
+    pub(crate) fn start_gateway(self: &Arc<Self>, index: usize) {
+        let (cluster, program) = (Arc::clone(self), Program::default());
+        {
+            let mut running = self.gateways[index].running();
+            if running.is_some() {
+                return;
+            }
+            *running = Some(program.clone());
+        }
+        self.world.step(&self.gateways[index].name, "starts");
+        tokio::spawn(program.clone().run(async move {
+            loop {
+                match cluster.gateway(index, &program).await {
+                    Ok(gateway) => {
+                        std::future::pending::<()>().await;
+                        drop(gateway);
+                    }
+                    // Whatever starts programs starts them again.
+                    Err(error) => cluster.world.step(&cluster.gateways[index].name, &error),
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }));
+    }
+
+    async fn gateway(&self, index: usize, program: &Program) -> Result<Gateway, String> {
+        let host = &self.gateways[index];
+        let (name, network) = (&host.name, &host.network);
+        let config = aod_gateway::Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            public_url: None,
+            access: Access::Development,
+            data_directory: host.data.clone(),
+            lease_seconds: LEASE_SECONDS,
+            wait_seconds_max: 3_600,
+            upload_bytes_max: 1 << 20,
+        };
+        let ports = aod_gateway::Ports {
+            log: Arc::new(self.log(name, network)),
+            queue: self.queue(name, network),
+            logs: self.logs(name, network),
+            presence: self.presence(name, network),
+            artifacts: self.store(host),
+            clock: Arc::clone(&host.clock) as _,
+        };
+        let url = format!("http://{name}");
+        let started = Gateway::start_detached(config, ports, url).await;
+        let (gateway, router) = started.map_err(|error| error.to_string())?;
+        let listening = Listening {
+            program: program.clone(),
+            router,
+            switch: network.clone(),
+        };
+        self.network.listen(name, listening);
+        Ok(gateway)
+    }
+
+    pub(crate) fn kill_gateway(&self, index: usize) -> bool {
+        let host = &self.gateways[index];
+        self.network.close(&host.name);
+        host.kill()
+    }
+
+    /// Starts a node anew if none runs.
+    pub(crate) fn start_node(self: &Arc<Self>, index: usize) {
+        let (cluster, program) = (Arc::clone(self), Program::default());
+        {
+            let mut running = self.nodes[index].running();
+            if running.is_some() {
+                return;
+            }
+            *running = Some(program.clone());
+        }
+        self.world.step(&self.nodes[index].name, "starts");
+        tokio::spawn(program.run(async move {
+            let node = cluster.node(index).await;
+            std::future::pending::<()>().await;
+            drop(node);
+        }));
+    }
+
+    async fn node(&self, index: usize) -> Node {
+        let host = &self.nodes[index];
+        let (name, network) = (&host.name, &host.network);
+        let config = aod_node::Config {
+            data: host.data.clone(),
+            labels: vec![Label::any()],
+            capacity: Capacity {
+                slots: SLOTS,
+                containers_max: 64,
+                memory_bytes: 1 << 30,
+            },
+            lease: Duration::from_secs(LEASE_SECONDS.into()),
+            grace: Duration::from_secs(1),
+            log_bytes_max: 1 << 16,
+            host: name.clone(),
+        };
+        let ports = aod_node::Ports {
+            queue: self.queue(name, network),
+            logs: self.logs(name, network),
+            presence: self.presence(name, network),
+            artifacts: self.store(host),
+            runtime: Arc::new(self.engines[index].clone()),
+            gateways: Arc::new(self.route(name, network)),
+        };
+        let log = Arc::new(self.log(name, network));
+        let clock = Arc::clone(&host.clock) as _;
+        let started = Node::start(config, self.ids[index], ports, log, clock).await;
+        started.expect("the directories of a simulation can be made")
+    }
+}

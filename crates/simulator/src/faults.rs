@@ -1,0 +1,105 @@
+//! What is done to a cluster while it works: one thing after the other, drawn from the seed. Each
+//! trouble ends after a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{Cluster, GATEWAYS, NODES};
+
+/// Troubles of one simulation, at least.
+const TROUBLES_MIN: u64 = 5;
+
+/// Troubles of one simulation, at most.
+const TROUBLES_MAX: u64 = 9;
+
+/// The longest between two troubles, in milliseconds.
+const PEACE_MILLISECONDS_MAX: u64 = 2_500;
+
+/// The longest that a program is away, or a connection cut, in milliseconds: longer than a lease.
+const TROUBLE_MILLISECONDS_MAX: u64 = 8_000;
+
+/// Makes trouble, and returns when all of it has ended.
+pub(crate) async fn make_trouble(cluster: &Arc<Cluster>) {
+    let world = &cluster.world;
+    let mut troubles = Vec::new();
+    for _ in 0..TROUBLES_MIN + world.below(TROUBLES_MAX - TROUBLES_MIN + 1) {
+        let milliseconds = world.below(PEACE_MILLISECONDS_MAX);
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        troubles.push(tokio::spawn(one(Arc::clone(cluster))));
+    }
+    futures::future::join_all(troubles).await;
+    // Two troubles may have met: whatever is still down comes back now.
+    (0..NODES).for_each(|index| cluster.start_node(index));
+    (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
+}
+
+async fn one(cluster: Arc<Cluster>) {
+    let world = cluster.world.clone();
+    let (node, gateway) = (index(&cluster, NODES), index(&cluster, GATEWAYS));
+    let rest = Duration::from_millis(100 + world.below(TROUBLE_MILLISECONDS_MAX));
+    let tell = |kind| {
+        world.count(kind);
+        world.step("FAULT", kind);
+    };
+    match world.below(9) {
+        0 => {
+            tell("node killed");
+            cluster.nodes[node].kill();
+            tokio::time::sleep(rest).await;
+            cluster.start_node(node);
+        }
+        1 => {
+            tell("host lost");
+            cluster.nodes[node].kill();
+            cluster.engines[node].crash();
+            tokio::time::sleep(rest).await;
+            cluster.start_node(node);
+        }
+        2 => {
+            tell("gateway killed");
+            cluster.kill_gateway(gateway);
+            tokio::time::sleep(rest).await;
+            cluster.start_gateway(gateway);
+        }
+        3 => {
+            tell("node cut off");
+            cluster.nodes[node].network.set(false);
+            tokio::time::sleep(rest).await;
+            cluster.nodes[node].network.set(true);
+        }
+        4 => {
+            tell("gateway cut off");
+            cluster.gateways[gateway].network.set(false);
+            tokio::time::sleep(rest).await;
+            cluster.gateways[gateway].network.set(true);
+        }
+        5 => {
+            tell("broker restarted");
+            cluster.broker.switch.set(false);
+            tokio::time::sleep(rest / 2).await;
+            cluster.broker.switch.set(true);
+        }
+        6 => {
+            tell("broker restarted without its queue");
+            cluster.broker.switch.set(false);
+            tokio::time::sleep(rest / 4).await;
+            cluster.broker.lose_queue();
+            cluster.broker.switch.set(true);
+        }
+        7 => {
+            tell("engine away");
+            cluster.engines[node].switch.set(false);
+            tokio::time::sleep(rest / 2).await;
+            cluster.engines[node].switch.set(true);
+        }
+        _ => {
+            tell("clock set");
+            cluster.nodes[node].clock.jump();
+            cluster.gateways[gateway].clock.jump();
+        }
+    }
+}
+
+fn index(cluster: &Cluster, count: usize) -> usize {
+    usize::try_from(cluster.world.below(count as u64)).unwrap_or_default()
+}

@@ -1,0 +1,250 @@
+//! Whole clusters on one thread, in virtual time, from one seed.
+//!
+//! Gateways and nodes are the real ones; broker, store, engines and network are doubles that behave
+//! as the real ones were measured to, and fail. One seed is one history, the same each time.
+//!
+//! ```text
+//! world       the seed's numbers, the trace, the counts     link       connections that can be cut
+//! broker      log, queue, presence                          store      artifacts
+//! engine      containers and their gates                    network    HTTP between programs
+//! cluster     programs on hosts: started, killed            faults     what is done to them
+//! plan        what is asked for, and the right answer       person     whoever asks
+//! capsule     what runs in the containers                   invariants what must always hold
+//! ```
+
+mod broker;
+mod capsule;
+mod clock;
+mod cluster;
+mod engine;
+mod faults;
+mod invariants;
+mod link;
+mod network;
+mod person;
+mod plan;
+mod store;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::digest::Digest;
+use aod_domain::event::Recorded;
+use aod_domain::run::{Event, Run};
+use aod_domain::subject::Subject;
+
+use crate::cluster::{Cluster, GATEWAYS, NODES};
+use crate::plan::Plan;
+use crate::world::World;
+
+/// Roots of one simulation.
+const ROOTS: u64 = 4;
+
+/// Runs of one simulation, at least.
+const RUNS_MIN: u64 = 20;
+
+/// And at most.
+const RUNS_MAX: u64 = 22;
+
+/// The longest between two requests, in milliseconds.
+const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
+
+/// How long everything has to end once nothing fails any more: what is left over is looked for
+/// every 30 s.
+const SETTLE_SECONDS_MAX: u64 = 90;
+
+/// Everything that happens over the seeds: what never did was not tried.
+pub const KINDS: [&str; 33] = [
+    "acknowledgement",
+    "answer broke off",
+    "answer lost",
+    "append",
+    "broker restarted",
+    "broker restarted without its queue",
+    "cancelled",
+    "clock set",
+    "conflict",
+    "delivery",
+    "engine away",
+    "exit forgotten",
+    "gateway cut off",
+    "gateway killed",
+    "get",
+    "given back",
+    "host lost",
+    "killed by its gate",
+    "node cut off",
+    "node killed",
+    "progress",
+    "put",
+    "redelivery",
+    "remove",
+    "replay",
+    "request",
+    "request lost",
+    "start",
+    "start failed",
+    "start failed late",
+    "start hung",
+    "store away",
+    "takeover",
+];
+
+/// What came of a seed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    /// Equal for equal histories.
+    pub trace: Digest,
+    pub steps: u64,
+    pub runs: u64,
+    /// Operations and faults by their kinds.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What did not hold: a failure.
+    pub violations: Vec<String>,
+}
+
+/// Simulates `seed`; with `is_printed` every step goes to stderr.
+///
+/// # Panics
+/// Where the system under test does, and if no directory can be made for it.
+pub fn simulate(seed: u64, is_printed: bool) -> Outcome {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // Who of several is woken first is drawn by tokio: without this from a seed of its own, and then
+    // one seed of ours is not one history.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
+    let runtime = builder
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let directory = tempfile::Builder::new()
+        .prefix("aod-simulation-")
+        .tempdir_in(fast_directory())
+        .expect("a directory for a simulation");
+    runtime.block_on(async {
+        let world = World::new(seed, is_printed);
+        let cluster = Arc::new(Cluster::new(&world, directory.path()));
+        let runs = live(&cluster).await;
+        check_end(&cluster);
+        let (trace, steps, counts, violations) = world.conclude();
+        Outcome {
+            seed,
+            trace,
+            steps,
+            runs,
+            counts,
+            violations,
+        }
+    })
+}
+
+/// In memory where there is such a place: a simulation keeps nothing.
+fn fast_directory() -> std::path::PathBuf {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+async fn live(cluster: &Arc<Cluster>) -> u64 {
+    (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
+    (0..NODES).for_each(|index| cluster.start_node(index));
+    let plans = draw_plans(&cluster.world);
+    let runs = plans.iter().map(Plan::runs).sum();
+    let mut people = Vec::new();
+    let trouble = tokio::spawn({
+        let cluster = Arc::clone(cluster);
+        async move { faults::make_trouble(&cluster).await }
+    });
+    for plan in plans {
+        let pause = cluster.world.below(REQUEST_PAUSE_MILLISECONDS_MAX);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        people.push(tokio::spawn(person::ask(Arc::clone(cluster), plan)));
+    }
+    trouble.await.expect("trouble does not panic");
+    cluster.world.calm();
+    for person in people {
+        person.await.expect("nobody panics");
+    }
+    for _ in 0..SETTLE_SECONDS_MAX {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if cluster.engines.iter().all(|engine| engine.count() == 0) && cluster.broker.is_done() {
+            break;
+        }
+    }
+    runs
+}
+
+/// As many plans as are asked for, with enough runs between them.
+fn draw_plans(world: &World) -> Vec<Plan> {
+    loop {
+        let mut next = 0;
+        let plans: Vec<Plan> = (0..ROOTS)
+            .map(|_| Plan::draw(world, &mut next, 0))
+            .collect();
+        if (RUNS_MIN..=RUNS_MAX).contains(&next) {
+            return plans;
+        }
+    }
+}
+
+/// Everything has ended, and nothing is left.
+fn check_end(cluster: &Cluster) {
+    let world = &cluster.world;
+    for engine in &cluster.engines {
+        if engine.count() > 0 {
+            world.violation(format!(
+                "{} containers are left on {engine:?}",
+                engine.count()
+            ));
+        }
+    }
+    let mut runs: BTreeMap<_, Run> = BTreeMap::new();
+    for stored in cluster.broker.events() {
+        let Some(id) = Subject::run_of(&stored.subject) else {
+            continue;
+        };
+        if !Subject::is_state(&stored.subject) {
+            continue;
+        }
+        let Ok(recorded) = Recorded::<Event>::decode(stored.sequence, &stored.bytes) else {
+            continue;
+        };
+        check_files(cluster, &recorded.event);
+        match runs.get_mut(&id) {
+            Some(run) => drop(run.apply(recorded)),
+            None => runs.extend(
+                Run::replay(id, [recorded])
+                    .ok()
+                    .flatten()
+                    .map(|run| (id, run)),
+            ),
+        }
+    }
+    for (id, run) in runs {
+        if run.ended().is_none() {
+            world.violation(format!("{id} has not ended: {:?}", run.phase));
+        }
+    }
+}
+
+/// Every file that an event names is in the store.
+fn check_files(cluster: &Cluster, event: &Event) {
+    let files = match event {
+        Event::Launched(launched) => &launched.files,
+        Event::Ended(ended) => &ended.files,
+        _ => return,
+    };
+    for file in files {
+        if cluster.objects.get(file.digest).is_none() {
+            let text = format!("{} is named and not in the store", file.name);
+            cluster.world.violation(text);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The connection of one program to everything else: it can be cut, and joined again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::world::World;
+
+/// How long an adapter tries to reach the broker before it gives up. Source: the adapters.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The broker, or a store, does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer")]
+pub(crate) struct Unreachable;
+
+/// Whether something can be reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch(Arc<watch::Sender<bool>>);
+
+impl Switch {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(true)))
+    }
+
+    pub(crate) fn set(&self, is_on: bool) {
+        self.0.send_replace(is_on);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    async fn until(&self, is_on: bool) {
+        let mut changes = self.0.subscribe();
+        let _ = changes.wait_for(|&now| now == is_on).await;
+    }
+}
+
+/// A program's way to a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) world: World,
+    pub(crate) who: Arc<str>,
+    host: Switch,
+    server: Switch,
+}
+
+impl Link {
+    pub(crate) fn new(world: &World, who: &str, host: &Switch, server: &Switch) -> Self {
+        Self {
+            world: world.clone(),
+            who: who.into(),
+            host: host.clone(),
+            server: server.clone(),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.host.is_on() && self.server.is_on()
+    }
+
+    /// Returns when the connection is there.
+    pub(crate) async fn up(&self) {
+        while !self.is_up() {
+            self.host.until(true).await;
+            self.server.until(true).await;
+        }
+    }
+
+    /// Returns when the connection is lost.
+    pub(crate) async fn down(&self) {
+        tokio::select! {
+            biased;
+            () = self.host.until(false) => (),
+            () = self.server.until(false) => (),
+        }
+    }
+
+    /// One message's way: to the server, or back. It takes its time, and may not arrive.
+    pub(crate) async fn hop(&self) -> Result<(), Unreachable> {
+        if !self.is_up() {
+            return Err(Unreachable);
+        }
+        self.world.pause().await;
+        if self.is_up() {
+            Ok(())
+        } else {
+            Err(Unreachable)
+        }
+    }
+
+    /// As [`Link::hop`], tried for as long as an adapter does.
+    pub(crate) async fn patiently(&self) -> Result<(), Unreachable> {
+        let trying = async {
+            loop {
+                self.up().await;
+                if self.hop().await.is_ok() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, trying)
+            .await
+            .map_err(|_| Unreachable)
+    }
+}

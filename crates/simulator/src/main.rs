@@ -1,0 +1,170 @@
+//! Simulates seeds. Ends with 1 if one failed or something never happened, and says which and what.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use aod_simulator::{KINDS, Outcome, simulate};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+/// A failure shows itself early: more seeds that fail tell nothing new.
+const FAILURES_MAX: usize = 5;
+
+/// From so many seeds on everything must have happened.
+const SEEDS_FOR_ALL_KINDS: u64 = 1_000;
+
+/// What a seed must have on average.
+const STEPS_MEAN_MIN: u64 = 300;
+const RUNS_MEAN_MIN: u64 = 20;
+
+/// Whole clusters in virtual time: one seed, one history.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds
+    #[arg(default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Each seed a second time: the trace must be the same
+    #[arg(long)]
+    twice: bool,
+    /// Every step of one seed instead; RUST_LOG adds what the programs say
+    #[arg(long, value_name = "SEED")]
+    show: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.twice && !cfg!(tokio_unstable) {
+        eprintln!("error: --twice needs a build by deploy/simulate.sh, which seeds tokio, too");
+        return ExitCode::from(2);
+    }
+    match arguments.show {
+        Some(seed) => show(seed),
+        None => run_all(&arguments),
+    }
+}
+
+fn show(seed: u64) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+    let outcome = simulate(seed, true);
+    print_outcome(&outcome);
+    if outcome.violations.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn print_outcome(outcome: &Outcome) {
+    for violation in &outcome.violations {
+        eprintln!("seed {}: {violation}", outcome.seed);
+    }
+    eprintln!(
+        "seed {}: {} steps, {} runs, trace {}",
+        outcome.seed, outcome.steps, outcome.runs, outcome.trace
+    );
+}
+
+/// What all seeds came to.
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    steps: u64,
+    runs: u64,
+    counts: BTreeMap<&'static str, u64>,
+    failed: Vec<u64>,
+}
+
+fn run_all(arguments: &Arguments) -> ExitCode {
+    let (began, end) = (Instant::now(), arguments.from + arguments.seeds);
+    let (next, totals) = (
+        AtomicU64::new(arguments.from),
+        Mutex::new(Totals::default()),
+    );
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&next, end, arguments.twice, &totals));
+        }
+    });
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (seconds, seeds) = (began.elapsed().as_secs_f64(), totals.seeds.max(1));
+    eprintln!(
+        "{seeds} seeds in {seconds:.1} s, each with {} steps and {} runs on average",
+        totals.steps / seeds,
+        totals.runs / seeds
+    );
+    for (kind, count) in &totals.counts {
+        eprintln!("  {count:>10} {kind}");
+    }
+    if judge(&totals) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Whether every seed holds, and enough was tried.
+fn judge(totals: &Totals) -> bool {
+    for seed in &totals.failed {
+        eprintln!("seed {seed} failed: deploy/simulate.sh --show {seed}");
+    }
+    if totals.seeds < SEEDS_FOR_ALL_KINDS {
+        return totals.failed.is_empty();
+    }
+    let missing: Vec<_> = KINDS
+        .into_iter()
+        .filter(|kind| !totals.counts.contains_key(kind))
+        .collect();
+    if !missing.is_empty() {
+        eprintln!("never happened: {}", missing.join(", "));
+    }
+    let is_lively = totals.steps / totals.seeds >= STEPS_MEAN_MIN
+        && totals.runs / totals.seeds >= RUNS_MEAN_MIN;
+    if !is_lively {
+        eprintln!(
+            "too little happens: at least {STEPS_MEAN_MIN} steps and {RUNS_MEAN_MIN} runs a seed are expected"
+        );
+    }
+    totals.failed.is_empty() && missing.is_empty() && is_lively
+}
+
+fn work(next: &AtomicU64, end: u64, twice: bool, totals: &Mutex<Totals>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            return;
+        }
+        let mut outcome = simulate(seed, false);
+        if twice {
+            let again = simulate(seed, false).trace;
+            if again != outcome.trace {
+                let text = format!("another history the second time, {again}");
+                outcome.violations.push(text);
+            }
+        }
+        let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.seeds += 1;
+        totals.steps += outcome.steps;
+        totals.runs += outcome.runs;
+        for (kind, count) in &outcome.counts {
+            *totals.counts.entry(kind).or_default() += count;
+        }
+        if !outcome.violations.is_empty() {
+            print_outcome(&outcome);
+            totals.failed.push(seed);
+            if totals.failed.len() >= FAILURES_MAX {
+                next.store(end, Ordering::Relaxed);
+            }
+        }
+    }
+}

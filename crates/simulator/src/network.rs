@@ -1,0 +1,165 @@
+//! HTTP without connections: requests go to the routers of gateways, answers come back piece by piece.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aod_ports::BoxError;
+use aod_ports::gateways::{AnswerBody, GatewayTransport};
+use aod_ports::program::Program;
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use http::{Request, Response, StatusCode};
+use tokio::sync::{mpsc, oneshot};
+use tower::ServiceExt as _;
+
+use crate::link::Switch;
+use crate::world::World;
+
+/// One answer in so many breaks off.
+const BROKEN_ONE_IN: u64 = 80;
+
+/// How long a connection is tried. Source: the node's own client.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A gateway that listens.
+#[derive(Clone)]
+pub(crate) struct Listening {
+    pub(crate) program: Program,
+    pub(crate) router: Router,
+    pub(crate) switch: Switch,
+}
+
+/// All that listens, by its address. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Network(Arc<Mutex<BTreeMap<String, Listening>>>);
+
+impl Network {
+    pub(crate) fn listen(&self, address: &str, listening: Listening) {
+        self.listening().insert(address.to_owned(), listening);
+    }
+
+    pub(crate) fn close(&self, address: &str) {
+        self.listening().remove(address);
+    }
+
+    fn find(&self, address: &str) -> Option<Listening> {
+        self.listening().get(address).cloned()
+    }
+
+    fn listening(&self) -> MutexGuard<'_, BTreeMap<String, Listening>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+/// One host's way to the gateways.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) network: Network,
+    pub(crate) world: World,
+    pub(crate) who: String,
+    pub(crate) host: Switch,
+}
+
+type Head = (StatusCode, mpsc::UnboundedReceiver<Bytes>);
+
+#[async_trait]
+impl GatewayTransport for Route {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, BoxError> {
+        let address = request
+            .uri()
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let what = format!("{} {}", request.method(), request.uri().path());
+        self.world.pause().await;
+        let gateway = self.network.find(&address).ok_or("refused")?;
+        if !(self.host.is_on() && gateway.switch.is_on()) {
+            tokio::time::sleep(CONNECT_TIMEOUT).await;
+            return Err("no connection in time".into());
+        }
+        self.world.count("request");
+        self.world.step(&self.who, &format!("{what} at {address}"));
+        let (head, answered) = oneshot::channel();
+        // A request belongs to its gateway, and is given up when its connection goes.
+        tokio::spawn(
+            gateway
+                .program
+                .run(serve(gateway.router.clone(), request, head)),
+        );
+        let (status, pieces) = answered.await.map_err(|_| "the connection was reset")?;
+        self.world.pause().await;
+        let pieces = Pieces {
+            route: self.clone(),
+            gateway: gateway.switch,
+            received: pieces,
+        };
+        let body = stream::unfold(pieces, |mut pieces| async {
+            let piece = pieces.next().await?;
+            Some((piece, pieces))
+        });
+        Ok(Response::builder().status(status).body(body.boxed())?)
+    }
+}
+
+/// Hands `request` to the gateway, and its answer on, until whoever asked is gone.
+async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<Head>) {
+    let mut head = head;
+    let response = tokio::select! {
+        biased;
+        () = head.closed() => return,
+        response = router.oneshot(request.map(Body::from)) => response,
+    };
+    let Ok(response) = response;
+    let (sender, pieces) = mpsc::unbounded_channel();
+    if head.send((response.status(), pieces)).is_err() {
+        return;
+    }
+    let mut body = response.into_body().into_data_stream();
+    loop {
+        let piece = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            piece = body.next() => piece,
+        };
+        match piece {
+            Some(Ok(piece)) => drop(sender.send(piece)),
+            // An end is told by an empty piece: without one the answer broke off.
+            None => return drop(sender.send(Bytes::new())),
+            Some(Err(_)) => return,
+        }
+    }
+}
+
+/// The body of an answer on its way.
+struct Pieces {
+    route: Route,
+    gateway: Switch,
+    received: mpsc::UnboundedReceiver<Bytes>,
+}
+
+impl Pieces {
+    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
+        let piece = self.received.recv().await;
+        if piece.as_ref().is_some_and(Bytes::is_empty) {
+            return None;
+        }
+        self.route.world.pause().await;
+        let is_up = self.route.host.is_on() && self.gateway.is_on();
+        let is_broken = self.route.world.strikes("answer broke off", BROKEN_ONE_IN);
+        match piece {
+            Some(piece) if is_up && !is_broken => Some(Ok(piece)),
+            _ => Some(Err("the connection was reset".into())),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The artifact store: in memory, shared; each program's way to it may fail.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_domain::digest::Digest;
+use aod_ports::BoxError;
+use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use crate::link::Link;
+
+/// One operation in so many finds the store not answering.
+const UNAVAILABLE_ONE_IN: u64 = 150;
+
+/// What is stored. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects(Arc<Mutex<BTreeMap<Digest, Bytes>>>);
+
+impl Objects {
+    pub(crate) fn get(&self, digest: Digest) -> Option<Bytes> {
+        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.get(&digest).cloned()
+    }
+
+    pub(crate) fn put(&self, bytes: Bytes) -> Stored {
+        let stored = Stored {
+            digest: Digest::of(&bytes),
+            size_bytes: bytes.len() as u64,
+        };
+        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.insert(stored.digest, bytes);
+        stored
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SimulatedStore {
+    pub(crate) objects: Objects,
+    pub(crate) link: Link,
+    /// Where files lie that are asked for as files.
+    pub(crate) directory: PathBuf,
+}
+
+impl SimulatedStore {
+    async fn reach(&self, what: &'static str) -> Result<(), StoreError> {
+        let world = &self.link.world;
+        world.count(what);
+        let is_away = world.strikes("store away", UNAVAILABLE_ONE_IN);
+        if self.link.patiently().await.is_err() || is_away {
+            return Err(StoreError::Unavailable {
+                place: "the store".into(),
+                source: "no answer".into(),
+            });
+        }
+        Ok(())
+    }
+
+    async fn put(&self, bytes: Bytes) -> Result<Stored, StoreError> {
+        self.reach("put").await?;
+        Ok(self.objects.put(bytes))
+    }
+
+    fn find(&self, digest: Digest) -> Result<Bytes, StoreError> {
+        self.objects
+            .get(digest)
+            .ok_or(StoreError::Missing { digest })
+    }
+}
+
+fn unreadable(source: impl Into<BoxError>) -> StoreError {
+    StoreError::Source {
+        source: source.into(),
+    }
+}
+
+#[async_trait]
+impl ArtifactStore for SimulatedStore {
+    async fn put_stream(&self, bytes: Incoming<'_>) -> Result<Stored, StoreError> {
+        let pieces: Vec<Bytes> = bytes.try_collect().await.map_err(unreadable)?;
+        self.put(pieces.concat().into()).await
+    }
+
+    async fn put_reader(&self, mut reader: Box<dyn Read + Send>) -> Result<Stored, StoreError> {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map_err(unreadable)?;
+        self.put(bytes.into()).await
+    }
+
+    async fn put_file(&self, path: &Path, _known: Option<Stored>) -> Result<Stored, StoreError> {
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        self.put(bytes.into()).await
+    }
+
+    async fn get_stream(
+        &self,
+        digest: Digest,
+        range: Option<Range<u64>>,
+    ) -> Result<Content, StoreError> {
+        self.reach("get").await?;
+        let bytes = self.find(digest)?;
+        let size_bytes = bytes.len() as u64;
+        let range = range.unwrap_or(0..size_bytes);
+        let index = |place: u64| usize::try_from(place).expect("simulated artifacts are small");
+        let piece = bytes.slice(index(range.start)..index(range.end));
+        Ok(Content {
+            size_bytes,
+            range,
+            bytes: stream::iter([Ok(piece)]).boxed(),
+        })
+    }
+
+    async fn get_file(&self, digest: Digest, size_bytes: u64) -> Result<LocalFile, StoreError> {
+        self.reach("get").await?;
+        let bytes = self.find(digest)?;
+        let path = self.directory.join(digest.to_string().replace(':', "-"));
+        if !path.exists() {
+            std::fs::write(&path, &bytes).map_err(unreadable)?;
+        }
+        Ok(LocalFile::new(path, Stored { digest, size_bytes }, ()))
+    }
+
+    async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        self.reach("size").await?;
+        Ok(self.objects.get(digest).map(|bytes| bytes.len() as u64))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.reach("check").await
+    }
+
+    fn spool_directory(&self) -> &Path {
+        &self.directory
+    }
+}

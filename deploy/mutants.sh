@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Shows that the simulator can fail: breaks one rule at a time in a copy of the tree, as the patches in
+# deploy/mutants do, and expects that a seed tells.
+#
+#   deploy/mutants.sh [NAME...]
+set -euo pipefail
+
+# shellcheck source=deploy/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# A rule that is broken must show within so many seeds.
+SEEDS=1000
+
+cd "$REPOSITORY_DIR"
+copy="$REPOSITORY_DIR/target/mutants/tree"
+# Not that of the simulator: cargo would take the broken crates for those of this tree.
+target="$REPOSITORY_DIR/target/mutants/build"
+
+# build NAME: the simulator of a tree with that rule broken.
+build() {
+    rm -rf "$copy"
+    mkdir -p "$copy"
+    git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory "$copy"
+    patch --quiet --strip=1 --directory="$copy" <"$DEPLOY_DIR/mutants/$1.patch" ||
+        die "the patch $1 does not fit any more" "make it anew: deploy/mutants/$1.patch"
+    (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked \
+        --profile simulation --target-dir "$target" -p aod-simulator) ||
+        die "the tree does not build with $1" "make it anew: deploy/mutants/$1.patch"
+}
+
+# is_noticed: whether one of the seeds fails; names it.
+is_noticed() {
+    if "$target/simulation/aod-simulate" "$SEEDS" >"$copy/seeds.log" 2>&1; then
+        return 1
+    fi
+    grep -m 1 '^seed' "$copy/seeds.log" >&2
+}
+
+if [ $# -eq 0 ]; then
+    mapfile -t names < <(basename --suffix=.patch --multiple "$DEPLOY_DIR"/mutants/*.patch)
+    set -- "${names[@]}"
+fi
+unnoticed=()
+for name in "$@"; do
+    say "==> $name"
+    build "$name"
+    is_noticed || unnoticed+=("$name")
+done
+[ ${#unnoticed[@]} -eq 0 ] || die "not noticed in $SEEDS seeds: ${unnoticed[*]}" "the invariants miss something"
+say "all $# broken rules are noticed"

@@ -206,6 +206,13 @@ impl<'a> Room<'a> {
             Ok(collected) => collected,
             Err(error) => return Finish::Lost(error.into()),
         };
+        // A caller ends after its callees, also when it did not wait for them. Those of an attempt
+        // that is lost live on: the next one joins them.
+        let end_callees = self.calls.end_all("its caller has ended");
+        let lost = attempt.lease.lost();
+        if lost.run_until_cancelled(end_callees).await.is_none() {
+            return Finish::Fenced;
+        }
         let mut ended = attempt.ended(Outcome::Succeeded, None);
         if let End::Exited { exit, .. } = watched.end {
             ended.exit = Some(exit);

@@ -178,10 +178,6 @@ impl Watch<'_> {
         };
         let (exited_at, waited) = (attempt.shared.runs.clock().now(), clock.waited());
         seat.set_waiting(false);
-        // A caller ends after its callees, also when it did not wait for them.
-        lost.run_until_cancelled(self.calls.end_all("its caller has ended"))
-            .await
-            .ok_or(Finish::Fenced)?;
         Ok(Watched {
             end,
             stop,

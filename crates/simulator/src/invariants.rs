@@ -75,18 +75,8 @@ impl Invariants {
         }
     }
 
-    /// No part of a plan is done by two runs, unless a call was given up: what was cancelled is made
-    /// anew, with everything below it.
+    /// No part of a plan is done by two runs.
     fn done_once(&mut self, world: &World, id: RunId) {
-        let is_family = |run: &&Run| run.id.root() == id.root();
-        if self
-            .runs
-            .values()
-            .filter(is_family)
-            .any(|run| run.cancel.is_some())
-        {
-            return;
-        }
         let Some(Payload::Inline(arguments)) =
             self.runs.get(&id).map(|run| &run.launched.event.payload)
         else {

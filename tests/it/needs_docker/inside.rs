@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aod_domain::digest::Digest;
-use aod_tests::docker_cluster::DockerCluster;
+use aod_tests::docker_cluster::{DockerCluster, eventually};
 use serde_json::{Value, json};
 
 use super::redaction::{redacted, without_ids};
@@ -262,8 +262,12 @@ async fn a_capsule_sees_and_changes_only_what_is_its_own() {
         .map(|item| &item["text"])
         .collect();
     assert_eq!(lines, ["listening"], "the neighbour has heard somebody");
-    let (_, view) = cluster.client.get(&format!("/v1/runs/{neighbour}")).await;
-    assert_eq!(view["state"], "running", "{view}");
+    // It is told a second after it is so.
+    eventually("the neighbour runs on", async || {
+        let (_, view) = cluster.client.get(&format!("/v1/runs/{neighbour}")).await;
+        view["state"] == "running"
+    })
+    .await;
     cluster.cancel(&neighbour).await;
     assert_eq!(
         cluster.client.result(&neighbour).await["state"],

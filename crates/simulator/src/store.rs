@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -92,9 +93,14 @@ impl ArtifactStore for SimulatedStore {
         self.put(bytes.into()).await
     }
 
-    async fn put_file(&self, path: &Path, _known: Option<Stored>) -> Result<Stored, StoreError> {
+    async fn put_file(&self, path: &Path, known: Option<Stored>) -> Result<Stored, StoreError> {
         let bytes = std::fs::read(path).map_err(unreadable)?;
-        self.put(bytes.into()).await
+        if known.is_some_and(|known| known.size_bytes != bytes.len() as u64) {
+            return Err(unreadable("the file has another size"));
+        }
+        let stored = self.put(bytes.into()).await?;
+        std::fs::remove_file(path).map_err(unreadable)?;
+        Ok(stored)
     }
 
     async fn get_stream(
@@ -105,7 +111,20 @@ impl ArtifactStore for SimulatedStore {
         self.reach("get").await?;
         let bytes = self.find(digest)?;
         let size_bytes = bytes.len() as u64;
-        let range = range.unwrap_or(0..size_bytes);
+        let range = match range {
+            None => 0..size_bytes,
+            Some(asked) if asked.start < asked.end.min(size_bytes) => {
+                asked.start..asked.end.min(size_bytes)
+            }
+            Some(Range { start, end }) => {
+                return Err(StoreError::OutOfRange {
+                    digest,
+                    size_bytes,
+                    start,
+                    end,
+                });
+            }
+        };
         let index = |place: u64| usize::try_from(place).expect("simulated artifacts are small");
         let piece = bytes.slice(index(range.start)..index(range.end));
         Ok(Content {
@@ -118,9 +137,16 @@ impl ArtifactStore for SimulatedStore {
     async fn get_file(&self, digest: Digest, size_bytes: u64) -> Result<LocalFile, StoreError> {
         self.reach("get").await?;
         let bytes = self.find(digest)?;
+        let found_bytes = bytes.len() as u64;
+        if found_bytes != size_bytes {
+            let found = format!("it has {found_bytes} bytes");
+            return Err(StoreError::Corrupt { digest, found });
+        }
         let path = self.directory.join(digest.to_string().replace(':', "-"));
         if !path.exists() {
             std::fs::write(&path, &bytes).map_err(unreadable)?;
+            let read_only = std::fs::Permissions::from_mode(0o444);
+            std::fs::set_permissions(&path, read_only).map_err(unreadable)?;
         }
         Ok(LocalFile::new(path, Stored { digest, size_bytes }, ()))
     }
@@ -138,3 +164,6 @@ impl ArtifactStore for SimulatedStore {
         &self.directory
     }
 }
+
+#[cfg(test)]
+mod tests;

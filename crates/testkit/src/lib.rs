@@ -1,6 +1,7 @@
 //! Starts the real servers that tests talk to: NATS and an S3 server, on loopback and a port that
 //! was free, killed and swept away when the value is dropped. What they serve is left to the tests,
-//! but for what every artifact store must do (`artifacts`, a feature).
+//! but for one conformance suite a port (a feature, `ports`), which its double passes beside the
+//! real thing.
 //!
 //! A server that is not installed fails the test that needs it, with a message that says how to
 //! get it; a test is never skipped for it. A dev-dependency only: nothing here ships.
@@ -10,8 +11,17 @@
     reason = "helpers of tests: whatever goes wrong ends the test, and that is all there is to say"
 )]
 
-#[cfg(feature = "artifacts")]
+#[cfg(feature = "ports")]
 pub mod artifacts;
+#[cfg(feature = "ports")]
+pub mod event_log;
+#[cfg(feature = "ports")]
+pub mod events;
+#[cfg(feature = "ports")]
+pub mod live;
+#[cfg(feature = "ports")]
+pub mod work_queue;
+
 pub mod nats;
 pub mod s3;
 

@@ -1,10 +1,12 @@
-//! Following the log, also across the death of the server.
+//! Following the log across the death of the server.
 
 use aod_domain::subject;
 use aod_ports::event_log::{EventLog as _, From, Told};
 use futures::{Stream, StreamExt as _};
 
-use crate::support::{grow, new_run, soon, start, state_event};
+use aod_testkit::events::{grow, new_run, soon};
+
+use crate::support::start;
 
 /// Reads events until `count` were told; whether the connection was lost meanwhile.
 async fn take(told: &mut (impl Stream<Item = Told> + Unpin), count: usize) -> (Vec<u64>, bool) {
@@ -16,28 +18,6 @@ async fn take(told: &mut (impl Stream<Item = Told> + Unpin), count: usize) -> (V
         }
     }
     (sequences, was_lost)
-}
-
-#[tokio::test]
-async fn it_begins_where_it_is_told() {
-    let (_server, broker) = start().await;
-    let (log, run) = (broker.event_log(), new_run());
-    let old = grow(&log, run, 3).await;
-    let mut all = log.follow(subject::ALL, From::After(0)).await.unwrap();
-    let mut rest = log.follow(subject::ALL, From::After(old[1])).await.unwrap();
-    let mut new = log.follow(subject::ALL, From::Now).await.unwrap();
-    let mut others = log
-        .follow(&subject::run_all(new_run()), From::Now)
-        .await
-        .unwrap();
-    let fresh = log.append(state_event(run, old[2], "new")).await.unwrap();
-    assert_eq!(
-        take(&mut all, 4).await,
-        ([&old[..], &[fresh]].concat(), false)
-    );
-    assert_eq!(take(&mut rest, 2).await, (vec![old[2], fresh], false));
-    assert_eq!(take(&mut new, 1).await, (vec![fresh], false));
-    assert!(futures::FutureExt::now_or_never(others.next()).is_none());
 }
 
 #[tokio::test]
@@ -66,13 +46,4 @@ async fn nothing_is_missed_or_told_twice_when_the_server_dies() {
     // A stream that had nothing to tell before tells that too.
     assert_eq!(soon(untouched.next()).await, Some(Told::Reconnected));
     drop(server);
-}
-
-#[tokio::test]
-async fn a_follower_that_pauses_misses_nothing() {
-    let (_server, broker) = start().await;
-    let (log, run) = (broker.event_log(), new_run());
-    let mut told = log.follow(subject::ALL, From::Now).await.unwrap();
-    let sequences = grow(&log, run, 500).await;
-    assert_eq!(take(&mut told, 500).await, (sequences, false));
 }

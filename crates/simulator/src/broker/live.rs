@@ -9,11 +9,14 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::time::Instant;
 
-use super::Broker;
+use super::{Broker, State};
 use crate::link::Link;
 
 /// Lines kept of a run.
-const LINES_MAX: usize = 100;
+const LINES_MAX: usize = 10_000;
+
+/// The longest line, in bytes. Source: the stream as we make it.
+const LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct SimulatedPresence {
@@ -73,31 +76,49 @@ impl LogStream for SimulatedLogs {
     async fn publish(&self, run: RunId, lines: &[LogLine]) -> Result<(), LogStreamError> {
         let reached = self.link.hop().await;
         reached.map_err(|error| LogStreamError(error.into()))?;
-        let mut state = self.broker.state();
-        let kept = state.lines.entry(run).or_default();
-        kept.extend(lines.iter().cloned());
-        while kept.len() > LINES_MAX {
-            kept.pop_front();
+        if lines.iter().any(|line| line.text.len() > LINE_BYTES_MAX) {
+            return Err(LogStreamError("a line is too long".into()));
         }
+        let mut state = self.broker.state();
+        let mut place = state.lines_last;
+        let kept = state.lines.entry(run).or_default();
+        for line in lines {
+            place += 1;
+            kept.push_back((place, line.clone()));
+        }
+        let excess = kept.len().saturating_sub(LINES_MAX);
+        kept.drain(..excess);
+        state.lines_last = place;
+        drop(state);
+        self.broker.line.send_replace(place);
         Ok(())
     }
 
-    /// What is there now: nobody in a simulation reads along.
     async fn follow(
         &self,
         run: RunId,
         after: u64,
     ) -> Result<BoxStream<'static, (u64, LogLine)>, LogStreamError> {
-        let state = self.broker.state();
-        let lines: Vec<LogLine> = state
-            .lines
-            .get(&run)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
-        let numbered = (1..).zip(lines).filter(|(number, _)| *number > after);
-        let numbered: Vec<(u64, LogLine)> = numbered.collect();
-        Ok(stream::iter(numbered).chain(stream::pending()).boxed())
+        let broker = self.broker.clone();
+        let lines = stream::unfold((broker, after), move |(broker, seen)| async move {
+            let mut last = broker.line.subscribe();
+            loop {
+                let next = broker.state().line_after(run, seen);
+                if let Some(next) = next {
+                    let place = next.0;
+                    return Some((next, (broker, place)));
+                }
+                last.changed().await.ok()?;
+            }
+        });
+        Ok(lines.boxed())
+    }
+}
+
+impl State {
+    fn line_after(&self, run: RunId, seen: u64) -> Option<(u64, LogLine)> {
+        let lines = self.lines.get(&run)?;
+        let index = lines.partition_point(|(place, _)| *place <= seen);
+        lines.get(index).cloned()
     }
 }

@@ -9,7 +9,7 @@ use aod_ports::work_queue::{Delivery, QueueError, Waiting, WorkQueue};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::{Broker, place_of};
+use super::{Broker, State, Work, place_of};
 use crate::link::{Link, Unreachable};
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl SimulatedQueue {
         (taken, next)
     }
 
-    fn change(&self, ack_subject: &str, change: impl FnOnce(&mut super::State, u64)) {
+    fn change(&self, ack_subject: &str, change: impl FnOnce(&mut State, u64)) {
         let mut tokens = ack_subject.split('.').skip(1).map(str::parse::<u64>);
         let (Some(Ok(created_ms)), Some(Ok(sequence))) = (tokens.next(), tokens.next()) else {
             return;
@@ -67,7 +67,24 @@ impl SimulatedQueue {
     }
 }
 
-fn delivery(created_ms: i64, sequence: u64, work: &super::Work, class: Class) -> Option<Delivery> {
+impl State {
+    fn waiting(&self, place: (Label, Class)) -> Waiting {
+        let fitting = self
+            .work
+            .values()
+            .filter(|work| place_of(&work.subject).as_ref() == Some(&place));
+        let (delivered, pending): (Vec<&Work>, Vec<&Work>) =
+            fitting.partition(|work| work.deliveries > 0);
+        Waiting {
+            label: place.0,
+            class: place.1,
+            pending: pending.len() as u64,
+            delivered: delivered.len() as u64,
+        }
+    }
+}
+
+fn delivery(created_ms: i64, sequence: u64, work: &Work, class: Class) -> Option<Delivery> {
     Some(Delivery {
         run: Subject::run_of(&work.subject)?,
         class,
@@ -87,8 +104,10 @@ fn delivery(created_ms: i64, sequence: u64, work: &super::Work, class: Class) ->
 
 #[async_trait]
 impl WorkQueue for SimulatedQueue {
-    async fn ensure(&self, _label: &Label) -> Result<(), QueueError> {
-        self.link.patiently().await.map_err(unreachable)
+    async fn ensure(&self, label: &Label) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        self.broker.state().labels.insert(label.clone());
+        Ok(())
     }
 
     async fn begin_at(&self, sequence: u64) -> Result<(), QueueError> {
@@ -178,6 +197,11 @@ impl WorkQueue for SimulatedQueue {
 
     async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {
         self.link.patiently().await.map_err(unreachable)?;
-        Ok(Vec::new())
+        let state = self.broker.state();
+        let consumers = state
+            .labels
+            .iter()
+            .flat_map(|label| [Class::Child, Class::Root].map(|class| (label.clone(), class)));
+        Ok(consumers.map(|place| state.waiting(place)).collect())
     }
 }

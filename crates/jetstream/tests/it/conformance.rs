@@ -1,0 +1,50 @@
+//! The suites of the ports, against one server; `cluster` runs them against three.
+
+use std::sync::Arc;
+
+use aod_jetstream::Broker;
+use aod_ports::event_log::EventLog;
+use aod_testkit::{event_log, live, work_queue};
+
+use crate::support::{LEASE, connect, start};
+
+pub(crate) fn event_log(broker: &Broker) -> Arc<dyn EventLog> {
+    Arc::new(broker.event_log())
+}
+
+/// Runs the suite of the queue.
+pub(crate) async fn check_queue(broker: &Broker) {
+    let (log, queue) = (broker.event_log(), broker.work_queue());
+    let queues = work_queue::Queues {
+        log: &log,
+        queue: &queue,
+        lease: LEASE,
+    };
+    queues.check_all().await;
+}
+
+#[tokio::test]
+async fn the_event_log_conforms() {
+    let (server, broker) = start().await;
+    let elsewhere = connect(&server).await;
+    event_log::check_all(&event_log(&broker), &event_log(&elsewhere)).await;
+}
+
+#[tokio::test]
+async fn the_work_queue_conforms() {
+    let (_server, broker) = start().await;
+    check_queue(&broker).await;
+}
+
+#[tokio::test]
+async fn the_stream_of_logs_conforms() {
+    let (server, broker) = start().await;
+    let elsewhere = connect(&server).await;
+    live::check_logs(&broker.log_stream(), &elsewhere.log_stream()).await;
+}
+
+#[tokio::test]
+async fn presence_conforms() {
+    let (_server, broker) = start().await;
+    live::check_presence(&broker.presence()).await;
+}

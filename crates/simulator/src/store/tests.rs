@@ -1,0 +1,20 @@
+//! The double passes the suite of the real stores.
+
+use aod_testkit::artifacts;
+
+use super::*;
+use crate::link::Switch;
+use crate::world::World;
+
+#[tokio::test(start_paused = true)]
+async fn the_store_conforms() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let world = World::new(0, false);
+    world.calm();
+    let store = SimulatedStore {
+        objects: Objects::default(),
+        link: Link::new(&world, "store", &Switch::new(), &Switch::new()),
+        directory: directory.path().to_owned(),
+    };
+    artifacts::check_all(&store).await;
+}

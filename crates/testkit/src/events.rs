@@ -1,0 +1,107 @@
+//! Events of runs, for logs and queues under test.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use aod_domain::capsule::Resources;
+use aod_domain::digest::Digest;
+use aod_domain::handoff::Lineage;
+use aod_domain::id::{EventId, RunId};
+use aod_domain::run::{CancelRequested, Event, Launched, Payload, Placement, Work};
+use aod_domain::subject::{self, Class, Label};
+use aod_ports::event_log::{Append, EventLog, Guard};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// Longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for the outcome of `future`, but not for ever.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("an outcome within the test's patience")
+}
+
+/// A root that no other test has.
+pub fn new_run() -> RunId {
+    RunId::root_of(Uuid::now_v7())
+}
+
+/// The id of a new event.
+pub fn new_id() -> String {
+    EventId::new(Uuid::now_v7()).to_string()
+}
+
+/// A label of one test alone, so that its launches are its own.
+pub fn label(text: &str) -> Label {
+    text.parse().expect("a label")
+}
+
+fn launched(label: &Label, class: Class) -> Event {
+    let digest = Digest::of("test");
+    Event::Launched(Box::new(Launched {
+        work: Work::Build {
+            name: "chart".parse().expect("a name"),
+            content: digest,
+        },
+        payload: Payload::Inline(serde_json::Value::Null),
+        files: Vec::new(),
+        parent: None,
+        lineage: Lineage::default(),
+        placement: Placement {
+            label: label.clone(),
+            class,
+        },
+        resources: Resources::default(),
+        deadline: Timestamp::UNIX_EPOCH,
+        requested_by: "test".into(),
+        labels: BTreeMap::new(),
+        request: digest,
+    }))
+}
+
+/// A launch; its bytes are its run's id.
+pub fn launch(run: RunId, label: &Label, class: Class) -> Append {
+    Append {
+        subject: launched(label, class).subject(run),
+        guard: Guard::Last {
+            filter: subject::run_state(run),
+            sequence: 0,
+        },
+        id: new_id(),
+        bytes: run.to_string().into(),
+    }
+}
+
+/// A state event of `run` that follows `after`.
+pub fn state_event(run: RunId, after: u64, bytes: &str) -> Append {
+    let event = Event::CancelRequested(CancelRequested {
+        requested_by: String::new(),
+        reason: String::new(),
+    });
+    Append {
+        subject: event.subject(run),
+        guard: Guard::Last {
+            filter: subject::run_state(run),
+            sequence: after,
+        },
+        id: new_id(),
+        bytes: bytes.to_owned().into(),
+    }
+}
+
+/// Appends `count` events to a new run and answers with their sequences.
+pub async fn grow(log: &dyn EventLog, run: RunId, count: u32) -> Vec<u64> {
+    let mut sequences = Vec::new();
+    for number in 0..count {
+        let after = sequences.last().copied().unwrap_or(0);
+        sequences.push(
+            log.append(state_event(run, after, &number.to_string()))
+                .await
+                .expect("an append"),
+        );
+    }
+    sequences
+}

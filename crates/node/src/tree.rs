@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use aod_domain::file_name::FileName;
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -208,14 +208,14 @@ impl Tree {
         let mut total = 0;
         let mut pending = vec![(String::from("."), 0)];
         while let Some((directory, depth)) = pending.pop() {
-            let Ok(entries) = self
+            let Ok(mut entries) = self
                 .open_beneath(&directory, DIRECTORY)
                 .and_then(Dir::read_from)
             else {
                 continue;
             };
-            for entry in entries.flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
+            while let Some(Ok(entry)) = entries.read() {
+                let name = entry.file_name().to_string_lossy();
                 if name == "." || name == ".." {
                     continue;
                 }
@@ -227,7 +227,10 @@ impl Tree {
                     return u64::MAX;
                 }
                 left -= 1;
-                let Ok(stat) = self.open_beneath(&path, OFlags::PATH).and_then(fstat) else {
+                let stat = entries
+                    .fd()
+                    .and_then(|here| statat(here, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW));
+                let Ok(stat) = stat else {
                     continue;
                 };
                 total += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES;

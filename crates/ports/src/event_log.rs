@@ -2,6 +2,8 @@
 
 mod certain;
 
+pub use certain::append_until_certain;
+
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -110,7 +112,7 @@ pub trait EventLog: Send + Sync + std::fmt::Debug {
     /// The same append may be tried again after any error: if an earlier try was stored after
     /// all, its sequence is the answer, and never a conflict with oneself.
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        certain::append(self, &append).await
+        append_until_certain(self, &append).await
     }
 
     /// Tries once; no answer by `deadline` is [`Tried::Unknown`].

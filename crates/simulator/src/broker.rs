@@ -144,6 +144,11 @@ impl Broker {
         Answer::Stored(sequence)
     }
 
+    /// Whether an event of this id is stored.
+    pub(crate) fn holds(&self, id: &str) -> bool {
+        self.state().events.iter().any(|event| event.id == id)
+    }
+
     /// The server has lost the queue, as a crash may do: the log fills it anew.
     pub(crate) fn lose_queue(&self) {
         let mut state = self.state();

@@ -42,11 +42,8 @@ use crate::world::World;
 /// Roots of one simulation.
 const ROOTS: u64 = 4;
 
-/// Runs of one simulation, at least.
-const RUNS_MIN: u64 = 20;
-
-/// And at most.
-const RUNS_MAX: u64 = 22;
+/// Runs of one simulation, those below the roots included.
+const RUNS: u64 = 20;
 
 /// The longest between two requests, in milliseconds.
 const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
@@ -56,11 +53,12 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 33] = [
+pub const KINDS: [&str; 34] = [
     "acknowledgement",
     "answer broke off",
     "answer lost",
     "append",
+    "asked again",
     "broker restarted",
     "broker restarted without its queue",
     "cancelled",
@@ -165,12 +163,15 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
     for plan in plans {
         let pause = cluster.world.below(REQUEST_PAUSE_MILLISECONDS_MAX);
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        people.push(tokio::spawn(person::ask(Arc::clone(cluster), plan)));
+        let asking = tokio::spawn(person::ask(Arc::clone(cluster), plan.clone()));
+        people.push((plan, asking));
     }
     trouble.await.expect("trouble does not panic");
     cluster.world.calm();
-    for person in people {
-        person.await.expect("nobody panics");
+    let mut answers = Vec::new();
+    for (plan, asking) in people {
+        let answer = asking.await.expect("nobody panics");
+        answers.extend(answer.map(|answer| (plan, answer)));
     }
     for _ in 0..SETTLE_SECONDS_MAX {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -178,17 +179,20 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
             break;
         }
     }
+    for (plan, answer) in &answers {
+        person::ask_again(cluster, plan, answer).await;
+    }
     runs
 }
 
-/// As many plans as are asked for, with enough runs between them.
+/// As many plans as are asked for, with so many runs between them.
 fn draw_plans(world: &World) -> Vec<Plan> {
     loop {
         let mut next = 0;
         let plans: Vec<Plan> = (0..ROOTS)
             .map(|_| Plan::draw(world, &mut next, 0))
             .collect();
-        if (RUNS_MIN..=RUNS_MAX).contains(&next) {
+        if next == RUNS {
             return plans;
         }
     }

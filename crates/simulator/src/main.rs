@@ -10,6 +10,9 @@ use aod_simulator::{KINDS, Outcome, simulate};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A failure shows itself early: more seeds that fail tell nothing new.
 const FAILURES_MAX: usize = 5;
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::TryStreamExt as _;
 use http::Request;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::capsule;
 use crate::cluster::{Cluster, GATEWAYS};
@@ -33,8 +34,11 @@ const CANCELLED_ONE_IN: u64 = 6;
 /// How long a person thinks before a run is cancelled, at the most, in milliseconds.
 const THINKING_MILLISECONDS_MAX: u64 = 6_000;
 
-/// Asks for `plan` and compares the answer.
-pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) {
+/// How long an answer takes that is recorded already, when nothing fails.
+const RECORDED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Asks for `plan` and compares the answer, which it returns.
+pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
     let who = format!("person-{}", plan.number);
     let route = cluster.route(&who, &Switch::new());
     let has_second_thoughts = cluster.world.strikes("cancelled", CANCELLED_ONE_IN);
@@ -48,7 +52,7 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) {
         match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
             Ok(Some(view)) if view["ended_at"].is_string() => {
                 compare(&cluster, &plan, &view, has_second_thoughts);
-                return;
+                return Some(view);
             }
             _ => tokio::time::sleep(RETRY_PAUSE).await,
         }
@@ -56,6 +60,30 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) {
     cluster
         .world
         .violation(format!("{who} got no answer after {TRIES_MAX} tries"));
+    None
+}
+
+/// Asks another gateway for `plan` once more: it has the recorded answer, at once.
+pub(crate) async fn ask_again(cluster: &Cluster, plan: &Plan, answer: &Value) {
+    let route = cluster.route(&format!("again-{}", plan.number), &Switch::new());
+    let prefer = format!("wait={WAIT_SECONDS}");
+    for _ in 0..TRIES_MAX {
+        let began = Instant::now();
+        // Nobody answers while the gateway is still being started.
+        let Some(again) = post(&route, &url_of(1, plan), plan, &prefer).await else {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            continue;
+        };
+        cluster.world.count("asked again");
+        if again != *answer || began.elapsed() > RECORDED_WITHIN {
+            let elapsed = began.elapsed();
+            let text = format!("{again} after {elapsed:?} instead of {answer}");
+            cluster.world.violation(text);
+        }
+        return;
+    }
+    let text = format!("{} got no answer after {TRIES_MAX} tries", route.who);
+    cluster.world.violation(text);
 }
 
 /// The runs of one gateway or the other.

@@ -78,11 +78,12 @@ pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusq
         apply_one(&transaction, stored)?;
     }
     if let Some(last) = events.last() {
-        transaction.execute(
-            "INSERT INTO position (only_row, sequence, hash) VALUES (1, ?1, ?2)
-             ON CONFLICT (only_row) DO UPDATE SET sequence = excluded.sequence, hash = excluded.hash",
-            params![last.sequence, Digest::of(&last.bytes).to_string()],
-        )?;
+        let sql = "INSERT INTO position (only_row, sequence, hash) VALUES (1, ?1, ?2)
+             ON CONFLICT (only_row) DO UPDATE SET sequence = excluded.sequence, hash = excluded.hash";
+        let hash = Digest::of(&last.bytes).to_string();
+        transaction
+            .prepare_cached(sql)?
+            .execute(params![last.sequence, hash])?;
     }
     transaction.commit()
 }

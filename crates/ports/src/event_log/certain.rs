@@ -31,7 +31,11 @@ enum Following {
     Nothing,
 }
 
-pub(super) async fn append<L>(log: &L, append: &Append) -> Result<u64, AppendError>
+/// What [`EventLog::append`] is, for those who look at its answer, too.
+///
+/// # Errors
+/// As there.
+pub async fn append_until_certain<L>(log: &L, append: &Append) -> Result<u64, AppendError>
 where
     L: EventLog + ?Sized,
 {

@@ -1,7 +1,10 @@
 //! The log as one program reaches it.
 
 use aod_ports::BoxError;
-use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
+use aod_ports::event_log::{
+    Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
+    append_until_certain,
+};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::time::Instant;
@@ -40,6 +43,16 @@ impl SimulatedLog {
 
 #[async_trait]
 impl EventLog for SimulatedLog {
+    async fn append(&self, append: Append) -> Result<u64, AppendError> {
+        let answer = append_until_certain(self, &append).await;
+        let is_conflict = matches!(answer, Err(AppendError::Conflict { .. }));
+        if is_conflict && self.broker.holds(&append.id) {
+            let text = format!("{} is in conflict with itself", append.subject);
+            self.link.world.violation(text);
+        }
+        answer
+    }
+
     async fn try_append(&self, append: &Append, deadline: Instant) -> Tried {
         let world = &self.link.world;
         let trying = async {

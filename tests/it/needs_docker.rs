@@ -10,3 +10,4 @@ mod inside;
 mod many;
 mod needs_root;
 mod redaction;
+mod retries;

@@ -6,7 +6,7 @@
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::manifest::CapsuleName;
-use aod_domain::run::{Ended, FileEntry};
+use aod_domain::run::{Ended, FileEntry, Retries};
 use aod_domain::subject::Label;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,6 +34,9 @@ pub struct CallRequest {
     /// Running time of the callee at the most; its own unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
+    /// How often the callee is tried again when it fails.
+    #[serde(default, skip_serializing_if = "Retries::is_none")]
+    pub retries: Retries,
     /// Which nodes may take the callee; its own label unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Label>,

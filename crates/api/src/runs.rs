@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorSource;
 use aod_domain::id::{NodeId, RunId};
-use aod_domain::run::{Exit, Outcome, RunError};
+use aod_domain::run::{Exit, Outcome, Retries, RunError};
 use aod_domain::subject::Label;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,9 +37,57 @@ pub struct CreateRun {
     /// Running time at the most, waiting for callees not counted; the capsule's own unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
+    /// How often it is tried again when it fails; never unless given.
+    #[serde(default, skip_serializing_if = "RetriesView::is_none")]
+    pub retries: RetriesView,
     /// Time until the end at the most, queueing included; a day unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u32>,
+    /// What becomes of the run if whoever waits for it with `Prefer: wait` goes away.
+    #[serde(default, skip_serializing_if = "OnDisconnect::is_default")]
+    pub on_disconnect: OnDisconnect,
+}
+
+/// What becomes of a run whose waiting caller goes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDisconnect {
+    /// It goes on: who asks again with the same `Idempotency-Key` joins it.
+    #[default]
+    Detach,
+    /// It is cancelled, with everything that it called.
+    Cancel,
+}
+
+impl OnDisconnect {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How often a failed run is tried again, by the kind of the failure, after pauses that grow from a
+/// second to five minutes. What the platform fails is tried again beside this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetriesView {
+    /// After failures of the capsule, at most 20.
+    #[serde(default)]
+    pub capsule: u32,
+    /// After running longer than it may, at most 20.
+    #[serde(default)]
+    pub time: u32,
+}
+
+impl RetriesView {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<Retries> for RetriesView {
+    fn from(Retries { capsule, time }: Retries) -> Self {
+        Self { capsule, time }
+    }
 }
 
 /// A file that was uploaded before.
@@ -175,6 +223,10 @@ pub struct RunView {
     #[schema(value_type = String, format = DateTime)]
     pub deadline: Timestamp,
     pub timeout_seconds: u32,
+    /// How often it is tried again when it fails.
+    pub retries: RetriesView,
+    /// How often that was done.
+    pub failed: RetriesView,
     /// The payload after defaults.
     #[schema(value_type = Object)]
     pub arguments: Value,

@@ -149,6 +149,14 @@ pub struct RunArguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout: Option<u32>,
 
+    /// Tries again so often when the capsule fails
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
+    pub retries: u32,
+
+    /// Tries again so often when the running time is over
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
+    pub time_retries: u32,
+
     /// Print the run's id and do not wait
     #[arg(long)]
     pub detach: bool,

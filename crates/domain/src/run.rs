@@ -11,6 +11,7 @@ mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 mod note;
+mod retries;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +19,13 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
-    AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary, Ended, Event,
-    Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary, Outcome,
+    AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary,
+    Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary, Outcome,
     PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed, Timings, Usage, Work,
     WorkPosition,
 };
 pub use self::note::{Note, NoteKind};
+pub use self::retries::{RETRIES_MAX, Retries};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::Recorded;
@@ -46,6 +48,8 @@ pub struct Run {
     pub attempts: u32,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
+    /// Attempts that failed and were tried again, by the kind of the failure.
+    pub failed: Retries,
     /// Who had the lease when the current attempt took over; none if nobody had.
     pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
@@ -114,6 +118,7 @@ impl Run {
                 phase: Phase::Queued,
                 attempts: 0,
                 attempts_lost: 0,
+                failed: Retries::default(),
                 replaced: None,
                 cancel: None,
                 last,
@@ -162,6 +167,11 @@ impl Run {
                 self.phase = Phase::Queued;
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
+            Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
+                self.count_failure(failed.outcome, &failed.error);
+                self.phase = Phase::Queued;
+            }
+            Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),
             Event::CancelRequested(cancel) => self.cancel = Some(cancel.clone()),
             Event::Ended(ended) if self.holds(ended.attempt) => {
                 let ended = ended.clone();

@@ -11,7 +11,8 @@ use aod_domain::file_name::{Directory, FileName};
 use aod_domain::handoff::{Call, Lineage};
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    Command, FileEntry, Launched, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, Run, Work,
+    Command, FileEntry, Launched, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, Retries,
+    Run, Work,
 };
 use aod_domain::subject::{Class, Label};
 use aod_ports::event_log::EventLog;
@@ -40,6 +41,7 @@ pub(crate) struct Wanted {
     pub(crate) files: Vec<FileEntry>,
     pub(crate) label: Option<Label>,
     pub(crate) timeout_seconds: Option<u32>,
+    pub(crate) retries: Retries,
 }
 
 /// A request that fits its capsule.
@@ -51,6 +53,7 @@ pub(crate) struct Checked {
     pub(crate) signature: Digest,
     label: Label,
     timeout_seconds: u32,
+    retries: Retries,
     request: Digest,
 }
 
@@ -114,6 +117,7 @@ pub(crate) async fn check(
         signature,
         label,
         timeout_seconds,
+        retries: wanted.retries,
         request,
     })
 }
@@ -187,6 +191,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
             class,
         },
         resources,
+        retries: checked.retries,
         deadline: origin.deadline,
         requested_by: origin.requested_by,
         labels: origin.labels,
@@ -324,5 +329,9 @@ fn request_digest(name: &str, wanted: &Wanted) -> Digest {
     }
     hasher.field(wanted.label.as_ref().map_or("", Label::as_str).as_bytes());
     hasher.field(&wanted.timeout_seconds.unwrap_or_default().to_be_bytes());
+    if !wanted.retries.is_none() {
+        hasher.field(&wanted.retries.capsule.to_be_bytes());
+        hasher.field(&wanted.retries.time.to_be_bytes());
+    }
     hasher.finish()
 }

@@ -21,7 +21,7 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::manifest::{CapsuleName, slug};
 use aod_domain::run::{
-    Command, Ended, FileEntry, Launched, Outcome, Payload, Placement, Run, Work,
+    Command, Ended, FileEntry, Launched, Outcome, Payload, Placement, Retries, Run, Work,
 };
 use aod_domain::subject::{Class, Label};
 use aod_ports::artifact_store::Stored;
@@ -234,6 +234,7 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
             timeout_seconds: BUILD_SECONDS_MAX,
             ..Resources::default()
         },
+        retries: Retries::default(),
         deadline: context.ports.clock.now() + SignedDuration::from_secs(BUILD_TOTAL_SECONDS_MAX),
         requested_by: prepared.options.registered_by.clone(),
         labels: BTreeMap::new(),

@@ -4,15 +4,17 @@
 //! node has is taken over by this gateway and ended at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::run::{
     CancelRequested, ChildResult, Command, Ended, Outcome, Phase, Rejection, Run, RunError,
 };
+use aod_ports::program::inherit;
 use aod_ports::runs::HandleError;
 
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::http::error::ApiResult;
 use crate::reading;
 use crate::views::Seen;
@@ -172,4 +174,44 @@ async fn results_of_children(context: &Context, run: &Run) -> ApiResult<Option<V
         }
     }
     Ok(Some(results))
+}
+
+/// Somebody who waits for a run and wants it to end when nobody does. Dropped without an answer, as
+/// when the connection is closed, it cancels the run.
+pub(crate) struct WaitingCaller {
+    context: Shared,
+    run: RunId,
+    caller: String,
+    is_answered: bool,
+}
+
+impl WaitingCaller {
+    pub(crate) fn new(context: &Shared, run: RunId, caller: String) -> Self {
+        Self {
+            context: Arc::clone(context),
+            run,
+            caller,
+            is_answered: false,
+        }
+    }
+
+    pub(crate) fn was_answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for WaitingCaller {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (context, run) = (Arc::clone(&self.context), self.run);
+        let caller = std::mem::take(&mut self.caller);
+        self.context.tasks.spawn(inherit(async move {
+            let reason = "whoever waited for it went away";
+            if let Err(error) = cancel(&context, run, &caller, reason).await {
+                tracing::warn!(%run, ?error, "a run that nobody waits for any more goes on");
+            }
+        }));
+    }
 }

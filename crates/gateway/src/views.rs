@@ -119,6 +119,8 @@ impl Seen {
             label: launched.placement.label.clone(),
             deadline: launched.deadline,
             timeout_seconds: launched.resources.timeout_seconds,
+            retries: launched.retries.into(),
+            failed: run.failed.into(),
             arguments,
             inputs: input_files(run.id, launched),
             attempts_lost: run.attempts_lost,

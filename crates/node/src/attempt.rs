@@ -12,7 +12,7 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    Command, Ended, Event, Holder, Outcome, Rejection, Run, RunError, Timings, Work,
+    AttemptFailed, Command, Ended, Event, Holder, Outcome, Rejection, Run, RunError, Timings, Work,
 };
 use aod_ports::presence::Member;
 use aod_ports::program::spawn;
@@ -42,6 +42,8 @@ const APPEND_RETRY: Duration = Duration::from_millis(250);
 pub(crate) enum Finish {
     /// With the run's result.
     Ended(Box<Ended>),
+    /// By a failure that the request wants to be tried again.
+    Failed(Box<AttemptFailed>),
     /// By a failure of the platform: another attempt may do better.
     Lost(RunError),
     /// The lease is gone: nothing may be said.
@@ -352,26 +354,38 @@ impl Attempt {
                 }
                 "ended"
             }
+            Finish::Failed(failed) => {
+                let pause = Duration::from_millis(failed.pause_ms);
+                self.give_up_for(delivery, Command::FailAttempt(failed), pause)
+                    .await
+            }
             Finish::Lost(error) => {
                 warn!(
                     code = error.code,
                     message = error.message,
                     "the attempt failed"
                 );
-                if !self
-                    .append(&Command::LoseAttempt {
-                        attempt: self.number,
-                        error,
-                    })
+                let attempt = self.number;
+                let command = Command::LoseAttempt { attempt, error };
+                self.give_up_for(delivery, command, REST_AFTER_FAILURE)
                     .await
-                {
-                    return "the lease was lost";
-                }
-                let (ack_subject, left) = (&delivery.ack_subject, self.lease.remaining());
-                lease::give_back(queue.as_ref(), ack_subject, REST_AFTER_FAILURE, left).await;
-                "given back"
             }
         }
+    }
+
+    /// Ends the attempt by `command`, and has the launch delivered anew after `pause`.
+    async fn give_up_for(
+        &self,
+        delivery: &Delivery,
+        command: Command,
+        pause: Duration,
+    ) -> &'static str {
+        if !self.append(&command).await {
+            return "the lease was lost";
+        }
+        let (queue, left) = (self.shared.ports.queue.as_ref(), self.lease.remaining());
+        lease::give_back(queue, &delivery.ack_subject, pause, left).await;
+        "given back"
     }
 
     /// Appends, however long the broker is away, as long as the lease lasts. Whether it is stored.
@@ -392,6 +406,15 @@ impl Attempt {
             }
             tokio::time::sleep(APPEND_RETRY).await;
         }
+    }
+
+    /// After which pause another attempt is made if this one ends like this; none if the run ends.
+    pub(crate) fn retry_after(&self, outcome: Outcome, error: &RunError) -> Option<Duration> {
+        if self.cancelled.is_cancelled() {
+            return None;
+        }
+        let now = self.shared.runs.clock().now();
+        self.run.retry_after(outcome, error, now)
     }
 
     /// A failure sorted by who can mend it: the platform's are tried again.

@@ -17,7 +17,7 @@ use aod_domain::file_name::FileName;
 use aod_domain::handoff::{CALLS_IN_FLIGHT_MAX, Call, derived_key, given_key};
 use aod_domain::id::RunId;
 use aod_domain::manifest::slug;
-use aod_domain::run::{Ended, FileEntry};
+use aod_domain::run::{Ended, FileEntry, Retries};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
@@ -38,6 +38,7 @@ pub(crate) struct Wish {
     pub(crate) arguments: Map<String, Value>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) timeout_seconds: Option<u32>,
+    pub(crate) retries: Retries,
     pub(crate) label: Option<Label>,
 }
 
@@ -217,6 +218,7 @@ impl Calls {
             files,
             call_key: key,
             timeout_seconds: wish.timeout_seconds,
+            retries: wish.retries,
             label: wish.label,
         };
         let (calls, state) = (Arc::clone(self), Arc::clone(&call));

@@ -7,7 +7,7 @@ use aod_domain::capsule::Image;
 use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::run::{Ended, Exit, Outcome, RunError, Usage};
+use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, RunError, Usage};
 use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
 use aod_ports::program::blocking;
 use serde_json::json;
@@ -206,13 +206,6 @@ impl<'a> Room<'a> {
             Ok(collected) => collected,
             Err(error) => return Finish::Lost(error.into()),
         };
-        // A caller ends after its callees, also when it did not wait for them. Those of an attempt
-        // that is lost live on: the next one joins them.
-        let end_callees = self.calls.end_all("its caller has ended");
-        let lost = attempt.lease.lost();
-        if lost.run_until_cancelled(end_callees).await.is_none() {
-            return Finish::Fenced;
-        }
         let mut ended = attempt.ended(Outcome::Succeeded, None);
         if let End::Exited { exit, .. } = watched.end {
             ended.exit = Some(exit);
@@ -226,7 +219,31 @@ impl<'a> Room<'a> {
             calls: self.calls.count(),
         };
         self.conclude(&mut ended, watched.stop.as_ref(), error, collected);
+        if let Some(failed) = self.to_be_tried_again(&ended) {
+            return Finish::Failed(Box::new(failed));
+        }
+        // A caller ends after its callees, also when it did not wait for them. Those of an attempt
+        // that is lost or tried again live on: the next one joins them.
+        let end_callees = self.calls.end_all("its caller has ended");
+        let lost = attempt.lease.lost();
+        if lost.run_until_cancelled(end_callees).await.is_none() {
+            return Finish::Fenced;
+        }
         Finish::Ended(Box::new(ended))
+    }
+
+    /// The end of this attempt alone, if another is wanted instead of the end of the run.
+    fn to_be_tried_again(&self, ended: &Ended) -> Option<AttemptFailed> {
+        let error = ended.error.clone()?;
+        let pause = self.attempt.retry_after(ended.outcome, &error)?;
+        Some(AttemptFailed {
+            attempt: ended.attempt,
+            outcome: ended.outcome,
+            error,
+            exit: ended.exit,
+            logs: None,
+            pause_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+        })
     }
 
     /// Sets outcome, error, output and files of `ended`.
@@ -341,7 +358,7 @@ impl<'a> Room<'a> {
             directory,
             calls,
             notes,
-            mut logs,
+            logs,
             channel,
         } = self;
         calls.stop();
@@ -352,18 +369,12 @@ impl<'a> Room<'a> {
         let finish = match finish {
             Finish::Ended(mut ended) => {
                 ended.notes = notes;
-                let stored = match logs.end() {
-                    Ok(()) => logs.store(shared.ports.artifacts.as_ref()).await,
-                    Err(error) => {
-                        warn!(%error, "the logs cannot be written");
-                        Ok(None)
-                    }
-                };
-                ended.logs = stored.unwrap_or_else(|error| {
-                    warn!(error = %chain(&error), "the logs cannot be stored");
-                    None
-                });
+                ended.logs = store(logs, &shared).await;
                 Finish::Ended(ended)
+            }
+            Finish::Failed(mut failed) => {
+                failed.logs = store(logs, &shared).await;
+                Finish::Failed(failed)
             }
             other => other,
         };
@@ -392,6 +403,19 @@ impl<'a> Room<'a> {
             },
         )
     }
+}
+
+/// The logs as an artifact. Without them a run ends all the same.
+async fn store(mut logs: Logs, shared: &crate::shared::Shared) -> Option<LogsSummary> {
+    if let Err(error) = logs.end() {
+        warn!(%error, "the logs cannot be written");
+        return None;
+    }
+    let stored = logs.store(shared.ports.artifacts.as_ref()).await;
+    stored.unwrap_or_else(|error| {
+        warn!(error = %chain(&error), "the logs cannot be stored");
+        None
+    })
 }
 
 enum Judgement {

@@ -172,8 +172,8 @@ impl Watch<'_> {
             }
             if let Some(reason) = asked {
                 debug!(?reason, "ending the capsule");
+                ending = self.begin_ending(container, &reason).await;
                 stop = Some(reason);
-                ending = Ending::Callees;
             }
         };
         let (exited_at, waited) = (attempt.shared.runs.clock().now(), clock.waited());
@@ -228,6 +228,15 @@ impl Watch<'_> {
             .duration_since(now)
             .try_into()
             .unwrap_or(Duration::ZERO)
+    }
+
+    /// Callees end first, but for those that another attempt will join.
+    async fn begin_ending(&self, container: &dyn Container, reason: &Stop) -> Ending {
+        let (outcome, error) = reason.verdict(&self.attempt.run);
+        match self.attempt.retry_after(outcome, &error) {
+            Some(_) => self.ask(container, Some(reason)).await,
+            None => Ending::Callees,
+        }
     }
 
     async fn ask(&self, container: &dyn Container, stop: Option<&Stop>) -> Ending {

@@ -12,6 +12,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
+use crate::world::World;
+
 /// What it is called.
 pub(crate) const NAME: &str = "planned";
 
@@ -20,6 +22,9 @@ const FILE: &str = "note.txt";
 
 /// How a run ends that is planned to fail.
 const FAILURE_CODE: i32 = 3;
+
+/// How a run ends that is tried again.
+const PASSING_CODE: i32 = 5;
 
 /// How long a call that did not come about rests.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -34,7 +39,7 @@ pub(crate) fn schema() -> Value {
             "number": {"type": "integer"}, "milliseconds": {"type": "integer"},
             "parallel": {"type": "boolean"}, "fails": {"type": "boolean"}, "file": {"type": "boolean"},
             "children": {"type": "array", "items": {"type": "object"}},
-            "note": {"type": "string", "format": "file_path"},
+            "failures": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
         }, "required": ["number"]},
         "output": {"type": "object", "properties": {
             "sum": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
@@ -43,7 +48,7 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Runs it; answers with the exit code.
-pub(crate) async fn run(spec: ContainerSpec) -> i32 {
+pub(crate) async fn run(spec: ContainerSpec, world: World) -> i32 {
     let text = std::fs::read_to_string(&spec.io.input_json).unwrap_or_default();
     let Ok(input) = serde_json::from_str::<Value>(&text) else {
         return 1;
@@ -58,6 +63,9 @@ pub(crate) async fn run(spec: ContainerSpec) -> i32 {
         Err(code) => return code,
     };
     tokio::time::sleep(Duration::from_millis(milliseconds / 2)).await;
+    if world.fails_again(spec.run, input["failures"].as_u64().unwrap_or_default()) {
+        return PASSING_CODE;
+    }
     let mut output = json!({"sum": input["number"].as_u64().unwrap_or_default() + below});
     if input["file"] == true {
         let written = std::fs::write(spec.io.outputs.join(FILE), number_text(&input));
@@ -101,7 +109,8 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
         std::fs::write(spec.io.outgoing.join(&name), &number).map_err(|_| 1)?;
         child["note"] = name.into();
     }
-    let body = json!({"target": NAME, "args": child});
+    let retries = json!({"capsule": child["failures"]});
+    let body = json!({"target": NAME, "args": child, "retries": retries});
     let key = format!("child-{}", child["number"]);
     let answer = loop {
         let answer = handoff(&spec.io.channel, &key, &body).await;

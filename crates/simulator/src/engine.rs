@@ -331,7 +331,7 @@ async fn process(
             world.step(&engine.host, &format!("the gate kills {name}"));
             (killed_exit, false)
         }
-        code = inside.run(capsule::run(spec)) => (Exit { code: Some(code), signal: None }, true),
+        code = inside.run(capsule::run(spec, world.clone())) => (Exit { code: Some(code), signal: None }, true),
     };
     inside.kill();
     let (run, attempt) = (live.observed.run, live.observed.attempt);

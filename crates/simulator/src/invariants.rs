@@ -40,6 +40,7 @@ impl Invariants {
                     self.done_once(world, id);
                 }
             }
+            Event::AttemptFailed(_) => world.count("tried again"),
             Event::Leased(_) if self.runs.get(&id).is_some_and(|run| run.lease().is_some()) => {
                 world.count("takeover");
             }

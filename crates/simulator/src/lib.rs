@@ -53,7 +53,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 34] = [
+pub const KINDS: [&str; 35] = [
     "acknowledgement",
     "answer broke off",
     "answer lost",
@@ -88,6 +88,7 @@ pub const KINDS: [&str; 34] = [
     "start hung",
     "store away",
     "takeover",
+    "tried again",
 ];
 
 /// What came of a seed.

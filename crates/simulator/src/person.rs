@@ -119,7 +119,9 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
 
 /// The run as the gateway shows it, once it has ended or the wait is over.
 async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Value> {
-    let body = json!({"capsule": capsule::NAME, "arguments": plan.arguments()});
+    let body = json!({
+        "capsule": capsule::NAME, "arguments": plan.arguments(), "retries": {"capsule": plan.failures},
+    });
     let request = Request::post(url)
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")

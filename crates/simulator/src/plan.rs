@@ -16,6 +16,10 @@ const DEPTH_MAX: u64 = 4;
 /// The longest that a run computes at a time, in milliseconds.
 const WORK_MILLISECONDS_MAX: u64 = 1_000;
 
+/// How often a run fails before it does what it should, at the most; most never do.
+const FAILURES_MAX: u64 = 2;
+const FAILURES_DRAWN_OF: u64 = 20;
+
 /// One run, and those that it calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -23,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) milliseconds: u64,
     pub(crate) is_parallel: bool,
     pub(crate) fails: bool,
+    /// How often it fails before it does what it should, and is tried again.
+    pub(crate) failures: u64,
     pub(crate) has_file: bool,
     pub(crate) children: Vec<Plan>,
 }
@@ -43,6 +49,7 @@ impl Plan {
             milliseconds: world.below(WORK_MILLISECONDS_MAX),
             is_parallel: world.below(2) == 0,
             fails: depth > 0 && world.below(8) == 0,
+            failures: FAILURES_MAX.saturating_sub(world.below(FAILURES_DRAWN_OF)),
             has_file: world.below(3) == 0,
             children: (0..count)
                 .map(|_| Self::draw(world, next, depth + 1))
@@ -65,7 +72,7 @@ impl Plan {
         let children: Vec<Value> = self.children.iter().map(Self::arguments).collect();
         json!({
             "number": self.number, "milliseconds": self.milliseconds, "parallel": self.is_parallel,
-            "fails": self.fails, "file": self.has_file, "children": children,
+            "fails": self.fails, "failures": self.failures, "file": self.has_file, "children": children,
         })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::digest::{Digest, Hasher};
+use aod_domain::id::RunId;
 use tokio::time::Instant;
 
 /// One simulated world. Cheap to clone.
@@ -19,6 +20,8 @@ struct State {
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
+    /// How often which run has failed of itself.
+    failures: BTreeMap<RunId, u64>,
     /// While faults are allowed to happen.
     is_hostile: bool,
     is_printed: bool,
@@ -39,6 +42,7 @@ impl World {
             steps: 0,
             counts: BTreeMap::new(),
             violations: Vec::new(),
+            failures: BTreeMap::new(),
             is_hostile: true,
             is_printed,
         })))
@@ -80,6 +84,15 @@ impl World {
             self.step("FAULT", kind);
         }
         strikes
+    }
+
+    /// Whether `run` fails once more, which it does `max` times.
+    pub(crate) fn fails_again(&self, run: RunId, max: u64) -> bool {
+        let mut state = self.state();
+        let failures = state.failures.entry(run).or_default();
+        let fails = *failures < max;
+        *failures += u64::from(fails);
+        fails
     }
 
     /// A number from 0 to `end`, which is not reached.

@@ -8,7 +8,7 @@ use aod_domain::capsule::Resources;
 use aod_domain::digest::Digest;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::{EventId, RunId};
-use aod_domain::run::{CancelRequested, Event, Launched, Payload, Placement, Work};
+use aod_domain::run::{CancelRequested, Event, Launched, Payload, Placement, Retries, Work};
 use aod_domain::subject::{self, Class, Label};
 use aod_ports::event_log::{Append, EventLog, Guard};
 use jiff::Timestamp;
@@ -55,6 +55,7 @@ fn launched(label: &Label, class: Class) -> Event {
             class,
         },
         resources: Resources::default(),
+        retries: Retries::default(),
         deadline: Timestamp::UNIX_EPOCH,
         requested_by: "test".into(),
         labels: BTreeMap::new(),

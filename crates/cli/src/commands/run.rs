@@ -2,7 +2,7 @@
 
 use aod_api::capsules::CapsuleView;
 use aod_api::files::FileView;
-use aod_api::runs::{CancelRun, CreateRun, GivenFile, RunResult, RunState, RunView};
+use aod_api::runs::{CancelRun, CreateRun, GivenFile, RetriesView, RunResult, RunState, RunView};
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -70,6 +70,10 @@ async fn launch(
         files,
         label: arguments.label.clone(),
         timeout_seconds: arguments.timeout,
+        retries: RetriesView {
+            capsule: arguments.retries,
+            time: arguments.time_retries,
+        },
         ..CreateRun::default()
     };
     let key = uuid::Uuid::now_v7().to_string();

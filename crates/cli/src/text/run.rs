@@ -52,6 +52,21 @@ pub(crate) fn details(view: &RunView) -> String {
         "attempts",
         &format!("{}, {} lost", run.attempts, view.attempts_lost),
     );
+    if !view.retries.is_none() {
+        let (retries, failed) = (view.retries, view.failed);
+        line(
+            "retries",
+            &format!(
+                "{} of {} after failures, {} of {} after too long a time",
+                failed.capsule, retries.capsule, failed.time, retries.time
+            ),
+        );
+    }
+    let deadline = view.deadline.strftime("%Y-%m-%d %H:%M:%SZ");
+    line(
+        "ends by",
+        &format!("{deadline}; runs at most {} s", view.timeout_seconds),
+    );
     if let Some(node) = run.node {
         line("node", &node.to_string());
     }

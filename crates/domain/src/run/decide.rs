@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::{
-    AttemptLost, CancelRequested, Ended, Event, Holder, Launched, Lease, Phase, Run, RunError,
-    Sealed,
+    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Holder, Launched, Lease, Phase, Run,
+    RunError, Sealed,
 };
 
 /// What somebody wants to happen to a run.
@@ -23,6 +23,8 @@ pub enum Command {
     TakeOverToEnd { holder: Holder, lease_seconds: u32 },
     /// Gives `attempt` up, so that another can begin.
     LoseAttempt { attempt: u32, error: RunError },
+    /// Gives an attempt up that failed, so that another can begin after a pause.
+    FailAttempt(Box<AttemptFailed>),
     /// Asks its holder to end it.
     Cancel(CancelRequested),
     /// Ends it.
@@ -77,6 +79,7 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
             Some(run),
         ) => take_over_to_end(run, holder, *lease_seconds, now),
         (Command::LoseAttempt { attempt, error }, Some(run)) => lose_attempt(run, *attempt, error),
+        (Command::FailAttempt(failed), Some(run)) => fail_attempt(run, failed),
         (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
         (Command::End(ended), Some(run)) => end(run, ended),
         (Command::Seal(sealed), Some(run)) => seal(run, sealed),
@@ -156,13 +159,25 @@ fn take_over_to_end(run: &Run, holder: &Holder, lease_seconds: u32, now: Timesta
 }
 
 fn lose_attempt(run: &Run, attempt: u32, error: &RunError) -> Decision {
+    give_up(run, attempt, || {
+        Event::AttemptLost(AttemptLost {
+            attempt,
+            error: error.clone(),
+        })
+    })
+}
+
+/// Whoever failed has asked [`Run::retry_after`]; whether a cancel came since, the next attempt sees.
+fn fail_attempt(run: &Run, failed: &AttemptFailed) -> Decision {
+    give_up(run, failed.attempt, || {
+        Event::AttemptFailed(Box::new(failed.clone()))
+    })
+}
+
+/// Only the holder gives its attempt up.
+fn give_up(run: &Run, attempt: u32, event: impl FnOnce() -> Event) -> Decision {
     match &run.phase {
-        Phase::Leased(lease) if lease.event.attempt == attempt => {
-            Ok(Some(Event::AttemptLost(AttemptLost {
-                attempt,
-                error: error.clone(),
-            })))
-        }
+        Phase::Leased(lease) if lease.event.attempt == attempt => Ok(Some(event())),
         Phase::Queued if run.attempts == attempt => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
         Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Retries;
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::{Digest, Hasher};
 use crate::error_code::{ErrorCode, ErrorSource};
@@ -26,6 +27,8 @@ pub enum Event {
     Leased(Lease),
     #[serde(rename = "dev.aod.run.attempt_lost.v1")]
     AttemptLost(AttemptLost),
+    #[serde(rename = "dev.aod.run.attempt_failed.v1")]
+    AttemptFailed(Box<AttemptFailed>),
     #[serde(rename = "dev.aod.run.cancel.v1")]
     CancelRequested(CancelRequested),
     #[serde(rename = "dev.aod.run.result.v1")]
@@ -43,6 +46,7 @@ impl Event {
             }
             Self::Leased(_) => subject::run_event(run, "lease"),
             Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
+            Self::AttemptFailed(_) => subject::run_event(run, "attempt_failed"),
             Self::CancelRequested(_) => subject::run_event(run, "cancel"),
             Self::Ended(_) => subject::run_event(run, "result"),
             Self::Sealed(_) => subject::run_event(run, "sealed"),
@@ -137,6 +141,8 @@ pub struct Launched {
     pub lineage: Lineage,
     pub placement: Placement,
     pub resources: Resources,
+    #[serde(default, skip_serializing_if = "Retries::is_none")]
+    pub retries: Retries,
     /// When it must have ended, queueing included.
     pub deadline: Timestamp,
     /// Who asked: a principal, or the parent's id.
@@ -195,6 +201,22 @@ pub struct Lease {
 pub struct AttemptLost {
     pub attempt: u32,
     pub error: RunError,
+}
+
+/// The current attempt failed, and the request wants another; the run waits for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptFailed {
+    pub attempt: u32,
+    /// What the run would have ended with.
+    pub outcome: Outcome,
+    pub error: RunError,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// What the container wrote, kept with each attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<LogsSummary>,
+    /// How long the run rests before the next attempt.
+    pub pause_ms: u64,
 }
 
 /// Somebody wants the run to end.

@@ -7,8 +7,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    AttemptLost, CancelRequested, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, Outcome,
-    Parent, Payload, Placement, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
+    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Exit, FileEntry, Holder, Launched,
+    Lease, Outcome, Parent, Payload, Placement, Retries, Run, RunError, Sealed, Timings, Usage,
+    Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::Digest;
@@ -68,6 +69,7 @@ pub fn launched() -> Launched {
             class: Class::Root,
         },
         resources: Resources::default(),
+        retries: Retries::default(),
         deadline: NOW + jiff::SignedDuration::from_hours(24),
         requested_by: "operator".into(),
         labels: BTreeMap::from([("team".into(), "birds".into())]),
@@ -143,6 +145,21 @@ pub fn ended(attempt: u32) -> Ended {
     }
 }
 
+/// A failure of the capsule, after which the run rests for a second.
+pub fn failed(attempt: u32) -> AttemptFailed {
+    AttemptFailed {
+        attempt,
+        outcome: Outcome::Failed,
+        error: error(ErrorCode::CapsuleExit),
+        exit: Some(Exit {
+            code: Some(1),
+            signal: None,
+        }),
+        logs: None,
+        pause_ms: 1_000,
+    }
+}
+
 /// One of every state event.
 pub fn every_event() -> Vec<Event> {
     vec![
@@ -155,6 +172,7 @@ pub fn every_event() -> Vec<Event> {
             attempt: 1,
             error: error(ErrorCode::NodeLost),
         }),
+        Event::AttemptFailed(Box::new(failed(1))),
         Event::CancelRequested(CancelRequested {
             requested_by: "operator".into(),
             reason: "no longer wanted".into(),

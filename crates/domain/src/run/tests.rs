@@ -238,6 +238,129 @@ fn a_takeover_counts_as_a_lost_attempt() {
     assert_eq!((run.attempts, run.attempts_lost), (2, 1));
 }
 
+/// A launch that is tried again so often.
+fn launch_with(capsule: u32, time: u32) -> Event {
+    Event::Launched(Box::new(Launched {
+        retries: Retries { capsule, time },
+        ..launched()
+    }))
+}
+
+fn failed_event(attempt: u32) -> Event {
+    Event::AttemptFailed(Box::new(failed(attempt)))
+}
+
+#[test]
+fn only_the_holder_fails_its_attempt() {
+    let history = [launch_with(1, 0), leased(1, 1, 1)];
+    let fail = |attempt| Command::FailAttempt(Box::new(failed(attempt)));
+    check(&history, fail(1), &Ok(Some(failed_event(1))));
+    check(&history, fail(2), &Err(Rejection::Superseded));
+    let queued = [launch_with(1, 0), leased(1, 1, 1), failed_event(1)];
+    check(&queued, fail(1), &Ok(None));
+    check(&queued, end(1), &Err(Rejection::Superseded));
+    let again = [queued.as_slice(), &[leased(2, 2, 2)]].concat();
+    check(&again, fail(1), &Err(Rejection::Superseded));
+    check(&again, end(2), &Ok(Some(ended_event(2))));
+}
+
+#[test]
+fn each_kind_of_failure_has_retries_of_its_own() {
+    let exit = (Outcome::Failed, error(ErrorCode::CapsuleExit));
+    let time = (Outcome::TimedOut, error(ErrorCode::TimedOut));
+    let is_tried = |run: &Run, (outcome, error): &(Outcome, RunError)| {
+        run.retry_after(*outcome, error, NOW).is_some()
+    };
+    let run = run_of([launch_with(1, 1), leased(1, 1, 1)]);
+    assert!(is_tried(&run, &exit) && is_tried(&run, &time));
+    let run = run_of([
+        launch_with(1, 1),
+        leased(1, 1, 1),
+        failed_event(1),
+        leased(2, 1, 2),
+    ]);
+    assert_eq!(
+        run.failed,
+        Retries {
+            capsule: 1,
+            time: 0
+        }
+    );
+    assert!(!is_tried(&run, &exit) && is_tried(&run, &time));
+    // What the platform loses uses nothing up.
+    let run = run_of([launch_with(1, 0), leased(1, 1, 1), lost(1), leased(2, 1, 2)]);
+    assert!(is_tried(&run, &exit) && !is_tried(&run, &time));
+}
+
+#[test]
+fn what_another_try_would_not_mend_is_not_tried_again() {
+    let run = run_of([launch_with(20, 20), leased(1, 1, 1)]);
+    let tried = |outcome, error: &RunError| run.retry_after(outcome, error, NOW);
+    for code in [ErrorCode::Cancelled, ErrorCode::DeadlineExceeded] {
+        assert_eq!(tried(Outcome::TimedOut, &error(code)), None, "{code}");
+    }
+    assert_eq!(tried(Outcome::Failed, &error(ErrorCode::NodeLost)), None);
+    let own = |retryable| RunError {
+        code: "no_such_station".into(),
+        retryable,
+        ..error(ErrorCode::CapsuleError)
+    };
+    assert_eq!(tried(Outcome::Failed, &own(false)), None);
+    assert!(tried(Outcome::Failed, &own(true)).is_some());
+}
+
+#[test]
+fn no_try_begins_after_a_cancel_or_the_deadline() {
+    let exit = error(ErrorCode::CapsuleExit);
+    let history = [launch_with(1, 0), leased(1, 1, 1)];
+    let run = run_of(history.clone());
+    let late = run.deadline() - jiff::SignedDuration::from_millis(100);
+    assert_eq!(run.retry_after(Outcome::Failed, &exit, late), None);
+    let cancelled = [history.as_slice(), &[Event::CancelRequested(cancel())]].concat();
+    let run = run_of(cancelled);
+    assert_eq!(run.retry_after(Outcome::Failed, &exit, NOW), None);
+}
+
+#[test]
+fn pauses_double_up_to_five_minutes_and_differ() {
+    let exit = error(ErrorCode::CapsuleExit);
+    let mut events = vec![launch_with(RETRIES_MAX, 0)];
+    let mut shares = std::collections::BTreeSet::new();
+    for attempt in 1..=RETRIES_MAX {
+        events.push(leased(attempt, 1, attempt.into()));
+        let pause = run_of(events.clone()).retry_after(Outcome::Failed, &exit, NOW);
+        let pause = pause.expect("a retry is left").as_millis();
+        let longest = (1_000_u128 << (attempt - 1)).min(300_000);
+        assert!(
+            (longest / 2..=longest).contains(&pause),
+            "{attempt}: {pause}"
+        );
+        shares.insert(pause * 1_000 / longest);
+        events.push(failed_event(attempt));
+    }
+    assert!(shares.len() > 10, "{shares:?}");
+}
+
+#[test]
+fn a_policy_is_read_with_all_that_is_wrong() {
+    let read = |value: serde_json::Value| Retries::read(value.as_object().expect("an object"));
+    let good = read(serde_json::json!({"capsule": 2, "time": 20}));
+    assert_eq!(
+        good,
+        Ok(Retries {
+            capsule: 2,
+            time: 20
+        })
+    );
+    let errors = read(serde_json::json!({"capsule": -1, "time": 21, "plat/form": 1}));
+    let pointers: Vec<String> = errors
+        .expect_err("three")
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(pointers, ["/capsule", "/plat~1form", "/time"]);
+}
+
 #[test]
 fn only_an_ended_root_is_sealed() {
     let history = [launch(), leased(1, 1, 1), ended_event(1)];
@@ -301,6 +424,7 @@ fn any_command() -> impl Strategy<Value = Command> {
             attempt,
             error: error(ErrorCode::RuntimeFailed)
         }),
+        (1..6_u32).prop_map(|attempt| Command::FailAttempt(Box::new(failed(attempt)))),
         Just(Command::Cancel(cancel())),
         (1..6_u32).prop_map(end),
     ]

@@ -121,7 +121,7 @@ fn apply_event(
                 .execute(params![id, lease.attempt, node])
                 .map(drop)
         }
-        Event::AttemptLost(_) => {
+        Event::AttemptLost(_) | Event::AttemptFailed(_) => {
             let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1";
             connection
                 .prepare_cached(sql)?

@@ -199,6 +199,7 @@ async fn start_callee(
         files: request.files,
         label: request.label,
         timeout_seconds: request.timeout_seconds,
+        retries: request.retries,
     };
     let checked = launch::check(context, target, &wanted, Directory::Outgoing, "/args").await?;
     let lineage = caller

@@ -9,9 +9,9 @@ use aod_api::original::{
     VisualizerState,
 };
 use aod_api::problem::Problem;
-use aod_api::runs::{ErrorView, RunResult, RunState, RunSummary};
+use aod_api::runs::{ErrorView, OnDisconnect, RunResult, RunState, RunSummary};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
-use aod_domain::run::TOTAL_SECONDS_DEFAULT;
+use aod_domain::run::{Retries, TOTAL_SECONDS_DEFAULT};
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
@@ -64,6 +64,7 @@ pub(super) async fn execute(
         files,
         label: None,
         timeout_seconds: None,
+        retries: Retries::default(),
     };
     run(&context, wanted, principal, "/input").await
 }
@@ -89,6 +90,7 @@ pub(super) async fn handoff(
         files: Vec::new(),
         label: None,
         timeout_seconds: None,
+        retries: Retries::default(),
     };
     run(&context, wanted, principal, "/args").await
 }
@@ -116,6 +118,7 @@ async fn run(
         deadline_seconds: TOTAL_SECONDS_DEFAULT,
         idempotency_key: None,
         requested_by: principal.0,
+        on_disconnect: OnDisconnect::Detach,
         arguments_pointer,
     };
     let started = match launch_root(context, request).await {

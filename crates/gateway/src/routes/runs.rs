@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aod_api::problem::Problem;
-use aod_api::runs::{CancelRun, CreateRun, RunPage, RunView, TreeNode};
+use aod_api::runs::{CancelRun, CreateRun, OnDisconnect, RunPage, RunView, TreeNode};
 use aod_api::{IDEMPOTENCY_KEY_HEADER, RUN_ID_HEADER, SEQUENCE_HEADER};
 use aod_domain::digest::Hasher;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
-use aod_domain::run::{FileEntry, Run, TOTAL_SECONDS_DEFAULT};
+use aod_domain::run::{FileEntry, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::subject::Label;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
@@ -32,7 +32,7 @@ use crate::launch::{self, Origin, Started, Wanted};
 use crate::read_model::Filter;
 use crate::reading;
 use crate::routes::upload;
-use crate::stopping;
+use crate::stopping::{self, WaitingCaller};
 
 /// Longest running time that can be asked for, in seconds: a day, as a run lives by default.
 pub(super) const TIMEOUT_SECONDS_MAX: u32 = 24 * 60 * 60;
@@ -59,6 +59,7 @@ pub(super) struct RootRequest {
     pub(super) deadline_seconds: u64,
     pub(super) idempotency_key: Option<String>,
     pub(super) requested_by: String,
+    pub(super) on_disconnect: OnDisconnect,
     /// Where the arguments stand in the body.
     pub(super) arguments_pointer: &'static str,
 }
@@ -97,11 +98,20 @@ pub(super) async fn create(
     };
     let wait = prefer::wait(&headers, context.wait_max());
     let request = read_request(&context, &headers, &bytes, files, principal).await?;
+    let (on_disconnect, caller) = (request.on_disconnect, request.requested_by.clone());
     let started = launch_root(&context, request).await?;
     let run = started.run.clone();
-    let until = wait.map(|wait| Instant::now() + wait);
-    let end = match until {
-        Some(_) => started.end(context.runs.log().as_ref(), until).await,
+    let end = match wait {
+        Some(wait) => {
+            let caller = match on_disconnect {
+                OnDisconnect::Cancel => Some(WaitingCaller::new(&context, run.id, caller)),
+                OnDisconnect::Detach => None,
+            };
+            let until = Some(Instant::now() + wait);
+            let end = started.end(context.runs.log().as_ref(), until).await;
+            caller.map(WaitingCaller::was_answered);
+            end
+        }
         None => None,
     };
     let (status, view) = match end {
@@ -157,7 +167,9 @@ async fn read_request(
     }
     let label = read_label(&mut fields);
     let timeout_seconds = fields.number("timeout_seconds", 1, TIMEOUT_SECONDS_MAX);
+    let retries = read_retries(&mut fields);
     let deadline_seconds = fields.number("deadline_seconds", 1, DEADLINE_SECONDS_MAX);
+    let on_disconnect = read_on_disconnect(&mut fields);
     fields.finish()?;
     Ok(RootRequest {
         wanted: Wanted {
@@ -166,11 +178,13 @@ async fn read_request(
             files,
             label,
             timeout_seconds,
+            retries,
         },
         labels,
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
         idempotency_key: idempotency_key(headers)?,
         requested_by: principal.0,
+        on_disconnect,
         arguments_pointer: "/arguments",
     })
 }
@@ -183,6 +197,29 @@ fn read_label(fields: &mut Fields) -> Option<Label> {
             None
         }
     }
+}
+
+fn read_on_disconnect(fields: &mut Fields) -> OnDisconnect {
+    match fields.text("on_disconnect").as_deref() {
+        None | Some("detach") => OnDisconnect::Detach,
+        Some("cancel") => OnDisconnect::Cancel,
+        Some(other) => {
+            let shown: String = other.chars().take(80).collect();
+            let message = format!("{shown:?} given; expected detach or cancel");
+            fields.error("/on_disconnect", message);
+            OnDisconnect::Detach
+        }
+    }
+}
+
+fn read_retries(fields: &mut Fields) -> Retries {
+    let given = fields.object("retries").unwrap_or_default();
+    Retries::read(&given).unwrap_or_else(|errors| {
+        for (pointer, message) in errors {
+            fields.error(format!("/retries{pointer}"), message);
+        }
+        Retries::default()
+    })
 }
 
 fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {

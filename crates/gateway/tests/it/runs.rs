@@ -223,3 +223,51 @@ async fn waiting_survives_a_restart_of_the_broker() {
     let _node = ScriptedNode::echo(&cluster).await;
     assert_eq!(waiting.await.unwrap().expect(200)["state"], "succeeded");
 }
+
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_its_run_or_takes_it_along() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let abandon = async |policy: &str| {
+        let mut body = json!({"capsule": "echo", "labels": {"policy": policy}});
+        if policy != "default" {
+            body["on_disconnect"] = policy.into();
+        }
+        let request = gateway.request("POST", "/v1/runs").json(&body);
+        let asking = tokio::spawn(send(request.header("prefer", "wait=50")));
+        let is_listed = |page: &serde_json::Value| page["items"][0]["labels"]["policy"] == policy;
+        let page = gateway.until("/v1/runs", is_listed).await;
+        asking.abort();
+        format!("/v1/runs/{}", page["items"][0]["id"].as_str().unwrap())
+    };
+    let cancelled = abandon("cancel").await;
+    let view = gateway
+        .until(&cancelled, |run| run["state"] == "cancelled")
+        .await;
+    assert_eq!(view["cancel"]["reason"], "whoever waited for it went away");
+
+    let detached = abandon("default").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let view = gateway.get(&format!("{detached}/result?wait=50")).await;
+    assert_eq!(view.expect(200)["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn retries_and_policies_are_read_with_all_that_is_wrong() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let body = json!({
+        "capsule": "echo", "retries": {"capsule": 21, "platform": 1}, "on_disconnect": "wait",
+    });
+    let problem = gateway.post("/v1/runs", &body).await.expect(400);
+    let errors = problem["errors"].as_array().unwrap().iter();
+    let pointers: Vec<_> = errors.map(|error| error["pointer"].as_str()).collect();
+    let expected = ["/retries/capsule", "/retries/platform", "/on_disconnect"];
+    assert_eq!(pointers, expected.map(Some), "{problem}");
+    let good = json!({"capsule": "echo", "retries": {"time": 3}, "on_disconnect": "detach"});
+    let view = gateway.post("/v1/runs", &good).await.expect(202);
+    assert_eq!(view["retries"], json!({"capsule": 0, "time": 3}));
+    assert_eq!(view["failed"], json!({"capsule": 0, "time": 0}));
+}

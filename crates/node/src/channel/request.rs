@@ -5,6 +5,7 @@ use std::time::Duration;
 use aod_api::IDEMPOTENCY_KEY_HEADER;
 use aod_api::problem::{Problem, ProblemItem};
 use aod_domain::error_code::ErrorCode;
+use aod_domain::run::Retries;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
@@ -49,6 +50,7 @@ pub(super) fn parse_handoff(
         target: reader.text("target"),
         arguments: reader.object("args"),
         timeout_seconds: reader.seconds("timeout_seconds"),
+        retries: reader.retries("retries"),
         label: reader.label("label"),
         idempotency_key: key_of(headers, &mut reader.errors),
     };
@@ -66,6 +68,7 @@ pub(super) fn parse_execute(body: Body, headers: &HeaderMap) -> Result<Wish, Box
         target: reader.text("capsule"),
         arguments: reader.object("input"),
         timeout_seconds: None,
+        retries: Retries::default(),
         label: None,
         idempotency_key: key_of(headers, &mut reader.errors),
     };
@@ -161,6 +164,15 @@ impl Reader {
             self.wrong(name, "a whole number of seconds above 0", Some(&value));
         }
         seconds
+    }
+
+    fn retries(&mut self, name: &'static str) -> Retries {
+        let given = self.object(name);
+        Retries::read(&given).unwrap_or_else(|errors| {
+            let item = |(pointer, message)| ProblemItem::new(format!("/{name}{pointer}"), message);
+            self.errors.extend(errors.into_iter().map(item));
+            Retries::default()
+        })
     }
 
     fn label(&mut self, name: &'static str) -> Option<aod_domain::subject::Label> {

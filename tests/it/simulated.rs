@@ -107,6 +107,48 @@ async fn what_one_gateway_took_the_other_knows_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
+    let mut cluster = Cluster::start(1).await;
+    let capacity = Capacity {
+        slots: 1,
+        containers_max: 4,
+        memory_bytes: 1 << 30,
+    };
+    let runtime = || SimulatedRuntime::new([("stay".to_owned(), stay())]);
+    let first = runtime();
+    cluster.add_node(&["any"], capacity, first.clone()).await;
+    cluster.register("stay", &any_schema()).await;
+    let client = cluster.client(0);
+    let run = client.start("stay", json!({})).await;
+    let started = || first.started() > 0;
+    aod_tests::docker_cluster::eventually("a start", async || started()).await;
+    let (_, nodes) = client.get("/v1/nodes").await;
+    let node = nodes["items"][0]["id"]
+        .as_str()
+        .expect("one node")
+        .to_owned();
+    cluster.add_node(&["any"], capacity, runtime()).await;
+
+    // Without a time it goes on.
+    let drain = format!("/v1/nodes/{node}/drain");
+    client.post(&drain).await;
+    let is_draining = async || {
+        let (_, nodes) = client.get("/v1/nodes").await;
+        let mut nodes = nodes["items"].as_array().into_iter().flatten();
+        nodes.any(|item| item["id"] == *node && item["draining"] == true)
+    };
+    aod_tests::docker_cluster::eventually("a node that drains", is_draining).await;
+    let (_, view) = client.get(&format!("/v1/runs/{run}")).await;
+    assert_eq!(view["attempts"], 1, "{view}");
+
+    client.post(&format!("{drain}?within=0")).await;
+    let result = client.result(&run).await;
+    assert_eq!(result["output"]["attempt"], 2, "{result}");
+    let (_, view) = client.get(&format!("/v1/runs/{run}")).await;
+    assert_ne!(view["node"], *node, "{view}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
     let mut cluster = Cluster::start(1).await;
     let capacity = Capacity {

@@ -48,6 +48,13 @@ impl Client {
             .to_owned()
     }
 
+    /// A POST without a body, which must be taken.
+    pub async fn post(&self, path: &str) {
+        let request = self.http.post(format!("{}{path}", self.url));
+        let response = request.send().await.expect("the gateway answers");
+        assert!(response.status().is_success(), "{path}: {response:?}");
+    }
+
     /// A GET: status and body.
     pub async fn get(&self, path: &str) -> (u16, Value) {
         let response = self

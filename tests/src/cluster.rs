@@ -83,6 +83,7 @@ impl Cluster {
             access: Access::Development,
             data_directory: self.data(&name),
             lease_seconds: LEASE_SECONDS,
+            lists_delay: aod_gateway::LISTS_DELAY,
             wait_seconds_max: 3_600,
             upload_bytes_max: 4 << 30,
         };

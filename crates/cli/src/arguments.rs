@@ -294,6 +294,10 @@ pub struct DrainArguments {
     #[arg(long)]
     pub resume: bool,
 
+    /// Hand back to other nodes what has not ended then; without it, all that runs goes on
+    #[arg(long, value_name = "SECONDS", conflicts_with = "resume")]
+    pub within: Option<u32>,
+
     #[command(flatten)]
     pub connect: ConnectArguments,
 }

@@ -13,7 +13,13 @@ use crate::subject::{self, Subject};
 pub enum Event {
     /// It takes no new work.
     #[serde(rename = "dev.aod.node.drain.v1")]
-    DrainRequested { node: NodeId, requested_by: String },
+    DrainRequested {
+        node: NodeId,
+        requested_by: String,
+        /// So long after this event it hands back what has not ended; without it, it never does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within_seconds: Option<u32>,
+    },
     /// It takes work again.
     #[serde(rename = "dev.aod.node.resume.v1")]
     ResumeRequested { node: NodeId, requested_by: String },

@@ -112,6 +112,7 @@ fn every_event_has_a_sample_that_is_read() {
         node::Event::DrainRequested {
             node,
             requested_by: "operator".into(),
+            within_seconds: None,
         },
         node::Event::ResumeRequested {
             node,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::ArtifactStore;
@@ -22,6 +23,8 @@ pub struct Config {
     pub access: Access,
     /// For the read model, which may be thrown away at any time.
     pub data_directory: PathBuf,
+    /// How long an event waits for others before the lists take them in, in one transaction.
+    pub lists_delay: Duration,
     /// How long a lease lives without progress; the same on every program of a cluster.
     pub lease_seconds: u32,
     /// The longest that one request may wait for a result.
@@ -29,6 +32,9 @@ pub struct Config {
     /// The largest file that may be uploaded, in bytes.
     pub upload_bytes_max: u64,
 }
+
+/// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.
+pub const LISTS_DELAY: Duration = Duration::from_millis(20);
 
 /// Who may use the gateway.
 #[derive(Clone, Debug)]

@@ -172,7 +172,8 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         &format!("/gateway/{gateway}"),
     );
     let capsules = Capsules::load(Arc::clone(&ports.log), Arc::clone(&ports.artifacts)).await?;
-    let read_model = ReadModel::open(&config.data_directory, ports.log.as_ref()).await?;
+    let (directory, delay) = (&config.data_directory, config.lists_delay);
+    let read_model = ReadModel::open(directory, delay, ports.log.as_ref()).await?;
     Ok(Arc::new(Context {
         config,
         ports,

@@ -21,7 +21,7 @@ mod views;
 mod waiters;
 mod waiting;
 
-pub use self::config::{Access, Config, Ports, Token};
+pub use self::config::{Access, Config, LISTS_DELAY, Ports, Token};
 pub use self::gateway::{Gateway, StartError};
 pub use self::openapi::document as openapi_document;
 pub use self::read_model::ReadModelError;

@@ -62,6 +62,8 @@ impl From<ReadModelError> for ApiError {
 /// The read model of one gateway.
 pub(crate) struct ReadModel {
     path: PathBuf,
+    /// How long an event waits for others.
+    delay: Duration,
     readers: Arc<Mutex<Vec<Connection>>>,
     /// The last event taken in.
     applied: watch::Sender<u64>,
@@ -78,11 +80,16 @@ impl fmt::Debug for ReadModel {
 
 impl ReadModel {
     /// Opens the file in `directory`, or makes it anew if it is not of this log.
-    pub(crate) async fn open(directory: &Path, log: &dyn EventLog) -> Result<Self, ReadModelError> {
+    pub(crate) async fn open(
+        directory: &Path,
+        delay: Duration,
+        log: &dyn EventLog,
+    ) -> Result<Self, ReadModelError> {
         let path = directory.join(schema::FILE_NAME);
         let applied = schema::open(directory, &path, log).await?;
         Ok(Self {
             path,
+            delay,
             readers: Arc::default(),
             applied: watch::Sender::new(applied),
         })
@@ -95,7 +102,7 @@ impl ReadModel {
         log: &dyn EventLog,
         shutdown: CancellationToken,
     ) -> Result<(), ReadModelError> {
-        feed::follow(&self.path, log, &self.applied, shutdown).await
+        feed::follow(&self.path, self.delay, log, &self.applied, shutdown).await
     }
 
     /// The sequence of the last event taken in.

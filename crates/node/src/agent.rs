@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aod_domain::admission::Room;
 use aod_domain::event::Recorded;
+use aod_domain::node::Event as Asked;
 use aod_domain::run::Event;
 use aod_domain::subject::{CANCELS, Class, Label, NODES, Subject};
 use aod_ports::event_log::{From, StoredEvent, Told};
@@ -14,6 +15,7 @@ use aod_ports::work_queue::Delivery;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use jiff::SignedDuration;
 use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
@@ -55,6 +57,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         ),
         stoppable(&shared, watch_engine(Arc::clone(&shared), readiness)),
         stoppable(&shared, follow_operators(Arc::clone(&shared))),
+        stoppable(&shared, hand_back_in_time(Arc::clone(&shared))),
         stoppable(&shared, follow_cancels(Arc::clone(&shared))),
         stoppable(&shared, reconcile_for_ever(Arc::clone(&shared))),
     );
@@ -257,21 +260,49 @@ async fn watch_engine(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender
 
 async fn follow_operators(shared: Arc<Shared>) {
     follow(&shared, NODES, From::After(0), |event| {
-        let Ok(recorded) =
-            Recorded::<aod_domain::node::Event>::decode(event.sequence, &event.bytes)
-        else {
+        let Ok(recorded) = Recorded::<Asked>::decode(event.sequence, &event.bytes) else {
             return;
         };
-        if recorded.event.node() == shared.id {
-            let is_draining = matches!(
-                recorded.event,
-                aod_domain::node::Event::DrainRequested { .. }
-            );
-            info!(is_draining, "an operator has spoken");
-            shared.ledger.set_draining(is_draining);
+        if recorded.event.node() != shared.id {
+            return;
         }
+        let (is_draining, drained_at) = match recorded.event {
+            Asked::DrainRequested { within_seconds, .. } => {
+                let within =
+                    within_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
+                (true, within.map(|within| recorded.time + within))
+            }
+            Asked::ResumeRequested { .. } => (false, None),
+        };
+        info!(is_draining, ?drained_at, "an operator has spoken");
+        shared.ledger.set_draining(is_draining);
+        shared.drained_at.send_replace(drained_at);
     })
     .await;
+}
+
+/// Says when the time of a draining node is over, until it takes work again.
+async fn hand_back_in_time(shared: Arc<Shared>) {
+    let mut drained_at = shared.drained_at.subscribe();
+    loop {
+        shared.is_drained.send_replace(false);
+        let at = *drained_at.borrow_and_update();
+        let over = async {
+            let Some(at) = at else {
+                return std::future::pending().await;
+            };
+            let left = at.duration_since(shared.runs.clock().now());
+            tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+            info!("the time to drain is over: what runs is handed back");
+            shared.is_drained.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            changed = drained_at.changed() => if changed.is_err() { return },
+            () = over => (),
+        }
+    }
 }
 
 async fn follow_cancels(shared: Arc<Shared>) {

@@ -50,9 +50,13 @@ pub(crate) enum Finish {
     Fenced,
 }
 
-/// The end of an attempt whose node is being stopped: another node goes on at once.
+/// The end of an attempt whose node is being stopped, or has drained for long enough: another node
+/// goes on at once.
 pub(crate) fn stopped() -> Finish {
-    Finish::Lost(RunError::new(ErrorCode::NodeLost, "the node was stopped"))
+    Finish::Lost(RunError::new(
+        ErrorCode::NodeLost,
+        "the node was stopped or drained",
+    ))
 }
 
 /// An attempt that has the lease.

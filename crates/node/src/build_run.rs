@@ -30,7 +30,7 @@ pub(crate) async fn run(attempt: &Attempt, name: &CapsuleName, content: Digest) 
     tokio::select! {
         biased;
         () = lost.cancelled() => Finish::Fenced,
-        () = attempt.shared.stop.cancelled() => stopped(),
+        () = attempt.shared.must_hand_back() => stopped(),
         () = cancelled.cancelled() => {
             let error = RunError::new(aod_domain::error_code::ErrorCode::Cancelled, "the build was cancelled");
             Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error))))

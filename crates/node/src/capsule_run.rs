@@ -129,7 +129,7 @@ impl<'a> Room<'a> {
         let contract = tokio::select! {
             biased;
             () = lost.cancelled() => return Err(Finish::Fenced),
-            () = attempt.shared.stop.cancelled() => return Err(stopped()),
+            () = attempt.shared.must_hand_back() => return Err(stopped()),
             () = cancelled.cancelled() => {
                 let error = RunError::new(ErrorCode::Cancelled, "cancelled before it started");
                 return Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))));

@@ -13,7 +13,8 @@ use aod_ports::log_stream::LogStream;
 use aod_ports::presence::Presence;
 use aod_ports::runs::Runs;
 use aod_ports::work_queue::WorkQueue;
-use tokio::sync::Notify;
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -50,6 +51,10 @@ pub(crate) struct Shared {
     /// Attempts and what is left to clear away after them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// When what runs is to be handed back, if an operator has set a time.
+    pub(crate) drained_at: watch::Sender<Option<Timestamp>>,
+    /// That time has come.
+    pub(crate) is_drained: watch::Sender<bool>,
     /// The engine has failed a call: worth a look whether it is there.
     pub(crate) engine_doubt: Notify,
     contracts: Mutex<HashMap<Digest, Contract>>,
@@ -89,10 +94,23 @@ impl Shared {
             directories,
             tasks: TaskTracker::new(),
             stop,
+            drained_at: watch::Sender::new(None),
+            is_drained: watch::Sender::new(false),
             engine_doubt: Notify::new(),
             contracts: Mutex::default(),
             busy: Mutex::default(),
         })
+    }
+
+    /// Returns when attempts must end for another node to go on: this one is being stopped, or its
+    /// time to drain is over.
+    pub(crate) async fn must_hand_back(&self) {
+        let mut is_drained = self.is_drained.subscribe();
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => (),
+            _ = is_drained.wait_for(|is_drained| *is_drained) => (),
+        }
     }
 
     /// Takes note of an attempt; the token is cancelled when its run is to be.

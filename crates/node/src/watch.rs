@@ -132,6 +132,7 @@ impl Watch<'_> {
             self.paths.workspace.clone(),
             resources.disk_bytes
         ));
+        let mut hand_back = pin!(attempt.shared.must_hand_back());
         let mut deadline = pin!(tokio::time::sleep(self.until_deadline()));
         let mut end_callees = pin!(self.calls.end_all("its caller is being ended"));
         let (mut stop, mut ending) = (None, Ending::No);
@@ -145,7 +146,7 @@ impl Watch<'_> {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => return Err(self.give_up(container, Finish::Fenced).await),
-                () = attempt.shared.stop.cancelled() => {
+                () = &mut hand_back => {
                     return Err(self.give_up(container, stopped()).await);
                 }
                 Ok(()) = waiting.changed() => {

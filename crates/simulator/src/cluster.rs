@@ -250,6 +250,8 @@ impl Cluster {
             access: Access::Development,
             data_directory: host.data.clone(),
             lease_seconds: LEASE_SECONDS,
+            // Nobody looks at lists here.
+            lists_delay: Duration::from_secs(2),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
         };
@@ -305,7 +307,7 @@ impl Cluster {
             labels: vec![Label::any()],
             capacity: Capacity {
                 slots: SLOTS,
-                containers_max: 64,
+                containers_max: SLOTS,
                 memory_bytes: 1 << 30,
             },
             lease: Duration::from_secs(LEASE_SECONDS.into()),

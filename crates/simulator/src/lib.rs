@@ -53,9 +53,10 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 35] = [
+pub const KINDS: [&str; 36] = [
     "acknowledgement",
     "answer broke off",
+    "answer late",
     "answer lost",
     "append",
     "asked again",

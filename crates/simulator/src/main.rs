@@ -32,9 +32,9 @@ struct Arguments {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Each seed a second time: the trace must be the same
-    #[arg(long)]
-    twice: bool,
+    /// So many of them a second time: the trace must be the same
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    twice: u64,
     /// Every step of one seed instead; RUST_LOG adds what the programs say
     #[arg(long, value_name = "SEED")]
     show: Option<u64>,
@@ -42,7 +42,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if arguments.twice && !cfg!(tokio_unstable) {
+    if arguments.twice > 0 && !cfg!(tokio_unstable) {
         eprintln!("error: --twice needs a build by deploy/simulate.sh, which seeds tokio, too");
         return ExitCode::from(2);
     }
@@ -89,6 +89,7 @@ struct Totals {
 
 fn run_all(arguments: &Arguments) -> ExitCode {
     let (began, end) = (Instant::now(), arguments.from + arguments.seeds);
+    let twice_until = arguments.from + arguments.twice;
     let (next, totals) = (
         AtomicU64::new(arguments.from),
         Mutex::new(Totals::default()),
@@ -96,13 +97,14 @@ fn run_all(arguments: &Arguments) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&next, end, arguments.twice, &totals));
+            scope.spawn(|| work(&next, end, twice_until, &totals));
         }
     });
     let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (seconds, seeds) = (began.elapsed().as_secs_f64(), totals.seeds.max(1));
     eprintln!(
-        "{seeds} seeds in {seconds:.1} s, each with {} steps and {} runs on average",
+        "{seeds} seeds in {seconds:.1} s ({} of them twice), each with {} steps and {} runs on average",
+        arguments.twice.min(seeds),
         totals.steps / seeds,
         totals.runs / seeds
     );
@@ -141,14 +143,14 @@ fn judge(totals: &Totals) -> bool {
     totals.failed.is_empty() && missing.is_empty() && is_lively
 }
 
-fn work(next: &AtomicU64, end: u64, twice: bool, totals: &Mutex<Totals>) {
+fn work(next: &AtomicU64, end: u64, twice_until: u64, totals: &Mutex<Totals>) {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= end {
             return;
         }
         let mut outcome = simulate(seed, false);
-        if twice {
+        if seed < twice_until {
             let again = simulate(seed, false).trace;
             if again != outcome.trace {
                 let text = format!("another history the second time, {again}");

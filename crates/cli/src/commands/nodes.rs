@@ -1,5 +1,7 @@
 //! `aod nodes`: who is there, and who shall take no new work.
 
+use std::fmt::Write as _;
+
 use aod_api::nodes::{NodeList, NodeView};
 use serde_json::json;
 
@@ -27,13 +29,18 @@ async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failur
 async fn drain(arguments: &DrainArguments, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
     let action = if arguments.resume { "resume" } else { "drain" };
-    let path = format!("/v1/nodes/{}/{action}", encoded(&arguments.node));
+    let mut path = format!("/v1/nodes/{}/{action}", encoded(&arguments.node));
+    if let Some(seconds) = arguments.within {
+        let _ = write!(path, "?within={seconds}");
+    }
     let node: NodeView = client.post(&path, &json!({})).await?;
     console.show(&node, || {
-        let what = if arguments.resume {
-            "takes work again"
-        } else {
-            "takes no new work; what it has goes on"
+        let what = match (arguments.resume, arguments.within) {
+            (true, _) => "takes work again".to_owned(),
+            (false, None) => "takes no new work; what it has goes on".to_owned(),
+            (false, Some(seconds)) => {
+                format!("takes no new work; what has not ended in {seconds} s is handed back")
+            }
         };
         format!("{} ({}) {what}", node.id, node.host)
     })

@@ -70,6 +70,7 @@ pub(super) fn config(
         access,
         data_directory: directory.to_owned(),
         lease_seconds,
+        lists_delay: aod_gateway::LISTS_DELAY,
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
     }

@@ -22,12 +22,9 @@ use crate::views::{kind_of, node_of, note_kind, state_of_note};
 /// Events of one transaction: enough to make its cost small beside theirs.
 const BATCH_MAX: usize = 512;
 
-/// How long the first event of a transaction waits for others: a transaction of one event writes
-/// nearly as much as one of fifty.
-const BATCH_WAIT: Duration = Duration::from_millis(20);
-
 pub(super) async fn follow(
     path: &Path,
+    delay: Duration,
     log: &dyn EventLog,
     applied: &watch::Sender<u64>,
     shutdown: CancellationToken,
@@ -40,7 +37,7 @@ pub(super) async fn follow(
     let after = *applied.borrow();
     let told = log.follow(subject::ALL, From::After(after)).await?;
     let mut told = std::pin::pin!(tokio_stream::StreamExt::chunks_timeout(
-        told, BATCH_MAX, BATCH_WAIT
+        told, BATCH_MAX, delay
     ));
     loop {
         let batch = tokio::select! {

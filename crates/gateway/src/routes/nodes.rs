@@ -11,12 +11,14 @@ use aod_ports::event_log::{Append, Guard};
 use aod_ports::presence::NodeMember;
 use axum::Json;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
 use crate::http::access::Principal;
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::parameters::Parameters;
+use crate::routes::runs::DEADLINE_SECONDS_MAX;
 use crate::waiting;
 
 /// Lists the nodes that are there.
@@ -33,10 +35,17 @@ pub(super) async fn list(State(context): State<Shared>) -> ApiResult<Json<NodeLi
     Ok(Json(NodeList { items }))
 }
 
-/// The node shall take no new work; what it has goes on.
+/// Longest time that a draining node can be given, in seconds: as long as a run can live.
+const WITHIN_SECONDS_MAX: u32 = DEADLINE_SECONDS_MAX;
+
+/// The node shall take no new work; what it has goes on, or `within` so many seconds is handed back
+/// to the queue, for other nodes to do it again.
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/drain", tag = "nodes",
-    params(("node" = String, Path)),
+    params(
+        ("node" = String, Path),
+        ("within" = Option<u32>, Query, description = "Seconds; what has not ended then is handed back"),
+    ),
     responses(
         (status = 202, body = NodeView, description = "Stored; the node follows within moments"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -46,11 +55,20 @@ pub(super) async fn drain(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(node): Path<String>,
+    uri: Uri,
 ) -> ApiResult<Response> {
+    let mut parameters = Parameters::of(&uri)?;
+    let within_seconds = parameters.value("within", "a whole number of seconds");
+    if within_seconds.is_some_and(|seconds| seconds > WITHIN_SECONDS_MAX) {
+        let message = format!("expected at most {WITHIN_SECONDS_MAX} seconds");
+        parameters.error("within", message);
+    }
+    parameters.finish()?;
     let member = find(&context, &node).await?;
     let event = Event::DrainRequested {
         node: member.node,
         requested_by: principal.0,
+        within_seconds,
     };
     store(&context, member, event).await
 }

@@ -38,7 +38,7 @@ use crate::stopping::{self, WaitingCaller};
 pub(super) const TIMEOUT_SECONDS_MAX: u32 = 24 * 60 * 60;
 
 /// Longest time until the end that can be asked for, in seconds: thirty days.
-const DEADLINE_SECONDS_MAX: u32 = 30 * 24 * 60 * 60;
+pub(super) const DEADLINE_SECONDS_MAX: u32 = 30 * 24 * 60 * 60;
 
 /// Labels of one run, and the longest of their names and values, in bytes: events are small.
 const LABELS_MAX: usize = 32;
@@ -109,7 +109,9 @@ pub(super) async fn create(
             };
             let until = Some(Instant::now() + wait);
             let end = started.end(context.runs.log().as_ref(), until).await;
-            caller.map(WaitingCaller::was_answered);
+            if let Some(caller) = caller {
+                caller.was_answered();
+            }
             end
         }
         None => None,

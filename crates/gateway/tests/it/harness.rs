@@ -11,7 +11,7 @@ use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::id::RunId;
 use aod_domain::subject::Label;
-use aod_gateway::{Access, Config, Gateway, Ports, Token};
+use aod_gateway::{Access, Config, Gateway, LISTS_DELAY, Ports, Token};
 use aod_jetstream::{Broker, StreamLimits};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
@@ -72,6 +72,7 @@ impl Cluster {
             }]),
             data_directory: self.scratch.path().join(name),
             lease_seconds: LEASE_SECONDS,
+            lists_delay: LISTS_DELAY,
             wait_seconds_max: 60,
             upload_bytes_max: 64 << 20,
         }

@@ -1,5 +1,7 @@
 //! The log as one program reaches it.
 
+use std::time::Duration;
+
 use aod_ports::BoxError;
 use aod_ports::event_log::{
     Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
@@ -17,6 +19,12 @@ const ANSWER_LOST_ONE_IN: u64 = 60;
 
 /// One append in so many never arrives.
 const REQUEST_LOST_ONE_IN: u64 = 100;
+
+/// The answer to one read in so many takes long: it is old when it comes.
+const ANSWER_LATE_ONE_IN: u64 = 20;
+
+/// How long, in milliseconds.
+const LATE_MILLISECONDS_MAX: u64 = 2_000;
 
 /// The most that the log may take, in bytes; nothing simulated reaches it.
 const BYTES_MAX: u64 = 1 << 40;
@@ -36,6 +44,10 @@ impl SimulatedLog {
         self.link.patiently().await.map_err(failed)?;
         let found = read();
         self.link.world.step(&self.link.who, "read");
+        if self.link.world.strikes("answer late", ANSWER_LATE_ONE_IN) {
+            let milliseconds = self.link.world.below(LATE_MILLISECONDS_MAX);
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        }
         self.link.patiently().await.map_err(failed)?;
         Ok(found)
     }

@@ -40,7 +40,7 @@ use crate::plan::Plan;
 use crate::world::World;
 
 /// Roots of one simulation.
-const ROOTS: u64 = 4;
+const ROOTS: usize = 4;
 
 /// Runs of one simulation, those below the roots included.
 const RUNS: u64 = 20;
@@ -191,10 +191,11 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
 fn draw_plans(world: &World) -> Vec<Plan> {
     loop {
         let mut next = 0;
-        let plans: Vec<Plan> = (0..ROOTS)
-            .map(|_| Plan::draw(world, &mut next, 0))
-            .collect();
-        if next == RUNS {
+        let mut plans = Vec::new();
+        while next < RUNS && plans.len() < ROOTS {
+            plans.push(Plan::draw(world, &mut next, 0));
+        }
+        if next == RUNS && plans.len() == ROOTS {
             return plans;
         }
     }

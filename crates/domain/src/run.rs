@@ -25,7 +25,7 @@ pub use self::event::{
     WorkPosition,
 };
 pub use self::note::{Note, NoteKind};
-pub use self::retries::{RETRIES_MAX, Retries};
+pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::Recorded;
@@ -50,11 +50,30 @@ pub struct Run {
     pub attempts_lost: u32,
     /// Attempts that failed and were tried again, by the kind of the failure.
     pub failed: Retries,
+    /// Until when it rests before another attempt, and why; the queue keeps it so long.
+    pub rests: Option<Rest>,
     /// Who had the lease when the current attempt took over; none if nobody had.
     pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
     /// The last state event: what the next one is guarded on and chained to.
     pub last: Position,
+}
+
+/// The time between a failed attempt and the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    pub until: Timestamp,
+    /// What the failed attempt would have ended with.
+    pub error: RunError,
+}
+
+impl Rest {
+    fn after(failed: &AttemptFailed, at: Timestamp) -> Self {
+        Self {
+            until: at + std::time::Duration::from_millis(failed.pause_ms),
+            error: failed.error.clone(),
+        }
+    }
 }
 
 /// What a run waits for.
@@ -119,6 +138,7 @@ impl Run {
                 attempts: 0,
                 attempts_lost: 0,
                 failed: Retries::default(),
+                rests: None,
                 replaced: None,
                 cancel: None,
                 last,
@@ -159,6 +179,7 @@ impl Run {
                 self.replaced = self.lease().map(|lease| lease.event.holder.clone());
                 self.attempts_lost += u32::from(self.replaced.is_some());
                 self.attempts = lease.attempt;
+                self.rests = None;
                 let lease = lease.clone();
                 self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));
             }
@@ -168,7 +189,11 @@ impl Run {
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
             Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
-                self.count_failure(failed.outcome, &failed.error);
+                if !self.has_retry(failed.kind) {
+                    return Err(broken("no failure of this kind is tried again"));
+                }
+                self.count_failure(failed.kind);
+                self.rests = Some(Rest::after(failed, recorded.time));
                 self.phase = Phase::Queued;
             }
             Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),

@@ -111,6 +111,11 @@ pub(crate) fn capsule_event(name: &CapsuleName, kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.capsule.{name}.{kind}"))
 }
 
+/// All that operators have asked of `node`.
+pub fn asked_of(node: NodeId) -> String {
+    format!("ev.{TENANT}.node.{}.>", node.token())
+}
+
 pub(crate) fn node_event(node: NodeId, kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.node.{}.{kind}", node.token()))
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
@@ -176,6 +177,9 @@ async fn results_of_children(context: &Context, run: &Run) -> ApiResult<Option<V
     Ok(Some(results))
 }
 
+/// How long a cancel that the broker did not take rests.
+const CANCEL_RETRY: Duration = Duration::from_secs(2);
+
 /// Somebody who waits for a run and wants it to end when nobody does. Dropped without an answer, as
 /// when the connection is closed, it cancels the run.
 pub(crate) struct WaitingCaller {
@@ -209,8 +213,15 @@ impl Drop for WaitingCaller {
         let caller = std::mem::take(&mut self.caller);
         self.context.tasks.spawn(inherit(async move {
             let reason = "whoever waited for it went away";
-            if let Err(error) = cancel(&context, run, &caller, reason).await {
-                tracing::warn!(%run, ?error, "a run that nobody waits for any more goes on");
+            while let Err(error) = cancel(&context, run, &caller, reason).await {
+                if error.problem().code == ErrorCode::RunEnded.as_str() {
+                    return;
+                }
+                tracing::warn!(%run, ?error, "a run that nobody waits for is not cancelled yet");
+                let pause = tokio::time::sleep(CANCEL_RETRY);
+                if context.shutdown.run_until_cancelled(pause).await.is_none() {
+                    return;
+                }
             }
         }));
     }

@@ -16,6 +16,13 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
         Phase::Ended(_) => None,
         Phase::Leased(_) => held(seen),
         Phase::Queued => {
+            if let Some(rest) = &seen.run.rests {
+                let until = rest.until.strftime("%H:%M:%SZ");
+                return Some(format!(
+                    "it rests until {until}, after a failure: {}",
+                    rest.error.message
+                ));
+            }
             let members = context.ports.presence.members().await.ok()?;
             let queue = context.ports.queue.waiting().await.unwrap_or_default();
             let nodes: Vec<NodeMember> = members.into_iter().filter_map(into_node).collect();

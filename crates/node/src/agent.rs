@@ -7,7 +7,7 @@ use aod_domain::admission::Room;
 use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
 use aod_domain::run::Event;
-use aod_domain::subject::{CANCELS, Class, Label, NODES, Subject};
+use aod_domain::subject::{CANCELS, Class, Label, Subject, asked_of};
 use aod_ports::event_log::{From, StoredEvent, Told};
 use aod_ports::presence::{Member, NodeMember, PRESENCE_SECONDS};
 use aod_ports::program::inherit;
@@ -49,6 +49,11 @@ const ENGINE_EVERY: Duration = Duration::from_secs(5);
 /// Runs all loops until the node is told to stop.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let readiness = tokio::sync::watch::Sender::new(None);
+    let asked = shared
+        .stop
+        .run_until_cancelled(heed_operators(&shared))
+        .await;
+    let Some(asked) = asked else { return };
     tokio::join!(
         stoppable(&shared, pull(Arc::clone(&shared), readiness.subscribe())),
         stoppable(
@@ -56,7 +61,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             announce(Arc::clone(&shared), readiness.subscribe())
         ),
         stoppable(&shared, watch_engine(Arc::clone(&shared), readiness)),
-        stoppable(&shared, follow_operators(Arc::clone(&shared))),
+        stoppable(&shared, follow_operators(Arc::clone(&shared), asked)),
         stoppable(&shared, hand_back_in_time(Arc::clone(&shared))),
         stoppable(&shared, follow_cancels(Arc::clone(&shared))),
         stoppable(&shared, reconcile_for_ever(Arc::clone(&shared))),
@@ -258,27 +263,47 @@ async fn watch_engine(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender
     }
 }
 
-async fn follow_operators(shared: Arc<Shared>) {
-    follow(&shared, NODES, From::After(0), |event| {
-        let Ok(recorded) = Recorded::<Asked>::decode(event.sequence, &event.bytes) else {
-            return;
-        };
-        if recorded.event.node() != shared.id {
-            return;
-        }
-        let (is_draining, drained_at) = match recorded.event {
-            Asked::DrainRequested { within_seconds, .. } => {
-                let within =
-                    within_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
-                (true, within.map(|within| recorded.time + within))
+/// Takes in the last that an operator has asked of this node, before it takes any work; answers with
+/// its place in the log.
+async fn heed_operators(shared: &Shared) -> u64 {
+    loop {
+        let asked = shared.runs.log().read_last(&asked_of(shared.id)).await;
+        match asked {
+            Ok(Some(stored)) => {
+                heed(shared, &stored);
+                return stored.sequence;
             }
-            Asked::ResumeRequested { .. } => (false, None),
-        };
-        info!(is_draining, ?drained_at, "an operator has spoken");
-        shared.ledger.set_draining(is_draining);
-        shared.drained_at.send_replace(drained_at);
+            Ok(None) => return 0,
+            Err(error) => {
+                warn!(error = %chain(&error), "what operators asked for is not known yet");
+            }
+        }
+        tokio::time::sleep(PULL_RETRY).await;
+    }
+}
+
+async fn follow_operators(shared: Arc<Shared>, after: u64) {
+    let asked = asked_of(shared.id);
+    follow(&shared, &asked, From::After(after), |event| {
+        heed(&shared, event);
     })
     .await;
+}
+
+fn heed(shared: &Shared, stored: &StoredEvent) {
+    let Ok(recorded) = Recorded::<Asked>::decode(stored.sequence, &stored.bytes) else {
+        return;
+    };
+    let (is_draining, drained_at) = match recorded.event {
+        Asked::DrainRequested { within_seconds, .. } => {
+            let within = within_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
+            (true, within.map(|within| recorded.time + within))
+        }
+        Asked::ResumeRequested { .. } => (false, None),
+    };
+    info!(is_draining, ?drained_at, "an operator has spoken");
+    shared.ledger.set_draining(is_draining);
+    shared.drained_at.send_replace(drained_at);
 }
 
 /// Says when the time of a draining node is over, until it takes work again.

@@ -12,7 +12,8 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    AttemptFailed, Command, Ended, Event, Holder, Outcome, Rejection, Run, RunError, Timings, Work,
+    AttemptFailed, Command, Ended, Event, Holder, Outcome, Rejection, Retry, Run, RunError,
+    Timings, Work,
 };
 use aod_ports::presence::Member;
 use aod_ports::program::spawn;
@@ -358,7 +359,8 @@ impl Attempt {
                 }
                 "ended"
             }
-            Finish::Failed(failed) => {
+            Finish::Failed(mut failed) => {
+                failed.error = failed.error.bounded();
                 let pause = Duration::from_millis(failed.pause_ms);
                 self.give_up_for(delivery, Command::FailAttempt(failed), pause)
                     .await
@@ -370,6 +372,7 @@ impl Attempt {
                     "the attempt failed"
                 );
                 let attempt = self.number;
+                let error = error.bounded();
                 let command = Command::LoseAttempt { attempt, error };
                 self.give_up_for(delivery, command, REST_AFTER_FAILURE)
                     .await
@@ -413,7 +416,7 @@ impl Attempt {
     }
 
     /// After which pause another attempt is made if this one ends like this; none if the run ends.
-    pub(crate) fn retry_after(&self, outcome: Outcome, error: &RunError) -> Option<Duration> {
+    pub(crate) fn retry_after(&self, outcome: Outcome, error: &RunError) -> Option<Retry> {
         if self.cancelled.is_cancelled() {
             return None;
         }
@@ -450,6 +453,7 @@ impl Attempt {
 
 /// Makes a result of too many files a failure that says so: an event must hold it.
 fn fit(ended: &mut Ended) {
+    ended.error = ended.error.take().map(RunError::bounded);
     if ended.fits_event() {
         return;
     }

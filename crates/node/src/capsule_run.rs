@@ -7,7 +7,7 @@ use aod_domain::capsule::Image;
 use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, RunError, Usage};
+use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, Retry, RunError, Usage};
 use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
 use aod_ports::program::blocking;
 use serde_json::json;
@@ -235,9 +235,10 @@ impl<'a> Room<'a> {
     /// The end of this attempt alone, if another is wanted instead of the end of the run.
     fn to_be_tried_again(&self, ended: &Ended) -> Option<AttemptFailed> {
         let error = ended.error.clone()?;
-        let pause = self.attempt.retry_after(ended.outcome, &error)?;
+        let Retry { kind, pause } = self.attempt.retry_after(ended.outcome, &error)?;
         Some(AttemptFailed {
             attempt: ended.attempt,
+            kind,
             outcome: ended.outcome,
             error,
             exit: ended.exit,

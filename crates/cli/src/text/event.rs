@@ -29,6 +29,11 @@ fn remark(event: &EventView) -> Option<String> {
             .get("attempt")
             .map(|attempt| format!("attempt {attempt}")),
         "attempt_lost" => text("/error/message").map(str::to_owned),
+        "attempt_failed" => {
+            let pause = event.data.get("pause_ms").and_then(Value::as_u64)?;
+            let seconds = pause.div_ceil(1_000);
+            Some(format!("{}; again in {seconds} s", text("/error/message")?))
+        }
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
         "result" => {
@@ -48,6 +53,7 @@ pub(crate) fn short(event: &EventView) -> String {
         "launch" => "queued",
         "lease" => "taken on by a node",
         "attempt_lost" => "lost its node, waits for another",
+        "attempt_failed" => "failed, rests before it is tried again",
         "waiting" => "waiting for what it called",
         "resumed" => "running",
         "result" => "ended",
@@ -64,7 +70,7 @@ pub(crate) fn line(event: &EventView) -> String {
     let time = event.time.strftime("%Y-%m-%d %H:%M:%S%.3fZ");
     let remark = remark(event).unwrap_or_default();
     format!(
-        "{:>8}  {time}  {:<12}  {remark}",
+        "{:>8}  {time}  {:<14}  {remark}",
         event.sequence,
         name(event)
     )

@@ -253,6 +253,10 @@ fn events_are_lines() {
             "attempt_lost",
             json!({"attempt": 1, "error": {"message": "the node went silent"}}),
         ),
+        stored(
+            "attempt_failed",
+            json!({"attempt": 1, "pause_ms": 1_400, "error": {"message": "exit code 1"}}),
+        ),
         stored("cancel", json!({"requested_by": "ada", "reason": "enough"})),
         stored(
             "result",
@@ -264,5 +268,5 @@ fn events_are_lines() {
         .map(|one| format!("{} | {}", event::line(one), event::short(one)))
         .collect();
     insta::assert_snapshot!(lines.join("\n"));
-    assert!(event::is_result(&events[6]) && !event::is_result(&events[1]));
+    assert!(event::is_result(&events[7]) && !event::is_result(&events[1]));
 }

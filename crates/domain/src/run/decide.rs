@@ -51,6 +51,9 @@ pub enum Rejection {
     /// Its holder is there, or not overdue yet.
     #[error("the run is held")]
     Held,
+    /// The request wants no further attempt after this kind of failure.
+    #[error("no failure of this kind is tried again")]
+    NoRetry,
     /// Only an ended root is sealed.
     #[error("only an ended root can be sealed")]
     NotSealable,
@@ -169,6 +172,9 @@ fn lose_attempt(run: &Run, attempt: u32, error: &RunError) -> Decision {
 
 /// Whoever failed has asked [`Run::retry_after`]; whether a cancel came since, the next attempt sees.
 fn fail_attempt(run: &Run, failed: &AttemptFailed) -> Decision {
+    if run.holds(failed.attempt) && !run.has_retry(failed.kind) {
+        return Err(Rejection::NoRetry);
+    }
     give_up(run, failed.attempt, || {
         Event::AttemptFailed(Box::new(failed.clone()))
     })

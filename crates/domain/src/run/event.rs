@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Retries;
+use super::{FailureKind, Retries};
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::{Digest, Hasher};
 use crate::error_code::{ErrorCode, ErrorSource};
@@ -207,6 +207,8 @@ pub struct AttemptLost {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFailed {
     pub attempt: u32,
+    /// Which of the retries this uses up.
+    pub kind: FailureKind,
     /// What the run would have ended with.
     pub outcome: Outcome,
     pub error: RunError,
@@ -270,10 +272,44 @@ impl RunError {
         }
     }
 
+    /// The same, small enough for an event: what is too long is cut, of details that are too large
+    /// only the last lines of output stay.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        cut(&mut self.code, ERROR_CODE_BYTES_MAX);
+        cut(&mut self.message, ERROR_MESSAGE_BYTES_MAX);
+        let is_too_large = |detail: &Value| detail.to_string().len() > ERROR_DETAIL_BYTES_MAX;
+        if self.detail.as_ref().is_some_and(is_too_large) {
+            let lines = self
+                .detail
+                .as_ref()
+                .and_then(|detail| detail.get("last_lines"));
+            let lines = lines.map(|lines| serde_json::json!({"last_lines": lines}));
+            self.detail = lines.filter(|lines| !is_too_large(lines));
+        }
+        self
+    }
+
     #[must_use]
     pub fn with_detail(mut self, detail: Value) -> Self {
         self.detail = Some(detail);
         self
+    }
+}
+
+/// Bytes of an error in an event, each as JSON has them; together half of what an event holds.
+const ERROR_CODE_BYTES_MAX: usize = 256;
+const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
+const ERROR_DETAIL_BYTES_MAX: usize = 12 * 1024;
+
+/// Shortens `text` until its JSON has at most `bytes_max` bytes.
+fn cut(text: &mut String, bytes_max: usize) {
+    let json_bytes = |text: &str| Value::from(text).to_string().len();
+    let mut length = text.chars().count();
+    while json_bytes(text) > bytes_max {
+        // Never longer than so many characters; of those that take more the half goes each time.
+        length = (length / 2).min(bytes_max);
+        *text = text.chars().take(length).chain(['…']).collect();
     }
 }
 

@@ -7,9 +7,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Exit, FileEntry, Holder, Launched,
-    Lease, Outcome, Parent, Payload, Placement, Retries, Run, RunError, Sealed, Timings, Usage,
-    Work, WorkPosition,
+    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Exit, FailureKind, FileEntry,
+    Holder, Launched, Lease, Outcome, Parent, Payload, Placement, Retries, Run, RunError, Sealed,
+    Timings, Usage, Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::Digest;
@@ -149,6 +149,7 @@ pub fn ended(attempt: u32) -> Ended {
 pub fn failed(attempt: u32) -> AttemptFailed {
     AttemptFailed {
         attempt,
+        kind: FailureKind::Capsule,
         outcome: Outcome::Failed,
         error: error(ErrorCode::CapsuleExit),
         exit: Some(Exit {

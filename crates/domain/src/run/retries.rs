@@ -17,7 +17,7 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
 
 /// How often a failed run is tried again, by the kind of the failure. What the platform fails is
-/// tried again beside this, up to [`super::ATTEMPTS_LOST_MAX`]; what its caller made fail never is.
+/// tried again beside this, up to [`super::ATTEMPTS_LOST_MAX`]; a cancel and the deadline are final.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
     /// After failures of the capsule.
@@ -81,26 +81,41 @@ fn escaped(key: &str) -> String {
 }
 
 /// Kinds of failures that may be tried again because the request says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailureKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The capsule failed.
     Capsule,
+    /// It ran longer than it may.
     Time,
+}
+
+/// Another attempt, after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    pub kind: FailureKind,
+    pub pause: Duration,
 }
 
 impl FailureKind {
     fn of(outcome: Outcome, error: &RunError) -> Option<Self> {
         match outcome {
             Outcome::TimedOut if error.code == ErrorCode::TimedOut.as_str() => Some(Self::Time),
-            // A capsule may say of an error of its own that another try is of no use.
+            // Of an error of its own the capsule says whether another try is of use.
             Outcome::Failed if error.source == ErrorSource::Capsule => {
-                let is_own = ErrorCode::ALL
-                    .iter()
-                    .all(|code| code.as_str() != error.code);
-                (!is_own || error.retryable).then_some(Self::Capsule)
+                (is_ours(&error.code) || error.retryable).then_some(Self::Capsule)
             }
             _ => None,
         }
     }
+}
+
+/// Whether we say of capsules that they failed like this, not they themselves.
+fn is_ours(code: &str) -> bool {
+    ErrorCode::ALL.iter().any(|known| {
+        let is_told_by_capsules = *known == ErrorCode::CapsuleError;
+        known.as_str() == code && known.source() == ErrorSource::Capsule && !is_told_by_capsules
+    })
 }
 
 impl Run {
@@ -111,14 +126,13 @@ impl Run {
         outcome: Outcome,
         error: &RunError,
         now: jiff::Timestamp,
-    ) -> Option<Duration> {
+    ) -> Option<Retry> {
         let kind = FailureKind::of(outcome, error)?;
-        let (mut allowed, mut used) = (self.launched.event.retries, self.failed);
-        if *used.of(kind) >= *allowed.of(kind) || self.cancel.is_some() {
+        if !self.has_retry(kind) || self.cancel.is_some() {
             return None;
         }
         let pause = self.pause();
-        (now + pause < self.deadline()).then_some(pause)
+        (now + pause < self.deadline()).then_some(Retry { kind, pause })
     }
 
     /// Half to the whole of a pause that doubles. Where between is drawn from the run and its attempt,
@@ -135,10 +149,14 @@ impl Run {
         longest / 2 + longest / 2 * u32::from(draw) / u32::from(u8::MAX)
     }
 
+    /// Whether the request wants another attempt after one more failure of this kind.
+    pub(super) fn has_retry(&self, kind: FailureKind) -> bool {
+        let (mut allowed, mut used) = (self.launched.event.retries, self.failed);
+        *used.of(kind) < *allowed.of(kind)
+    }
+
     /// Counts the failure of an attempt.
-    pub(super) fn count_failure(&mut self, outcome: Outcome, error: &RunError) {
-        if let Some(kind) = FailureKind::of(outcome, error) {
-            *self.failed.of(kind) += 1;
-        }
+    pub(super) fn count_failure(&mut self, kind: FailureKind) {
+        *self.failed.of(kind) += 1;
     }
 }

@@ -307,6 +307,42 @@ fn what_another_try_would_not_mend_is_not_tried_again() {
     };
     assert_eq!(tried(Outcome::Failed, &own(false)), None);
     assert!(tried(Outcome::Failed, &own(true)).is_some());
+    // Without a code of its own, or with one that its callee had, it is the capsule's word all the same.
+    for code in [ErrorCode::CapsuleError, ErrorCode::ArgumentsInvalid] {
+        let told = RunError {
+            code: code.as_str().into(),
+            ..own(false)
+        };
+        assert_eq!(tried(Outcome::Failed, &told), None, "{code}");
+    }
+}
+
+#[test]
+fn no_more_is_tried_again_than_was_asked_for() {
+    let history = [launch(), leased(1, 1, 1)];
+    let fail = Command::FailAttempt(Box::new(failed(1)));
+    check(&history, fail, &Err(Rejection::NoRetry));
+    let events = recorded([launch(), leased(1, 1, 1), failed_event(1)]);
+    let error = Run::replay(root(), events).expect_err("a retry that nobody wants");
+    assert_eq!(error.reason, "no failure of this kind is tried again");
+}
+
+#[test]
+fn an_error_of_any_size_fits_an_event() {
+    let wide = "\u{1}".repeat(100_000);
+    let large = RunError {
+        code: wide.clone(),
+        message: wide.clone(),
+        detail: Some(serde_json::json!({"problems": [wide], "last_lines": ["the end"]})),
+        ..error(ErrorCode::OutputInvalid)
+    };
+    let bounded = large.bounded();
+    let bytes = serde_json::to_vec(&bounded).expect("JSON").len();
+    assert!(bytes < 17 * 1024, "{bytes}");
+    let lines = serde_json::json!({"last_lines": ["the end"]});
+    assert_eq!(bounded.detail, Some(lines));
+    let small = error(ErrorCode::OutputInvalid);
+    assert_eq!(small.clone().bounded(), small);
 }
 
 #[test]
@@ -329,7 +365,7 @@ fn pauses_double_up_to_five_minutes_and_differ() {
     for attempt in 1..=RETRIES_MAX {
         events.push(leased(attempt, 1, attempt.into()));
         let pause = run_of(events.clone()).retry_after(Outcome::Failed, &exit, NOW);
-        let pause = pause.expect("a retry is left").as_millis();
+        let pause = pause.expect("a retry is left").pause.as_millis();
         let longest = (1_000_u128 << (attempt - 1)).min(300_000);
         assert!(
             (longest / 2..=longest).contains(&pause),

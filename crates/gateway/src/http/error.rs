@@ -156,9 +156,11 @@ fn code_of(rejection: Rejection) -> ErrorCode {
     match rejection {
         Rejection::Unknown => ErrorCode::UnknownRun,
         Rejection::KeyReused => ErrorCode::KeyReused,
-        Rejection::Superseded | Rejection::Ended | Rejection::Held | Rejection::NotSealable => {
-            ErrorCode::RunEnded
-        }
+        Rejection::Superseded
+        | Rejection::Ended
+        | Rejection::Held
+        | Rejection::NoRetry
+        | Rejection::NotSealable => ErrorCode::RunEnded,
     }
 }
 

@@ -17,7 +17,10 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
 use aod_domain::id::RunId;
-use aod_domain::run::{Ended, Holder, Outcome, Parent, Run, TOTAL_SECONDS_DEFAULT, Work};
+use aod_domain::run::{
+    ATTEMPTS_LOST_MAX, Ended, Holder, Outcome, Parent, RETRIES_MAX, Run, TOTAL_SECONDS_DEFAULT,
+    Work,
+};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -41,8 +44,8 @@ use crate::stopping;
 use crate::waiters::RunEnd;
 
 /// How often a call whose callee failed by our fault may be made anew by later attempts: no run
-/// has more attempts than it may lose, and one.
-const RENEWALS_MAX: u32 = aod_domain::run::ATTEMPTS_LOST_MAX + 1;
+/// has more attempts than it may lose, and may fail of each kind, and one.
+const RENEWALS_MAX: u32 = ATTEMPTS_LOST_MAX + 2 * RETRIES_MAX + 1;
 
 /// A run calls a capsule: answers with the callee's id at once and with its result at its end.
 pub(super) async fn call(
@@ -191,6 +194,10 @@ async fn start_callee(
         .is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds))
     {
         let detail = format!("`timeout_seconds` must be from 1 to {TIMEOUT_SECONDS_MAX}");
+        return Err(ApiError::malformed(detail));
+    }
+    if request.retries.capsule > RETRIES_MAX || request.retries.time > RETRIES_MAX {
+        let detail = format!("`retries` must be at most {RETRIES_MAX} of each kind");
         return Err(ApiError::malformed(detail));
     }
     let wanted = Wanted {

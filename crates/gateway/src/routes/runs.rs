@@ -1,6 +1,7 @@
 //! `/v1/runs`: asked for, listed, shown, cancelled.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::problem::Problem;
@@ -13,12 +14,14 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::run::{FileEntry, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::subject::Label;
+use aod_ports::program::inherit;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use jiff::SignedDuration;
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::context::{Context, Shared};
@@ -98,24 +101,19 @@ pub(super) async fn create(
     };
     let wait = prefer::wait(&headers, context.wait_max());
     let request = read_request(&context, &headers, &bytes, files, principal).await?;
-    let (on_disconnect, caller) = (request.on_disconnect, request.requested_by.clone());
-    let started = launch_root(&context, request).await?;
+    let (started, caller) = match (wait, request.on_disconnect) {
+        (Some(_), OnDisconnect::Cancel) => launch_for_caller(&context, request).await?,
+        _ => (launch_root(&context, request).await?, None),
+    };
     let run = started.run.clone();
-    let end = match wait {
-        Some(wait) => {
-            let caller = match on_disconnect {
-                OnDisconnect::Cancel => Some(WaitingCaller::new(&context, run.id, caller)),
-                OnDisconnect::Detach => None,
-            };
-            let until = Some(Instant::now() + wait);
-            let end = started.end(context.runs.log().as_ref(), until).await;
-            if let Some(caller) = caller {
-                caller.was_answered();
-            }
-            end
-        }
+    let until = wait.map(|wait| Instant::now() + wait);
+    let end = match until {
+        Some(_) => started.end(context.runs.log().as_ref(), until).await,
         None => None,
     };
+    if let Some(caller) = caller {
+        caller.was_answered();
+    }
     let (status, view) = match end {
         Some(end) => (
             StatusCode::OK,
@@ -129,6 +127,26 @@ pub(super) async fn create(
     let mut response = (status, Json(view)).into_response();
     put_headers(&mut response, &run);
     Ok(response)
+}
+
+/// Launches a root that ends with its caller, also if that goes away while the launch is being stored.
+async fn launch_for_caller(
+    context: &Shared,
+    request: RootRequest,
+) -> ApiResult<(Started, Option<WaitingCaller>)> {
+    let (sender, launched) = oneshot::channel();
+    let shared = Arc::clone(context);
+    context.tasks.spawn(inherit(async move {
+        let caller = request.requested_by.clone();
+        let launched = launch_root(&shared, request).await.map(|started| {
+            let caller = WaitingCaller::new(&shared, started.run.id, caller);
+            (started, Some(caller))
+        });
+        // If nobody takes it, the caller is gone, and is dropped here.
+        drop(sender.send(launched));
+    }));
+    let ending = |_| ApiError::new(ErrorCode::BrokerUnavailable, "the gateway is ending");
+    launched.await.map_err(ending)?
 }
 
 /// Where the run is, and at which sequence its launch.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aod_domain::admission::Capacity;
-use aod_tests::client::Client;
+use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
 use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
 use futures::future::join_all;
@@ -106,38 +106,50 @@ async fn what_one_gateway_took_the_other_knows_at_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
+/// A node that computes one run at a time.
+const ONE_SLOT: Capacity = Capacity {
+    slots: 1,
+    containers_max: 4,
+    memory_bytes: 1 << 30,
+};
+
+/// Adds a node whose first attempt of a run never ends.
+async fn add_node(cluster: &mut Cluster) -> Arc<SimulatedRuntime> {
+    let runtime = SimulatedRuntime::new([("stay".to_owned(), stay())]);
+    cluster.add_node(&["any"], ONE_SLOT, runtime.clone()).await;
+    runtime
+}
+
+/// A cluster of one node, which has started the run that is told.
+async fn busy_cluster() -> (Cluster, Client, String) {
     let mut cluster = Cluster::start(1).await;
-    let capacity = Capacity {
-        slots: 1,
-        containers_max: 4,
-        memory_bytes: 1 << 30,
-    };
-    let runtime = || SimulatedRuntime::new([("stay".to_owned(), stay())]);
-    let first = runtime();
-    cluster.add_node(&["any"], capacity, first.clone()).await;
+    let runtime = add_node(&mut cluster).await;
     cluster.register("stay", &any_schema()).await;
     let client = cluster.client(0);
     let run = client.start("stay", json!({})).await;
-    let started = || first.started() > 0;
-    aod_tests::docker_cluster::eventually("a start", async || started()).await;
+    eventually("the first attempt", async || runtime.started() > 0).await;
+    (cluster, client, run)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
+    let (mut cluster, client, run) = busy_cluster().await;
     let (_, nodes) = client.get("/v1/nodes").await;
     let node = nodes["items"][0]["id"]
         .as_str()
         .expect("one node")
         .to_owned();
-    cluster.add_node(&["any"], capacity, runtime()).await;
+    add_node(&mut cluster).await;
 
     // Without a time it goes on.
     let drain = format!("/v1/nodes/{node}/drain");
     client.post(&drain).await;
-    let is_draining = async || {
+    eventually("a node that drains", async || {
         let (_, nodes) = client.get("/v1/nodes").await;
         let mut nodes = nodes["items"].as_array().into_iter().flatten();
         nodes.any(|item| item["id"] == *node && item["draining"] == true)
-    };
-    aod_tests::docker_cluster::eventually("a node that drains", is_draining).await;
+    })
+    .await;
     let (_, view) = client.get(&format!("/v1/runs/{run}")).await;
     assert_eq!(view["attempts"], 1, "{view}");
 
@@ -150,28 +162,9 @@ async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
-    let mut cluster = Cluster::start(1).await;
-    let capacity = Capacity {
-        slots: 1,
-        containers_max: 4,
-        memory_bytes: 1 << 30,
-    };
-    let runtime = || SimulatedRuntime::new([("stay".to_owned(), stay())]);
-    let first = runtime();
-    cluster.add_node(&["any"], capacity, first.clone()).await;
-    cluster.register("stay", &any_schema()).await;
-    let client = cluster.client(0);
-    let run = client.start("stay", json!({})).await;
-    let deadline = tokio::time::Instant::now() + aod_tests::client::PATIENCE;
-    while first.started() == 0 {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "{run} was not started"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let (mut cluster, client, run) = busy_cluster().await;
     cluster.nodes.remove(0).stop().await;
-    cluster.add_node(&["any"], capacity, runtime()).await;
+    add_node(&mut cluster).await;
     let result = client.result(&run).await;
     assert_eq!(result["output"]["attempt"], 2, "{result}");
 }

@@ -80,3 +80,14 @@ impl Client {
         panic!("{run} has no result after {PATIENCE:?}");
     }
 }
+
+/// Looks at `condition` until it holds.
+pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let looked = tokio::time::timeout(PATIENCE, looking).await;
+    assert!(looked.is_ok(), "{what} did not come within {PATIENCE:?}");
+}

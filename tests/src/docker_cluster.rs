@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
@@ -28,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use crate::client::{Client, PATIENCE};
+use crate::client::{Client, PATIENCE, eventually};
 use crate::cluster::{Cluster, append_registration, store_schema};
 use crate::images::CapsuleDirectory;
 
@@ -251,17 +250,6 @@ impl DockerCluster {
 fn http_client() -> reqwest::Client {
     let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
     builder.build().expect("an HTTP client")
-}
-
-/// Looks at `condition` until it holds.
-pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    let looking = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let looked = tokio::time::timeout(PATIENCE, looking).await;
-    assert!(looked.is_ok(), "{what} did not come within {PATIENCE:?}");
 }
 
 /// The runtime of the node that is about to be started.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aod_domain::digest::Digest;
-use aod_tests::docker_cluster::{DockerCluster, eventually};
+use aod_tests::client::eventually;
+use aod_tests::docker_cluster::DockerCluster;
 use serde_json::{Value, json};
 
 use super::redaction::{redacted, without_ids};

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use aod_tests::docker_cluster::{DockerCluster, eventually};
+use aod_tests::client::eventually;
+use aod_tests::docker_cluster::DockerCluster;
 use serde_json::{Value, json};
 
 use super::redaction::redacted;

@@ -1,5 +1,6 @@
 //! Runs that fail and are tried again because the request says so.
 
+use aod_tests::client::eventually;
 use aod_tests::docker_cluster::DockerCluster;
 use serde_json::{Value, json};
 
@@ -87,7 +88,7 @@ async fn a_run_that_rests_before_its_next_attempt_is_cancelled_at_once() {
     let run = cluster.start_script("exit 3", options).await;
     let path = format!("/v1/runs/{run}");
     // From the fifth failure on it rests for eight seconds and more.
-    aod_tests::docker_cluster::eventually("a long pause", async || {
+    eventually("a long pause", async || {
         let (_, view) = cluster.client.get(&path).await;
         view["failed"]["capsule"].as_u64() >= Some(4) && view["state"] == "queued"
     })

@@ -12,8 +12,8 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::event_log::{Append, AppendError, EventLog, Guard, ReadError};
 
-/// State events that a run can have at the most: its launch, a lease and a loss for each of the
-/// attempts and deliveries that the rules allow, a cancel, a result, a seal; with room to spare.
+/// State events that a run can have at the most: its launch, a lease and a loss or a failure for
+/// each of the attempts that the rules allow, a cancel, a result, a seal; with room to spare.
 const HISTORY_MAX: usize = 1_000;
 
 /// How often a decision is taken anew before the contention itself is the error: each round lost

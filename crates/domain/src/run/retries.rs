@@ -52,7 +52,7 @@ impl Retries {
             };
             let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
             match number.filter(|number| *number <= RETRIES_MAX) {
-                Some(number) => *retries.of(kind) = number,
+                Some(number) => *retries.get_mut(kind) = number,
                 None => {
                     let message = format!("expected a whole number from 0 to {RETRIES_MAX}");
                     errors.push((format!("/{name}"), message));
@@ -66,7 +66,14 @@ impl Retries {
         }
     }
 
-    fn of(&mut self, kind: FailureKind) -> &mut u32 {
+    fn get(self, kind: FailureKind) -> u32 {
+        match kind {
+            FailureKind::Capsule => self.capsule,
+            FailureKind::Time => self.time,
+        }
+    }
+
+    fn get_mut(&mut self, kind: FailureKind) -> &mut u32 {
         match kind {
             FailureKind::Capsule => &mut self.capsule,
             FailureKind::Time => &mut self.time,
@@ -151,12 +158,11 @@ impl Run {
 
     /// Whether the request wants another attempt after one more failure of this kind.
     pub(super) fn has_retry(&self, kind: FailureKind) -> bool {
-        let (mut allowed, mut used) = (self.launched.event.retries, self.failed);
-        *used.of(kind) < *allowed.of(kind)
+        self.failed.get(kind) < self.launched.event.retries.get(kind)
     }
 
     /// Counts the failure of an attempt.
     pub(super) fn count_failure(&mut self, kind: FailureKind) {
-        *self.failed.of(kind) += 1;
+        *self.failed.get_mut(kind) += 1;
     }
 }

@@ -54,6 +54,11 @@ impl Subject {
         RunId::from_token(tokens.next()?)
     }
 
+    /// Whether `text` is the subject of the first event of a run.
+    pub fn is_launch(text: &str) -> bool {
+        Self::is_state(text) && text.split('.').nth(6) == Some("launch")
+    }
+
     /// Whether `text` is the subject of the terminal event of a run.
     pub fn is_result(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("result")

@@ -50,6 +50,8 @@ struct Awaited {
     wakes: watch::Sender<Option<RunEnd>>,
     /// As told so far, since its launch.
     seen: Option<Seen>,
+    /// Launches told below it since its own.
+    descendants: u64,
 }
 
 /// All who wait on this gateway.
@@ -99,6 +101,13 @@ impl Waiters {
         Some(waiting.get(&run)?.seen.as_ref()?.run.clone())
     }
 
+    /// How many runs the tree of `root` has, if it is waited for here from its launch on.
+    pub(crate) fn tree_runs(&self, root: RunId) -> Option<u64> {
+        let waiting = self.lock();
+        let awaited = waiting.get(&root)?;
+        awaited.seen.as_ref().map(|_| 1 + awaited.descendants)
+    }
+
     /// Hands the told results to whoever waits, until the gateway ends.
     pub(crate) async fn follow(&self, mut states: BoxStream<'static, Told>) {
         loop {
@@ -120,6 +129,10 @@ impl Waiters {
             return;
         };
         let mut waiting = self.lock();
+        if run.root() != run && Subject::is_launch(&stored.subject) {
+            let root = waiting.get_mut(&run.root());
+            root.into_iter().for_each(|root| root.descendants += 1);
+        }
         let Some(awaited) = waiting.get_mut(&run) else {
             return;
         };
@@ -141,6 +154,7 @@ impl Waiters {
             .or_insert_with(|| Awaited {
                 wakes: watch::Sender::new(None),
                 seen: None,
+                descendants: 0,
             })
             .wakes
             .subscribe();
@@ -251,4 +265,60 @@ fn ended(stored: &StoredEvent) -> Option<RunEnd> {
         _ => None,
     });
     recorded.transpose().map(RunEnd::of)
+}
+
+#[cfg(test)]
+mod tests {
+    use aod_domain::event::{CloudEvent, Header};
+    use aod_domain::id::EventId;
+    use aod_domain::run::fixtures;
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// `event` of `run` as it was stored.
+    fn stored(sequence: u64, run: RunId, event: Event) -> StoredEvent {
+        let subject = event.subject(run).to_string();
+        let header = Header {
+            id: EventId::new(Uuid::from_u128(sequence.into())),
+            source: "/gateway/test".into(),
+            time: Timestamp::UNIX_EPOCH,
+        };
+        let event = CloudEvent::new(header, run.to_string(), None, event);
+        let bytes = event.encode().unwrap().into();
+        StoredEvent {
+            sequence,
+            subject,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn a_tree_is_counted_only_where_its_root_was_told() {
+        let (root, child) = (fixtures::root(), fixtures::child());
+        let launch = |sequence, run| {
+            let launched = if run == root {
+                fixtures::launched()
+            } else {
+                fixtures::launched_child()
+            };
+            stored(sequence, run, Event::Launched(Box::new(launched)))
+        };
+        let waiters = Arc::new(Waiters::new(CancellationToken::new()));
+        let waiter = waiters.register(root);
+        waiters.take(&launch(2, child));
+        assert_eq!(
+            waiters.tree_runs(root),
+            None,
+            "launches may have been missed"
+        );
+        drop(waiter);
+        let _waiter = waiters.register(root);
+        waiters.take(&launch(3, root));
+        assert_eq!(waiters.tree_runs(root), Some(1));
+        waiters.take(&launch(4, child));
+        assert_eq!(waiters.tree_runs(root), Some(2));
+        assert_eq!(waiters.tree_runs(child), None);
+    }
 }

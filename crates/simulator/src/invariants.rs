@@ -76,13 +76,8 @@ impl Invariants {
         }
     }
 
-    /// No part of a plan is done by two runs. Only where a person has cancelled the root, a caller that
-    /// has not heard of it yet may call anew what is cancelled already.
+    /// No part of a plan is done by two runs.
     fn done_once(&mut self, world: &World, id: RunId) {
-        let root = self.runs.get(&id.root());
-        if root.is_some_and(|root| root.cancel.is_some()) {
-            return;
-        }
         let Some(Payload::Inline(arguments)) =
             self.runs.get(&id).map(|run| &run.launched.event.payload)
         else {

@@ -58,7 +58,7 @@ pub(super) async fn call(
     let request: CallRequest = read(&bytes)?;
     let (caller, tree_runs) = tokio::join!(
         caller(&context, &run, request.attempt, &headers),
-        context.read_model.count_tree(run_id(&run)?, TREE_RUNS_MAX)
+        tree_runs(&context, run_id(&run)?)
     );
     let (caller, call_key) = (caller?, request.call_key);
     let callee = match admit(&context, &caller, &request.target, tree_runs?).await {
@@ -71,6 +71,14 @@ pub(super) async fn call(
     Ok(answer(context, callee))
 }
 
+/// How many runs the tree of `run` has, as this gateway was told: a moment behind.
+async fn tree_runs(context: &Context, run: RunId) -> ApiResult<u64> {
+    match context.waiters.tree_runs(run.root()) {
+        Some(count) => Ok(count),
+        None => context.read_model.count_tree(run, TREE_RUNS_MAX).await,
+    }
+}
+
 /// Whether `caller` may call `target` now.
 async fn admit(
     context: &Context,
@@ -78,14 +86,33 @@ async fn admit(
     target: &str,
     tree_runs: u64,
 ) -> ApiResult<Registered> {
-    if let Some(cancel) = &caller.cancel {
-        let detail = format!("the caller was cancelled by {}", cancel.requested_by);
-        return Err(ApiError::new(ErrorCode::Cancelled, detail));
-    }
+    check_wanted(caller)?;
     let target = context.capsules.get(target).await?;
     check_allowed(context, caller, &target)?;
     check_tree(caller, tree_runs)?;
     Ok(target)
+}
+
+/// Who is cancelled calls nobody.
+fn check_wanted(caller: &Run) -> ApiResult<()> {
+    let Some(cancel) = &caller.cancel else {
+        return Ok(());
+    };
+    let detail = format!("{} was cancelled by {}", caller.id, cancel.requested_by);
+    Err(ApiError::new(ErrorCode::Cancelled, detail))
+}
+
+/// A cancel goes down the tree: a caller that it has not reached yet must not make anew what it has
+/// ended. At most [`DEPTH_MAX`] reads, and only where an earlier attempt's callee failed.
+async fn check_all_above_wanted(context: &Context, caller: RunId) -> ApiResult<()> {
+    let mut next = Some(caller);
+    while let Some(id) = next {
+        let run = context.runs.load(id).await?;
+        let run = run.ok_or_else(|| reading::unknown(id))?;
+        check_wanted(&run)?;
+        next = run.launched.event.parent.map(|parent| parent.run);
+    }
+    Ok(())
 }
 
 /// The callee that `call_key` has started, the latest if it was made anew.
@@ -266,6 +293,7 @@ async fn launch_or_join(
         if is_of_this_attempt || callee.ended().is_none_or(|ended| is_final(&ended.event)) {
             return Ok(started);
         }
+        check_all_above_wanted(context, caller).await?;
     }
     Err(ApiError::new(
         ErrorCode::TooManyCalls,

@@ -7,7 +7,8 @@ use aod_domain::capsule::Handoffs;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::handoff::given_key;
-use aod_domain::run::{Command, RunError};
+use aod_domain::id::RunId;
+use aod_domain::run::{CancelRequested, Command, Run, RunError};
 use aod_domain::subject::{Class, Label};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -69,6 +70,31 @@ impl Caller {
 
     async fn call(&self, target: &str, arguments: Value, key: &str) -> Answer {
         send(self.request(&self.body(target, &arguments, key))).await
+    }
+
+    /// Calls `callee`, which fails with `code`.
+    async fn call_and_fail(&self, key: &str, code: ErrorCode) {
+        let body = self.body("callee", &json!({"k": key}), key);
+        let answer = tokio::spawn(send(self.request(&body)));
+        let callee = take(&self.cluster, Class::Child).await;
+        let ended = Command::End(Box::new(callee.fail(code)));
+        self.handle(callee.id(), &ended).await;
+        let error = &lines(&answer.await.unwrap())[1]["ended"]["error"];
+        assert_eq!(error["code"], code.as_str());
+    }
+
+    /// Loses the attempt and goes on with the next.
+    async fn begin_anew(&mut self) {
+        let lose = Command::LoseAttempt {
+            attempt: self.taken.attempt,
+            error: RunError::new(ErrorCode::NodeLost, "as the test wants it"),
+        };
+        let run = self.handle(self.taken.id(), &lose).await;
+        self.taken = retake(&self.cluster, run).await;
+    }
+
+    async fn handle(&self, run: RunId, command: &Command) -> Run {
+        self.cluster.runs.handle(run, command, None).await.unwrap()
     }
 }
 
@@ -207,47 +233,12 @@ async fn a_later_attempt_takes_over_what_can_be_reused() {
         ("platform", ErrorCode::NodeLost),
     ];
     for (key, code) in codes {
-        let answer = tokio::spawn(send(caller.request(&caller.body(
-            "callee",
-            &json!({"k": key}),
-            key,
-        ))));
-        let callee = take(&caller.cluster, Class::Child).await;
-        let ended = Command::End(Box::new(callee.fail(code)));
-        caller
-            .cluster
-            .runs
-            .handle(callee.id(), &ended, None)
-            .await
-            .unwrap();
-        assert_eq!(
-            lines(&answer.await.unwrap())[1]["ended"]["error"]["code"],
-            code.as_str()
-        );
+        caller.call_and_fail(key, code).await;
         // The same attempt asks again since its connection broke: it gets what there is.
         let again = caller.call("callee", json!({"k": key}), key).await;
         assert_eq!(lines(&again)[1]["ended"]["error"]["code"], code.as_str());
     }
-
-    let lost = RunError::new(ErrorCode::NodeLost, "as the test wants it");
-    let lose = Command::LoseAttempt {
-        attempt: caller.taken.attempt,
-        error: lost,
-    };
-    caller
-        .cluster
-        .runs
-        .handle(caller.taken.id(), &lose, None)
-        .await
-        .unwrap();
-    let run = caller
-        .cluster
-        .runs
-        .load(caller.taken.id())
-        .await
-        .unwrap()
-        .unwrap();
-    caller.taken = retake(&caller.cluster, run).await;
+    caller.begin_anew().await;
 
     let reused = caller
         .call("callee", json!({"k": "capsule"}), "capsule")
@@ -266,8 +257,34 @@ async fn a_later_attempt_takes_over_what_can_be_reused() {
     );
 }
 
+/// A cancel goes down a tree run by run: who has not heard of it makes nothing anew that it ended.
+#[tokio::test]
+async fn nothing_is_made_anew_below_a_cancelled_run() {
+    let mut caller = Caller::start().await;
+    let root = caller.taken.id();
+    let middle = tokio::spawn(send(caller.request(&caller.body(
+        "caller",
+        &json!({}),
+        "m",
+    ))));
+    caller.taken = take(&caller.cluster, Class::Child).await;
+    caller.call_and_fail("k", ErrorCode::NodeLost).await;
+    caller.begin_anew().await;
+    let cancel = Command::Cancel(CancelRequested {
+        requested_by: "somebody".into(),
+        reason: String::new(),
+    });
+    caller.handle(root, &cancel).await;
+    let refused = caller.call("callee", json!({"k": "k"}), "k").await;
+    let refused = refused.expect(409);
+    assert_eq!(refused["code"], "cancelled");
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains(&root.to_string()), "{detail}");
+    middle.abort();
+}
+
 /// Leases a run that lost its attempt, as a later delivery would.
-async fn retake(cluster: &Cluster, run: aod_domain::run::Run) -> Taken {
+async fn retake(cluster: &Cluster, run: Run) -> Taken {
     let token = "the token of the second attempt".to_owned();
     let holder = aod_domain::run::Holder::Node {
         node: aod_domain::id::NodeId::new(uuid::Uuid::from_u128(9)),

@@ -14,7 +14,7 @@ use aod_node::{
     Config, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw,
 };
 use aod_ports::clock::SystemClock;
-use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
+use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -96,7 +96,7 @@ async fn start(
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
         artifacts,
-        runtime: SimulatedRuntime::new(programs.map(|(name, program)| (name.to_owned(), program))),
+        runtime: runtime(programs.map(|(name, program)| (name.to_owned(), program))),
         gateways: Arc::new(HttpGateways::new().map_err(anyhow::Error::from_boxed)?),
     };
     let id = load_or_draw(data, &SystemClock)?;
@@ -147,7 +147,7 @@ pub(crate) fn receiver_schema() -> Value {
     })
 }
 
-fn echo() -> Program {
+fn echo() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             inside.write_output(&inside.input());
@@ -156,12 +156,11 @@ fn echo() -> Program {
     })
 }
 
-fn caller() -> Program {
+fn caller() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
-            let (status, answer) = inside
-                .handoff(&json!({"target": ECHO, "args": inside.input()}))
-                .await;
+            let (status, answer) =
+                handoff(&inside, &json!({"target": ECHO, "args": inside.input()})).await;
             if status != 200 || answer["success"] != true {
                 return 1;
             }
@@ -171,7 +170,7 @@ fn caller() -> Program {
     })
 }
 
-fn sender() -> Program {
+fn sender() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let input = inside.input();
@@ -184,7 +183,7 @@ fn sender() -> Program {
             let began = Instant::now();
             let body =
                 json!({"target": RECEIVER, "args": {"file": FILE_NAME}, "label": input["label"]});
-            let (status, answer) = inside.handoff(&body).await;
+            let (status, answer) = handoff(&inside, &body).await;
             let seconds = began.elapsed().as_secs_f64();
             let bytes = megabytes.map(|megabytes| megabytes << 20);
             if status != 200 || answer["output"]["bytes"].as_u64() != bytes {
@@ -199,7 +198,7 @@ fn sender() -> Program {
     })
 }
 
-fn receiver() -> Program {
+fn receiver() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let found = tokio::fs::metadata(inside.spec.io.inputs.join(FILE_NAME)).await;

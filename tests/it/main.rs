@@ -3,4 +3,5 @@
 mod documentation;
 mod needs_docker;
 mod needs_root;
+mod ports;
 mod simulated;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use aod_domain::admission::Capacity;
+use aod_testkit::engine::Engine;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
-use aod_tests::simulated::{Inside, Program, SimulatedRuntime};
+use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
 /// A capsule that calls itself `depth` levels down and counts them.
-fn nest() -> Program {
+fn nest() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let depth = inside.input()["depth"].as_u64().expect("a depth");
@@ -18,7 +19,7 @@ fn nest() -> Program {
                 0 => 0,
                 depth => {
                     let body = json!({"target": "nest", "args": {"depth": depth - 1, "caller": inside.input()["caller"]}});
-                    let (status, answer) = inside.handoff(&body).await;
+                    let (status, answer) = handoff(&inside, &body).await;
                     assert_eq!(status, 200, "{answer}");
                     answer["output"]["levels"]
                         .as_u64()
@@ -33,7 +34,7 @@ fn nest() -> Program {
 }
 
 /// A capsule that ends on its second attempt only.
-fn stay() -> Program {
+fn stay() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             if inside.spec.attempt == 1 {
@@ -53,11 +54,7 @@ async fn cluster(gateways: usize, slots: usize) -> Cluster {
         memory_bytes: 4 << 30,
     };
     cluster
-        .add_node(
-            &["any"],
-            capacity,
-            SimulatedRuntime::new([("nest".to_owned(), nest())]),
-        )
+        .add_node(&["any"], capacity, runtime([("nest".to_owned(), nest())]))
         .await;
     cluster.register("nest", &any_schema()).await;
     cluster
@@ -114,8 +111,8 @@ const ONE_SLOT: Capacity = Capacity {
 };
 
 /// Adds a node whose first attempt of a run never ends.
-async fn add_node(cluster: &mut Cluster) -> Arc<SimulatedRuntime> {
-    let runtime = SimulatedRuntime::new([("stay".to_owned(), stay())]);
+async fn add_node(cluster: &mut Cluster) -> Arc<Engine> {
+    let runtime = runtime([("stay".to_owned(), stay())]);
     cluster.add_node(&["any"], ONE_SLOT, runtime.clone()).await;
     runtime
 }

@@ -91,14 +91,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(world: &World, directory: &Path) -> Self {
         let alive = Alive::default();
-        let engines = (0..NODES)
-            .map(|index| Engine::new(world, &format!("engine-{index}"), &alive))
-            .collect();
         let lease = Duration::from_secs(LEASE_SECONDS.into());
         let host = |name: String| Host::new(world, directory, name);
         let nodes: Vec<Host> = (0..NODES)
             .map(|index| host(format!("node-{index}")))
             .collect();
+        let engine = |(index, node): (usize, &Host)| {
+            let clock = Arc::clone(&node.clock) as _;
+            Engine::new(world, &format!("engine-{index}"), clock, &alive)
+        };
+        let engines = nodes.iter().enumerate().map(engine).collect();
         let ids = nodes
             .iter()
             .map(|node| NodeId::new(node.clock.fresh_uuid()))

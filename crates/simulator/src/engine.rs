@@ -1,7 +1,7 @@
-//! The container engine of one host, and the gates in its containers. It goes on when the node dies:
+//! The container engine of one host, and what may go wrong with it. It goes on when the node dies:
 //! then the gate's deadline ends what runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,15 @@ use std::time::Duration;
 
 use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
-use aod_domain::run::Exit;
+use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError, Verdict,
 };
-use aod_ports::program::Program;
+use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
 
 use crate::capsule;
 use crate::link::Switch;
@@ -39,6 +38,9 @@ const HANG_MILLISECONDS_MAX: u64 = 15_000;
 /// One container in so many ends without that its gate could say how.
 const EXIT_FORGOTTEN_ONE_IN: u64 = 100;
 
+/// One capsule in so many does not listen when it is asked to end.
+const DEAF_ONE_IN: u64 = 4;
+
 /// How long an engine takes from the end of the process until the container is gone, at the most.
 const TEARDOWN_MILLISECONDS_MAX: u64 = 200;
 
@@ -48,12 +50,31 @@ pub(crate) struct Engine {
     world: World,
     host: Arc<str>,
     pub(crate) switch: Switch,
-    containers: Arc<Mutex<BTreeMap<String, Arc<Live>>>>,
-    alive: Alive,
+    double: double::Engine,
 }
 
 /// The attempts whose processes are alive, on whichever host.
-pub(crate) type Alive = Arc<Mutex<BTreeSet<(RunId, u32)>>>;
+#[derive(Clone, Default)]
+pub(crate) struct Alive(Arc<Mutex<BTreeSet<(RunId, u32)>>>);
+
+impl Alive {
+    /// When an attempt begins nothing of another may run any more, wherever.
+    fn begin(&self, world: &World, run: RunId, attempt: u32) {
+        let mut alive = self.lock();
+        for (other, number) in alive.iter() {
+            if *other == run {
+                world.violation(format!(
+                    "{run}: attempt {number} runs when {attempt} begins"
+                ));
+            }
+        }
+        alive.insert((run, attempt));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(RunId, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,54 +85,31 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// A container.
-struct Live {
-    observed: ObservedContainer,
-    /// Asked to end, or made to.
-    killed: watch::Sender<bool>,
-    /// Until when the gate lets it live.
-    until: watch::Sender<Instant>,
-    gone: watch::Sender<Option<Verdict>>,
-}
-
 impl Engine {
-    pub(crate) fn new(world: &World, host: &str, alive: &Alive) -> Self {
+    pub(crate) fn new(world: &World, host: &str, clock: Arc<dyn Clock>, alive: &Alive) -> Self {
+        let host: Arc<str> = host.into();
+        let images = [(capsule::NAME.to_owned(), command(world, alive))];
+        let (ending, on, alive) = (world.clone(), Arc::clone(&host), alive.clone());
+        let on_end = move |container: &ObservedContainer, end: &mut End| {
+            alive.lock().remove(&(container.run, container.attempt));
+            heed(&ending, &on, container, end)
+        };
         Self {
             world: world.clone(),
-            host: host.into(),
+            host,
             switch: Switch::new(),
-            containers: Arc::default(),
-            alive: Arc::clone(alive),
+            double: double::Engine::new(clock, images, Arc::new(on_end)),
         }
-    }
-
-    /// When an attempt begins nothing of another may run any more, wherever.
-    fn nothing_runs_twice(&self, run: RunId, attempt: u32) {
-        let mut alive = self.alive();
-        for (other, number) in alive.iter() {
-            if *other == run {
-                self.world.violation(format!(
-                    "{run}: attempt {number} runs when {attempt} begins"
-                ));
-            }
-        }
-        alive.insert((run, attempt));
-    }
-
-    fn alive(&self) -> MutexGuard<'_, BTreeSet<(RunId, u32)>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many containers there are, ended ones included.
     pub(crate) fn count(&self) -> usize {
-        self.live().len()
+        self.double.count()
     }
 
     /// The host loses its power: all that runs is gone, the ended containers are still there.
     pub(crate) fn crash(&self) {
-        for live in self.live().values() {
-            live.killed.send_replace(true);
-        }
+        self.double.crash();
     }
 
     async fn act(&self, action: &'static str) -> Result<(), RuntimeError> {
@@ -119,63 +117,76 @@ impl Engine {
         if self.switch.is_on() {
             return Ok(());
         }
-        Err(RuntimeError::Engine {
-            action,
-            source: "the engine does not answer".into(),
-        })
-    }
-
-    fn live(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Live>>> {
-        self.containers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        Err(silent(action))
     }
 }
 
+fn silent(action: &'static str) -> RuntimeError {
+    RuntimeError::Engine {
+        action,
+        source: "the engine does not answer".into(),
+    }
+}
+
+/// The one capsule; now and then it does not listen.
+fn command(world: &World, alive: &Alive) -> Command {
+    let (world, alive) = (world.clone(), alive.clone());
+    Arc::new(move |inside: Inside| {
+        alive.begin(&world, inside.spec.run, inside.spec.attempt);
+        if world.below(DEAF_ONE_IN) == 0 {
+            // A handler that does nothing.
+            drop(inside.trap());
+        }
+        Box::pin(capsule::run(inside.spec, world.clone()))
+    })
+}
+
+/// What a container's end looks like, and how long it takes.
+fn heed(world: &World, host: &str, container: &ObservedContainer, end: &mut End) -> Duration {
+    if end.exit_code == EXIT_CODE_GATE {
+        world.count("killed by its gate");
+        world.step(host, &format!("the gate kills {}", container.name));
+    }
+    if world.strikes("exit forgotten", EXIT_FORGOTTEN_ONE_IN) {
+        end.event = ContainerEvent::Lost;
+    }
+    world.step(host, &format!("end {} {}", container.name, end.exit_code));
+    Duration::from_millis(world.below(TEARDOWN_MILLISECONDS_MAX))
+}
+
 struct SimulatedContainer {
-    engine: Engine,
-    name: String,
-    live: Arc<Live>,
-    events: Option<mpsc::UnboundedReceiver<ContainerEvent>>,
+    world: World,
+    inner: Box<dyn Container>,
 }
 
 #[async_trait]
 impl Container for SimulatedContainer {
     fn name(&self) -> &str {
-        &self.name
+        self.inner.name()
     }
 
     fn events(&mut self) -> BoxStream<'static, ContainerEvent> {
-        let events = self.events.take().expect("events are taken once");
-        stream::unfold(events, |mut events| async {
-            events.recv().await.map(|event| (event, events))
-        })
-        .boxed()
+        self.inner.events()
     }
 
     async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError> {
-        let until = Instant::now() + Duration::from_millis(milliseconds);
-        self.live.until.send_replace(until);
-        Ok(())
+        self.inner.renew(milliseconds).await
     }
 
     async fn terminate(&self) -> Result<(), RuntimeError> {
-        self.engine.world.pause().await;
-        self.live.killed.send_replace(true);
-        Ok(())
+        self.world.pause().await;
+        self.world.count("asked to end");
+        self.inner.terminate().await
     }
 
     async fn kill(&self) -> Result<(), RuntimeError> {
-        self.terminate().await
+        self.world.pause().await;
+        self.world.count("ended by force");
+        self.inner.kill().await
     }
 
     async fn gone(&self) -> Result<Verdict, RuntimeError> {
-        let mut gone = self.live.gone.subscribe();
-        let verdict = gone.wait_for(Option::is_some).await;
-        Ok(verdict
-            .ok()
-            .and_then(|verdict| *verdict)
-            .unwrap_or_default())
+        self.inner.gone().await
     }
 }
 
@@ -183,188 +194,78 @@ impl Container for SimulatedContainer {
 impl ContainerRuntime for Engine {
     async fn describe(&self) -> Result<EngineInfo, RuntimeError> {
         self.act("describe").await?;
-        Ok(EngineInfo {
-            version: "simulated".into(),
-            architecture: "x86_64".into(),
-            cpus: 2,
-            memory_bytes: 8 << 30,
-            warnings: Vec::new(),
-        })
+        self.double.describe().await
     }
 
-    async fn has_image(&self, _image: &str) -> Result<bool, RuntimeError> {
+    async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         self.act("has image").await?;
-        Ok(true)
+        self.double.has_image(image).await
     }
 
     async fn build_image(
         &self,
-        _context: PathBuf,
-        _name: &str,
-        _tag: &str,
-        _progress: mpsc::Sender<String>,
+        context: PathBuf,
+        name: &str,
+        tag: &str,
+        progress: mpsc::Sender<String>,
     ) -> Result<String, RuntimeError> {
-        Err(RuntimeError::BuildFailed {
-            message: "nothing is built in simulations".into(),
-            last_lines: Vec::new(),
-        })
+        self.act("build").await?;
+        self.double.build_image(context, name, tag, progress).await
     }
 
     async fn save_image(
         &self,
         image: &str,
     ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
-        Err(RuntimeError::ImageMissing {
-            image: image.into(),
-        })
+        self.act("save").await?;
+        self.double.save_image(image).await
     }
 
-    async fn load_image(&self, image: &str, _archive: PathBuf) -> Result<(), RuntimeError> {
-        Err(RuntimeError::ImageMissing {
-            image: image.into(),
-        })
+    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
+        self.act("load").await?;
+        self.double.load_image(image, archive).await
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
-        let failed = || RuntimeError::Engine {
-            action: "start",
-            source: "the engine does not answer".into(),
-        };
+        let (world, name) = (&self.world, container_name(&spec));
         self.act("start").await?;
-        if self.world.strikes("start failed", START_FAILS_ONE_IN) {
-            return Err(failed());
+        if world.strikes("start failed", START_FAILS_ONE_IN) {
+            return Err(silent("start"));
         }
-        if self.world.strikes("start hung", START_HANGS_ONE_IN) {
-            let milliseconds = self.world.below(HANG_MILLISECONDS_MAX);
+        if world.strikes("start hung", START_HANGS_ONE_IN) {
+            let milliseconds = world.below(HANG_MILLISECONDS_MAX);
             tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         }
-        let name = format!("aod-{}-{}", spec.run.token(), spec.attempt);
-        let live = Arc::new(Live {
-            observed: ObservedContainer {
-                name: name.clone(),
-                run: spec.run,
-                attempt: spec.attempt,
-                is_running: true,
-            },
-            killed: watch::Sender::new(false),
-            until: watch::Sender::new(
-                Instant::now()
-                    + spec
-                        .lease_until
-                        .borrow()
-                        .saturating_sub(self.world.since_boot()),
-            ),
-            gone: watch::Sender::new(None),
-        });
-        if self
-            .live()
-            .insert(name.clone(), Arc::clone(&live))
-            .is_some()
-        {
-            self.world.violation(format!("{name} was started twice"));
+        if self.double.has(&name) {
+            world.violation(format!("{name} was started twice"));
         }
-        self.world.count("start");
-        self.world.step(&self.host, &format!("start {name}"));
-        if self
-            .world
-            .strikes("start failed late", START_FAILS_LATE_ONE_IN)
-        {
-            live.gone.send_replace(Some(Verdict::default()));
-            return Err(failed());
+        world.count("start");
+        world.step(&self.host, &format!("start {name}"));
+        if world.strikes("start failed late", START_FAILS_LATE_ONE_IN) {
+            self.double.create(spec).await?;
+            return Err(silent("start"));
         }
-        self.nothing_runs_twice(spec.run, spec.attempt);
-        let (events, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(process(self.clone(), spec, Arc::clone(&live), events));
-        self.world.pause().await;
+        let inner = self.double.start(spec).await?;
+        world.pause().await;
         Ok(Box::new(SimulatedContainer {
-            engine: self.clone(),
-            name,
-            live,
-            events: Some(receiver),
+            world: world.clone(),
+            inner,
         }))
     }
 
     async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError> {
         self.act("list").await?;
-        let containers = self.live();
-        let observed = containers.values().map(|live| ObservedContainer {
-            is_running: live.gone.borrow().is_none(),
-            ..live.observed.clone()
-        });
-        Ok(observed.collect())
+        self.double.list().await
     }
 
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
         self.act("remove").await?;
-        let live = self.live().get(name).cloned();
-        let Some(live) = live else { return Ok(()) };
-        live.killed.send_replace(true);
-        let mut gone = live.gone.subscribe();
-        let _ = gone.wait_for(Option::is_some).await;
-        self.live().remove(name);
-        self.world.count("remove");
-        Ok(())
+        if self.double.has(name) {
+            self.world.count("remove");
+        }
+        self.double.remove(name).await
     }
 }
 
-/// The life of a container: its capsule, until that ends, is killed, or its gate's time is over.
-async fn process(
-    engine: Engine,
-    spec: ContainerSpec,
-    live: Arc<Live>,
-    events: mpsc::UnboundedSender<ContainerEvent>,
-) {
-    let (world, inside) = (engine.world.clone(), Program::default());
-    let name = live.observed.name.clone();
-    let _ = events.send(ContainerEvent::Started);
-    let (mut killed, until) = (live.killed.subscribe(), live.until.subscribe());
-    let killed_exit = Exit {
-        code: None,
-        signal: Some(9),
-    };
-    let (exit, is_told) = tokio::select! {
-        biased;
-        _ = killed.wait_for(|&killed| killed) => (killed_exit, true),
-        // A gate whose lease has run out kills, and says no more.
-        () = overdue(until) => {
-            world.count("killed by its gate");
-            world.step(&engine.host, &format!("the gate kills {name}"));
-            (killed_exit, false)
-        }
-        code = inside.run(capsule::run(spec, world.clone())) => (Exit { code: Some(code), signal: None }, true),
-    };
-    inside.kill();
-    let (run, attempt) = (live.observed.run, live.observed.attempt);
-    engine.alive().remove(&(run, attempt));
-    let is_forgotten = world.strikes("exit forgotten", EXIT_FORGOTTEN_ONE_IN);
-    let _ = events.send(if is_forgotten || !is_told {
-        ContainerEvent::Lost
-    } else {
-        ContainerEvent::Exited {
-            exit,
-            out_of_memory: false,
-        }
-    });
-    drop(events);
-    world.step(&engine.host, &format!("end {name} {:?}", exit.code));
-    let milliseconds = world.below(TEARDOWN_MILLISECONDS_MAX);
-    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-    live.gone.send_replace(Some(Verdict {
-        out_of_memory: false,
-        exit_code: exit.code.map(i64::from),
-    }));
-}
-
-/// Returns when nobody has prolonged the container's time in time.
-async fn overdue(mut until: watch::Receiver<Instant>) {
-    loop {
-        let at = *until.borrow_and_update();
-        tokio::select! {
-            biased;
-            changed = until.changed() => if changed.is_err() {
-                std::future::pending::<()>().await;
-            },
-            () = tokio::time::sleep_until(at) => return,
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -53,19 +53,21 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 36] = [
+pub const KINDS: [&str; 38] = [
     "acknowledgement",
     "answer broke off",
     "answer late",
     "answer lost",
     "append",
     "asked again",
+    "asked to end",
     "broker restarted",
     "broker restarted without its queue",
     "cancelled",
     "clock set",
     "conflict",
     "delivery",
+    "ended by force",
     "engine away",
     "exit forgotten",
     "gateway cut off",

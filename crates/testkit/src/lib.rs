@@ -1,10 +1,10 @@
 //! Starts the real servers that tests talk to: NATS and an S3 server, on loopback and a port that
 //! was free, killed and swept away when the value is dropped. What they serve is left to the tests,
 //! but for one conformance suite a port (a feature, `ports`), which its double passes beside the
-//! real thing.
+//! real thing; and for the double of the container engine, which several crates use.
 //!
 //! A server that is not installed fails the test that needs it, with a message that says how to
-//! get it; a test is never skipped for it. A dev-dependency only: nothing here ships.
+//! get it; a test is never skipped for it. For tests and the simulator only: nothing here ships.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -13,6 +13,10 @@
 
 #[cfg(feature = "ports")]
 pub mod artifacts;
+#[cfg(feature = "ports")]
+pub mod container_runtime;
+#[cfg(feature = "ports")]
+pub mod engine;
 #[cfg(feature = "ports")]
 pub mod event_log;
 #[cfg(feature = "ports")]

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::fixture::{Fixture, docker, files, finish};
 
 /// The packed directory of a capsule with this Dockerfile and the files of the test image.
-fn context(fixture: &Fixture, dockerfile: &str) -> PathBuf {
+pub(crate) fn context(fixture: &Fixture, dockerfile: &str) -> PathBuf {
     // Also what a failed build leaves is to be found and removed.
     let label = format!("FROM scratch\nLABEL dev.aod.cluster={}", fixture.cluster);
     let dockerfile = dockerfile.replace("FROM scratch", &label);

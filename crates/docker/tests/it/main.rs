@@ -5,6 +5,7 @@
 //! images are made on the spot of a static busybox; no registry is needed.
 
 mod commands;
+mod conformance;
 mod engine_proxy;
 mod faults;
 mod fixture;

@@ -1,0 +1,60 @@
+//! The suite that the double passes, too.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aod_ports::container_runtime::{ContainerRuntime, ContainerSpec};
+use aod_testkit::container_runtime::{Behaviour, Bench, Recipe, check_all};
+
+use crate::fixture::{Fixture, command, docker, lease};
+use crate::images::context;
+
+impl Bench for Fixture {
+    fn runtime(&self) -> &dyn ContainerRuntime {
+        &self.runtime
+    }
+
+    fn image(&self, behaviour: Behaviour) -> String {
+        self.image(&[&instruction(behaviour)])
+    }
+
+    fn forget(&self, image: &str) {
+        docker(&["rmi", "-f", image]);
+    }
+
+    fn context(&self, recipe: Recipe) -> PathBuf {
+        let rest = match recipe {
+            Recipe::Makes(behaviour) => instruction(behaviour),
+            Recipe::Fails => {
+                "RUN for i in $(busybox seq 30); do echo line $i; done; exit 7".to_owned()
+            }
+        };
+        context(self, &format!("FROM scratch\nADD root.tar /\n{rest}"))
+    }
+
+    fn tag(&self, text: &str) -> String {
+        format!("aod/{}:{text}", self.cluster)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path(name)
+    }
+
+    fn spec(&self, image: &str, left: Duration) -> ContainerSpec {
+        ContainerSpec {
+            lease_until: lease(left),
+            ..self.spec(image)
+        }
+    }
+}
+
+fn instruction(behaviour: Behaviour) -> String {
+    let argv = behaviour.argv();
+    let argv: Vec<_> = argv.iter().map(String::as_str).collect();
+    command(&argv)
+}
+
+#[tokio::test]
+async fn the_container_runtime_conforms() {
+    check_all(&Fixture::new().await).await;
+}

@@ -1,0 +1,25 @@
+//! The double with its faults around it, which are off, passes the suite of the real engine.
+
+use std::sync::atomic::AtomicU32;
+
+use aod_testkit::container_runtime::{Double, check_all};
+
+use super::*;
+use crate::clock::HostClock;
+
+#[tokio::test(start_paused = true)]
+async fn the_container_runtime_conforms() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let world = World::new(0, false);
+    world.calm();
+    let clock: Arc<dyn Clock> = Arc::new(HostClock::new(&world));
+    let engine = Engine::new(&world, "engine", Arc::clone(&clock), &Alive::default());
+    let bench = Double {
+        runtime: &engine,
+        engine: &engine.double,
+        clock,
+        directory: directory.path(),
+        contexts: AtomicU32::new(0),
+    };
+    check_all(&bench).await;
+}

@@ -1,0 +1,116 @@
+//! What every container runtime must do with images: build, save, load, and miss them.
+
+use aod_ports::container_runtime::RuntimeError;
+use aod_ports::log_stream::Output;
+use futures::TryStreamExt as _;
+use tokio::sync::mpsc;
+
+use super::{Behaviour, Bench, LONG, Recipe, Started, is_missing};
+use crate::events::soon;
+
+/// Lines of a build's progress that are kept until they are read.
+const LINES_MAX: usize = 1_000;
+
+pub(super) async fn check(bench: &dyn Bench) {
+    what_is_not_here_is_missing(bench).await;
+    a_build_that_is_asked_for_twice_is_one(bench).await;
+    a_build_that_fails_says_what_it_last_said(bench).await;
+    a_saved_image_is_loaded_as_what_it_is(bench).await;
+}
+
+async fn has(bench: &dyn Bench, image: &str) -> bool {
+    bench.runtime().has_image(image).await.expect("an answer")
+}
+
+/// Starts it, to see what is in it.
+async fn speaks(bench: &dyn Bench, image: &str) {
+    let mut started = Started::of(bench, bench.spec(image, LONG)).await;
+    started.end().await;
+    assert_eq!(started.said(Output::Stdout), "one\nthree\n");
+    started.remove(bench).await;
+}
+
+fn nobodys_image() -> String {
+    format!("sha256:{}", "0".repeat(64))
+}
+
+async fn what_is_not_here_is_missing(bench: &dyn Bench) {
+    let image = nobodys_image();
+    assert!(!has(bench, &image).await);
+    assert!(is_missing(bench, &image).await);
+    let saved = bench.runtime().save_image(&image).await.map(drop);
+    assert!(
+        matches!(&saved, Err(RuntimeError::ImageMissing { image: missing }) if *missing == image),
+        "{saved:?}"
+    );
+}
+
+async fn a_build_that_is_asked_for_twice_is_one(bench: &dyn Bench) {
+    let context = bench.context(Recipe::Makes(Behaviour::Speaks));
+    let tag = bench.tag("twice");
+    let (progress, mut lines) = mpsc::channel(LINES_MAX);
+    let build = || {
+        let build = bench
+            .runtime()
+            .build_image(context.clone(), "test", &tag, progress.clone());
+        soon(build)
+    };
+    let (first, second) = tokio::join!(build(), build());
+    let image = first.expect("an image");
+    assert_eq!(second.expect("an image"), image);
+    drop(progress);
+    let mut begun = 0;
+    while let Some(line) = lines.recv().await {
+        begun += u32::from(line.starts_with("Step 1/"));
+    }
+    assert_eq!(begun, 1, "both share one build");
+    assert!(image.starts_with("sha256:"), "{image}");
+    assert!(has(bench, &image).await);
+    speaks(bench, &image).await;
+}
+
+async fn a_build_that_fails_says_what_it_last_said(bench: &dyn Bench) {
+    let (progress, _lines) = mpsc::channel(1);
+    let context = bench.context(Recipe::Fails);
+    let tag = bench.tag("fails");
+    let build = bench.runtime().build_image(context, "test", &tag, progress);
+    match soon(build).await {
+        Err(RuntimeError::BuildFailed { last_lines, .. }) => {
+            let said = last_lines.iter().filter(|line| line.starts_with("line "));
+            let wanted = (1..=30).map(|number| format!("line {number}"));
+            let wanted: Vec<_> = wanted.skip(30 - said.clone().count()).collect();
+            assert!(said.eq(&wanted) && wanted.len() > 10, "{last_lines:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_saved_image_is_loaded_as_what_it_is(bench: &dyn Bench) {
+    let runtime = bench.runtime();
+    let image = bench.image(Behaviour::Speaks);
+    let pieces = runtime.save_image(&image).await.expect("it is here");
+    let pieces: Vec<_> = pieces.try_collect().await.expect("all of it");
+    let archive = bench.path("image.tar");
+    std::fs::write(&archive, pieces.concat()).expect("a file");
+    // What is here already is fine.
+    let loaded = soon(runtime.load_image(&image, archive.clone())).await;
+    loaded.expect("nothing to do");
+
+    bench.forget(&image);
+    assert!(!has(bench, &image).await);
+    assert!(is_missing(bench, &image).await);
+    let other = nobodys_image();
+    let loaded = soon(runtime.load_image(&other, archive.clone())).await;
+    assert!(
+        matches!(loaded, Err(RuntimeError::Engine { .. })),
+        "{loaded:?}"
+    );
+    assert!(!has(bench, &other).await && !has(bench, &image).await);
+
+    let load = || soon(runtime.load_image(&image, archive.clone()));
+    let (first, second) = tokio::join!(load(), load());
+    first.expect("it is loaded");
+    second.expect("it is loaded");
+    assert!(has(bench, &image).await);
+    speaks(bench, &image).await;
+}

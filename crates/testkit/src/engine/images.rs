@@ -1,0 +1,165 @@
+//! The images of the double: commands by their names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aod_domain::digest::Digest;
+use aod_ports::container_runtime::RuntimeError;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::{OnceCell, mpsc};
+
+use super::Command;
+
+/// What becomes of a packed directory.
+#[derive(Clone)]
+pub enum Recipe {
+    /// An image with this command; with none, one whose command is not in it.
+    Makes(Option<Command>),
+    /// Nothing: the build says this, and fails.
+    Fails { lines: Vec<String> },
+}
+
+/// The images on an engine.
+#[derive(Default)]
+pub struct Images(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// All that were ever here: an archive is no more than a name.
+    made: BTreeMap<String, Option<Command>>,
+    here: BTreeSet<String>,
+    /// By the bytes of the directory.
+    recipes: BTreeMap<Vec<u8>, Recipe>,
+    /// By tag.
+    building: BTreeMap<String, Arc<OnceCell<Built>>>,
+}
+
+/// The image, or the last lines of the build that failed.
+type Built = Result<String, Vec<String>>;
+
+impl Images {
+    pub(super) fn new(images: impl IntoIterator<Item = (String, Command)>) -> Self {
+        let all = Self::default();
+        for (image, command) in images {
+            all.add(&image, Some(command));
+        }
+        all
+    }
+
+    /// Puts an image here; without a command, one whose command is not in it.
+    pub fn add(&self, image: &str, command: Option<Command>) {
+        let mut state = self.state();
+        state.made.insert(image.to_owned(), command);
+        state.here.insert(image.to_owned());
+    }
+
+    /// Takes an image away.
+    pub fn forget(&self, image: &str) {
+        self.state().here.remove(image);
+    }
+
+    /// Says what becomes of the packed directory with these bytes.
+    pub fn teach(&self, context: &[u8], recipe: Recipe) {
+        self.state().recipes.insert(context.to_owned(), recipe);
+    }
+
+    pub(super) fn has(&self, image: &str) -> bool {
+        self.state().here.contains(image)
+    }
+
+    pub(super) fn command(&self, image: &str) -> Result<Option<Command>, RuntimeError> {
+        self.ensure(image)?;
+        Ok(self.state().made.get(image).cloned().flatten())
+    }
+
+    /// Builds; who asks for a tag that is being built waits for that.
+    pub(super) async fn build(
+        &self,
+        context: &Path,
+        tag: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<String, RuntimeError> {
+        let bytes = std::fs::read(context).map_err(failed("opening a build's context"))?;
+        let cell = Arc::clone(self.state().building.entry(tag.to_owned()).or_default());
+        let built = cell
+            .get_or_init(async || self.make(&bytes, &progress).await)
+            .await;
+        self.state()
+            .building
+            .retain(|_, building| !Arc::ptr_eq(building, &cell));
+        built
+            .clone()
+            .map_err(|last_lines| RuntimeError::BuildFailed {
+                message: "it ends as its recipe says".into(),
+                last_lines,
+            })
+    }
+
+    async fn make(&self, context: &[u8], progress: &mpsc::Sender<String>) -> Built {
+        let recipe = self.state().recipes.get(context).cloned();
+        let recipe = recipe.unwrap_or_else(|| Recipe::Fails {
+            lines: vec!["nobody has said what this becomes".into()],
+        });
+        let _ = progress.try_send("Step 1/1 : as the recipe says".into());
+        tokio::task::yield_now().await;
+        match recipe {
+            Recipe::Makes(command) => {
+                let image = format!("sha256:{}", Digest::of(context));
+                self.add(&image, command);
+                Ok(image)
+            }
+            Recipe::Fails { lines } => {
+                for line in &lines {
+                    let _ = progress.try_send(line.clone());
+                }
+                Err(lines)
+            }
+        }
+    }
+
+    pub(super) fn save(
+        &self,
+        image: &str,
+    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+        self.ensure(image)?;
+        Ok(stream::iter([Ok(Bytes::from(image.to_owned()))]).boxed())
+    }
+
+    pub(super) fn load(&self, image: &str, archive: &Path) -> Result<(), RuntimeError> {
+        if self.has(image) {
+            return Ok(());
+        }
+        let saved = std::fs::read_to_string(archive).map_err(failed("loading an image"))?;
+        let mut state = self.state();
+        if saved != image || !state.made.contains_key(image) {
+            return Err(failed("loading an image")(io::Error::other(format!(
+                "the archive holds {saved:?}"
+            ))));
+        }
+        state.here.insert(saved);
+        Ok(())
+    }
+
+    fn ensure(&self, image: &str) -> Result<(), RuntimeError> {
+        if self.has(image) {
+            return Ok(());
+        }
+        Err(RuntimeError::ImageMissing {
+            image: image.to_owned(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(action: &'static str) -> impl Fn(io::Error) -> RuntimeError {
+    move |error| RuntimeError::Engine {
+        action,
+        source: Box::new(error),
+    }
+}

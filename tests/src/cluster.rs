@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::{self, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::Registration;
 use aod_domain::digest::Digest;
-use aod_domain::event::CloudEvent;
-use aod_domain::subject::Label;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
 use aod_node::{Config as NodeConfig, HttpGateways, Node, load_or_draw};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
-use aod_ports::event_log::{Append, EventLog, Guard};
+use aod_ports::event_log::EventLog;
 use aod_ports::runs::Runs;
+use aod_testkit::capsules::{registered, registration};
 use aod_testkit::{NatsConfig, NatsServer};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -173,29 +172,8 @@ pub async fn register(
     name: &str,
     schema: &serde_json::Value,
 ) {
-    let registration = Registration {
-        name: name.parse().expect("a capsule name"),
-        title: None,
-        description: Some("a simulated capsule".into()),
-        aliases: Vec::new(),
-        content: Digest::of(name),
-        schema: store_schema(artifacts, schema).await,
-        agent: None,
-        tools: None,
-        image: Image {
-            config_digest: name.into(),
-            archive: Digest::of(name),
-            archive_size_bytes: 0,
-        },
-        resources: Resources {
-            memory_bytes: 1 << 20,
-            ..Resources::default()
-        },
-        handoffs: Handoffs::Open,
-        label: Label::any(),
-        registered_by: "tests".into(),
-    };
-    append_registration(broker, registration).await;
+    let schema = store_schema(artifacts, schema).await;
+    append_registration(broker, registration(name, schema)).await;
 }
 
 /// Stores a `schema.json`.
@@ -209,24 +187,13 @@ pub async fn store_schema(artifacts: &dyn ArtifactStore, schema: &serde_json::Va
 
 /// Stores `registration` as a gateway does at the end of a build.
 pub async fn append_registration(broker: &Broker, registration: Registration) {
-    let about = format!("capsule/{}", registration.name);
     let log = Arc::new(broker.event_log());
     let runs = Runs::new(
         Arc::clone(&log) as Arc<dyn EventLog>,
         Arc::new(SystemClock) as Arc<dyn Clock>,
         "/tests",
     );
-    let event = capsule::Event::Registered(registration);
-    let subject = event.subject();
-    let cloud_event = CloudEvent::new(runs.header(), about, None, event);
-    let bytes = cloud_event.encode().expect("a small event").into();
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id: cloud_event.id.to_string(),
-        bytes,
-    };
-    log.append(append)
+    log.append(registered(runs.header(), registration))
         .await
         .expect("the registration is stored");
 }

@@ -12,13 +12,12 @@ use std::sync::Arc;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
-use aod_domain::digest::Digest;
-use aod_domain::subject::Label;
+use aod_domain::capsule::Resources;
 use aod_jetstream::Broker;
 use aod_node::{GATE_BINARY, load_or_draw};
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_testkit::capsules::registration;
 use futures::future::join_all;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
@@ -127,26 +126,10 @@ impl DockerCluster {
         let schema =
             fs::read(directory.path().join("schema.json")).expect("a test capsule has a schema");
         let schema = serde_json::from_slice(&schema).expect("a schema is JSON");
-        let registration = Registration {
-            name: name.parse().expect("a capsule's directory has its name"),
-            title: None,
-            description: None,
-            aliases: Vec::new(),
-            content: Digest::of(name),
-            schema: store_schema(self.cluster.artifacts.as_ref(), &schema).await,
-            agent: None,
-            tools: None,
-            image: Image {
-                config_digest: image.expect("the image is built"),
-                // Nobody asks for it: the one engine has the image.
-                archive: Digest::of(name),
-                archive_size_bytes: 0,
-            },
-            resources: RESOURCES,
-            handoffs: Handoffs::Open,
-            label: Label::any(),
-            registered_by: "tests".into(),
-        };
+        let schema = store_schema(self.cluster.artifacts.as_ref(), &schema).await;
+        let mut registration = registration(name, schema);
+        registration.image.config_digest = image.expect("the image is built");
+        registration.resources = RESOURCES;
         append_registration(broker, registration).await;
     }
 

@@ -5,17 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::{self, Handoffs, Image, Registration, Resources};
-use aod_domain::digest::Digest;
-use aod_domain::event::CloudEvent;
 use aod_domain::id::NodeId;
 use aod_domain::subject::Label;
 use aod_gateway::{Access, Gateway};
 use aod_node::Node;
 use aod_ports::clock::Clock;
-use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::Program;
 use aod_ports::runs::Runs;
+use aod_testkit::capsules::{registered, registration};
 
 use crate::broker::Broker;
 use crate::broker::live::{SimulatedLogs, SimulatedPresence};
@@ -124,44 +121,14 @@ impl Cluster {
     /// Puts the capsule into the log, as a gateway does at the end of a build.
     fn register(&self) {
         let schema = self.objects.put(planned::schema().to_string().into());
-        let event = capsule::Event::Registered(Registration {
-            name: planned::NAME.parse().expect("a capsule's name"),
-            title: None,
-            description: None,
-            aliases: Vec::new(),
-            content: Digest::of(planned::NAME),
-            schema: schema.digest,
-            agent: None,
-            tools: None,
-            image: Image {
-                config_digest: planned::NAME.into(),
-                archive: Digest::of(planned::NAME),
-                archive_size_bytes: 0,
-            },
-            resources: Resources {
-                memory_bytes: 1 << 20,
-                ..Resources::default()
-            },
-            handoffs: Handoffs::Open,
-            label: Label::any(),
-            registered_by: "simulator".into(),
-        });
         let clock: Arc<dyn Clock> = Arc::clone(&self.gateways[0].clock) as _;
         let runs = Runs::new(
             Arc::new(self.log("simulator", &Switch::new())),
             clock,
             "/simulator",
         );
-        let subject = event.subject();
-        let about = format!("capsule/{}", planned::NAME);
-        let cloud_event = CloudEvent::new(runs.header(), about, None, event);
-        let bytes = cloud_event.encode().expect("a small event").into();
-        self.broker.store(&Append {
-            subject,
-            guard: Guard::None,
-            id: cloud_event.id.to_string(),
-            bytes,
-        });
+        let registration = registration(planned::NAME, schema.digest);
+        self.broker.store(&registered(runs.header(), registration));
     }
 
     fn link(&self, who: &str, host: &Switch) -> Link {

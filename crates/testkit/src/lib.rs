@@ -14,6 +14,8 @@
 #[cfg(feature = "ports")]
 pub mod artifacts;
 #[cfg(feature = "ports")]
+pub mod capsules;
+#[cfg(feature = "ports")]
 pub mod container_runtime;
 #[cfg(feature = "ports")]
 pub mod engine;

@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
 use aod_domain::digest::Digest;
-use aod_domain::event::CloudEvent;
 use aod_domain::id::RunId;
-use aod_domain::subject::Label;
 use aod_gateway::{Access, Config, Gateway, LISTS_DELAY, Ports, Token};
 use aod_jetstream::{Broker, StreamLimits};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
-use aod_ports::event_log::{Append, Guard};
 use aod_ports::runs::Runs;
+use aod_testkit::capsules::{registered, registration};
 use aod_testkit::{NatsConfig, NatsServer, Scratch};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -95,30 +93,13 @@ impl Cluster {
     pub(crate) async fn register(&self, name: &str, schema: &Value, handoffs: Handoffs) -> u64 {
         let schema = self.store(serde_json::to_vec(schema).unwrap()).await;
         let registration = Registration {
-            name: name.parse().unwrap(),
             title: Some(format!("The {name}")),
-            description: None,
-            aliases: vec![],
-            content: Digest::of(name),
-            schema,
-            agent: None,
-            tools: None,
             image: image(name),
             resources: Resources::default(),
             handoffs,
-            label: Label::any(),
-            registered_by: "tester".into(),
+            ..registration(name, schema)
         };
-        let event = Event::Registered(registration);
-        let subject = event.subject();
-        let event = CloudEvent::new(self.runs.header(), format!("capsule/{name}"), None, event);
-        let bytes = event.encode().unwrap().into();
-        let append = Append {
-            subject,
-            guard: Guard::None,
-            id: event.id.to_string(),
-            bytes,
-        };
+        let append = registered(self.runs.header(), registration);
         self.ports.log.append(append).await.unwrap()
     }
 

@@ -1,0 +1,48 @@
+//! Capsules that are registered without having been built.
+
+use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::digest::Digest;
+use aod_domain::event::{CloudEvent, Header};
+use aod_domain::subject::Label;
+use aod_ports::event_log::{Append, Guard};
+
+/// The capsule `name`, which may call everyone and takes little. Its image is called as it is, and
+/// nobody asks for its archive: the engines of the test have it.
+pub fn registration(name: &str, schema: Digest) -> Registration {
+    Registration {
+        name: name.parse().expect("a capsule's name"),
+        title: None,
+        description: None,
+        aliases: Vec::new(),
+        content: Digest::of(name),
+        schema,
+        agent: None,
+        tools: None,
+        image: Image {
+            config_digest: name.to_owned(),
+            archive: Digest::of(name),
+            archive_size_bytes: 0,
+        },
+        resources: Resources {
+            memory_bytes: 1 << 20,
+            ..Resources::default()
+        },
+        handoffs: Handoffs::Open,
+        label: Label::any(),
+        registered_by: "tests".into(),
+    }
+}
+
+/// What a gateway appends at the end of a build.
+pub fn registered(header: Header, registration: Registration) -> Append {
+    let about = format!("capsule/{}", registration.name);
+    let event = Event::Registered(registration);
+    let subject = event.subject();
+    let event = CloudEvent::new(header, about, None, event);
+    Append {
+        subject,
+        guard: Guard::None,
+        id: event.id.to_string(),
+        bytes: event.encode().expect("a small event").into(),
+    }
+}

@@ -60,3 +60,15 @@ impl Clock for HostClock {
         self.world.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The double passes the suite of the host's own clock.
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_conforms() {
+        aod_testkit::clock::check_all(&HostClock::new(&World::new(0, false))).await;
+    }
+}

@@ -13,7 +13,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
-use http::{Request, Response, StatusCode};
+use http::response::Parts;
+use http::{Request, Response};
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt as _;
 
@@ -71,7 +72,8 @@ pub(crate) struct Route {
     pub(crate) host: Switch,
 }
 
-type Head = (StatusCode, mpsc::UnboundedReceiver<Bytes>);
+/// The head of an answer, and its pieces: an end is told by none, without one it broke off.
+type Answer = (Parts, mpsc::UnboundedReceiver<Option<Bytes>>);
 
 #[async_trait]
 impl GatewayTransport for Route {
@@ -97,7 +99,7 @@ impl GatewayTransport for Route {
                 .program
                 .run(serve(gateway.router.clone(), request, head)),
         );
-        let (status, pieces) = answered.await.map_err(|_| "the connection was reset")?;
+        let (head, pieces) = answered.await.map_err(|_| "the connection was reset")?;
         self.world.pause().await;
         let pieces = Pieces {
             route: self.clone(),
@@ -108,12 +110,12 @@ impl GatewayTransport for Route {
             let piece = pieces.next().await?;
             Some((piece, pieces))
         });
-        Ok(Response::builder().status(status).body(body.boxed())?)
+        Ok(Response::from_parts(head, body.boxed()))
     }
 }
 
 /// Hands `request` to the gateway, and its answer on, until whoever asked is gone.
-async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<Head>) {
+async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<Answer>) {
     let mut head = head;
     let response = tokio::select! {
         biased;
@@ -122,10 +124,11 @@ async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<He
     };
     let Ok(response) = response;
     let (sender, pieces) = mpsc::unbounded_channel();
-    if head.send((response.status(), pieces)).is_err() {
+    let (parts, body) = response.into_parts();
+    if head.send((parts, pieces)).is_err() {
         return;
     }
-    let mut body = response.into_body().into_data_stream();
+    let mut body = body.into_data_stream();
     loop {
         let piece = tokio::select! {
             biased;
@@ -133,9 +136,8 @@ async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<He
             piece = body.next() => piece,
         };
         match piece {
-            Some(Ok(piece)) => drop(sender.send(piece)),
-            // An end is told by an empty piece: without one the answer broke off.
-            None => return drop(sender.send(Bytes::new())),
+            Some(Ok(piece)) => drop(sender.send(Some(piece))),
+            None => return drop(sender.send(None)),
             Some(Err(_)) => return,
         }
     }
@@ -145,21 +147,24 @@ async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<He
 struct Pieces {
     route: Route,
     gateway: Switch,
-    received: mpsc::UnboundedReceiver<Bytes>,
+    received: mpsc::UnboundedReceiver<Option<Bytes>>,
 }
 
 impl Pieces {
     async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         let piece = self.received.recv().await;
-        if piece.as_ref().is_some_and(Bytes::is_empty) {
+        if matches!(piece, Some(None)) {
             return None;
         }
         self.route.world.pause().await;
         let is_up = self.route.host.is_on() && self.gateway.is_on();
         let is_broken = self.route.world.strikes("answer broke off", BROKEN_ONE_IN);
         match piece {
-            Some(piece) if is_up && !is_broken => Some(Ok(piece)),
+            Some(Some(piece)) if is_up && !is_broken => Some(Ok(piece)),
             _ => Some(Err("the connection was reset".into())),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ pub mod artifacts;
 #[cfg(feature = "ports")]
 pub mod capsules;
 #[cfg(feature = "ports")]
+pub mod clock;
+#[cfg(feature = "ports")]
 pub mod container_runtime;
 #[cfg(feature = "ports")]
 pub mod engine;
@@ -23,6 +25,8 @@ pub mod engine;
 pub mod event_log;
 #[cfg(feature = "ports")]
 pub mod events;
+#[cfg(feature = "gateways")]
+pub mod gateways;
 #[cfg(feature = "ports")]
 pub mod live;
 #[cfg(feature = "ports")]

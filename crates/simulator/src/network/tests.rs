@@ -1,0 +1,29 @@
+//! The double passes the suite of real connections.
+
+use aod_testkit::gateways::{Server, check_all};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn the_way_to_the_gateways_conforms() {
+    let world = World::new(0, false);
+    world.calm();
+    let (network, program, server) = (Network::default(), Program::default(), Server::default());
+    let listening = Listening {
+        program: program.clone(),
+        router: server.router(),
+        switch: Switch::new(),
+    };
+    network.listen("gateway", listening);
+    let route = Route {
+        network: network.clone(),
+        world,
+        who: "node".into(),
+        host: Switch::new(),
+    };
+    let stop = || {
+        network.close("gateway");
+        program.kill();
+    };
+    check_all(&route, &server, "http://gateway", stop).await;
+}

@@ -1,0 +1,203 @@
+//! One container of the double, from its start to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_domain::node::ObservedContainer;
+use aod_domain::run::Exit;
+use aod_ports::container_runtime::{
+    Container, ContainerEvent, ContainerSpec, RuntimeError, Verdict,
+};
+use aod_ports::log_stream::Output;
+use aod_ports::program::Program;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::{Command, EXIT_CODE_GATE, End};
+
+/// Source: POSIX `signal.h`.
+const SIGNAL_TERMINATE: i32 = 15;
+
+/// What engines and shells add to the number of a signal that ended a process.
+const EXIT_CODE_SIGNAL: i64 = 128;
+
+/// 128 and the number of SIGKILL.
+const EXIT_CODE_KILLED: i64 = 137;
+
+/// What a command sees.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    pub spec: ContainerSpec,
+    events: mpsc::UnboundedSender<ContainerEvent>,
+    asked: watch::Sender<Asked>,
+}
+
+impl Inside {
+    /// The payload.
+    pub fn input(&self) -> serde_json::Value {
+        let text = std::fs::read_to_string(&self.spec.io.input_json)
+            .expect("input.json is there before the start");
+        serde_json::from_str(&text).expect("input.json is JSON")
+    }
+
+    /// Writes the answer.
+    pub fn write_output(&self, output: &serde_json::Value) {
+        std::fs::write(self.spec.io.io.join("output.json"), output.to_string())
+            .expect("/io can be written");
+    }
+
+    /// Writes to one of its outputs.
+    pub fn say(&self, output: Output, text: &'static str) {
+        let bytes = Bytes::from_static(text.as_bytes());
+        let _ = self.events.send(ContainerEvent::Wrote { output, bytes });
+    }
+
+    /// From now on it decides itself what follows when it is asked to end, which is when the future
+    /// returns. Without it that ends the command.
+    pub fn trap(&self) -> impl Future<Output = ()> + use<> {
+        self.asked.send_modify(|asked| asked.is_trapped = true);
+        let mut asked = self.asked.subscribe();
+        async move {
+            let _ = asked.wait_for(|asked| asked.is_asked).await;
+        }
+    }
+}
+
+/// Whether a command was asked to end, and whether it has a handler for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    is_asked: bool,
+    is_trapped: bool,
+}
+
+/// A container.
+pub(super) struct Live {
+    pub(super) name: String,
+    pub(super) spec: ContainerSpec,
+    pub(super) asked: watch::Sender<Asked>,
+    pub(super) killed: watch::Sender<bool>,
+    /// Until when its gate lets it live.
+    pub(super) until: watch::Sender<Instant>,
+    pub(super) gone: watch::Sender<Option<Verdict>>,
+}
+
+impl Live {
+    pub(super) fn observed(&self) -> ObservedContainer {
+        ObservedContainer {
+            name: self.name.clone(),
+            run: self.spec.run,
+            attempt: self.spec.attempt,
+            is_running: self.gone.borrow().is_none(),
+        }
+    }
+
+    pub(super) async fn gone(&self) -> Verdict {
+        let mut gone = self.gone.subscribe();
+        let verdict = gone.wait_for(Option::is_some).await;
+        verdict
+            .ok()
+            .and_then(|verdict| *verdict)
+            .unwrap_or_default()
+    }
+}
+
+/// Runs the command until it ends, is ended, or its gate's time is over.
+pub(super) async fn run(
+    live: &Live,
+    command: &Command,
+    events: &mpsc::UnboundedSender<ContainerEvent>,
+) -> End {
+    let _ = events.send(ContainerEvent::Started);
+    let (mut killed, mut asked) = (live.killed.subscribe(), live.asked.subscribe());
+    let inside = Inside {
+        spec: live.spec.clone(),
+        events: events.clone(),
+        asked: live.asked.clone(),
+    };
+    // What it has begun ends with it.
+    let processes = Program::default();
+    let exited = |code, signal| ContainerEvent::Exited {
+        exit: Exit { code, signal },
+        out_of_memory: false,
+    };
+    let end = tokio::select! {
+        biased;
+        // The gate is killed too, and says nothing more; nor does one whose lease has run out.
+        _ = killed.wait_for(|&killed| killed) => End {
+            event: ContainerEvent::Lost,
+            exit_code: EXIT_CODE_KILLED,
+        },
+        () = overdue(live.until.subscribe()) => End {
+            event: ContainerEvent::Lost,
+            exit_code: EXIT_CODE_GATE,
+        },
+        _ = asked.wait_for(|asked| asked.is_asked && !asked.is_trapped) => End {
+            event: exited(None, Some(SIGNAL_TERMINATE)),
+            exit_code: EXIT_CODE_SIGNAL + i64::from(SIGNAL_TERMINATE),
+        },
+        code = processes.run(command(inside)) => End {
+            event: exited(Some(code), None),
+            exit_code: code.into(),
+        },
+    };
+    processes.kill();
+    end
+}
+
+/// Returns when nobody has prolonged the container's time in time.
+async fn overdue(mut until: watch::Receiver<Instant>) {
+    loop {
+        let at = *until.borrow_and_update();
+        tokio::select! {
+            biased;
+            changed = until.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            },
+            () = tokio::time::sleep_until(at) => return,
+        }
+    }
+}
+
+pub(super) struct DoubleContainer {
+    pub(super) live: Arc<Live>,
+    /// None once taken.
+    pub(super) events: Option<mpsc::UnboundedReceiver<ContainerEvent>>,
+}
+
+#[async_trait]
+impl Container for DoubleContainer {
+    fn name(&self) -> &str {
+        &self.live.name
+    }
+
+    fn events(&mut self) -> BoxStream<'static, ContainerEvent> {
+        let events = self.events.take().expect("events are taken once");
+        stream::unfold(events, |mut events| async {
+            events.recv().await.map(|event| (event, events))
+        })
+        .boxed()
+    }
+
+    async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError> {
+        let until = Instant::now() + Duration::from_millis(milliseconds);
+        self.live.until.send_replace(until);
+        Ok(())
+    }
+
+    async fn terminate(&self) -> Result<(), RuntimeError> {
+        self.live.asked.send_modify(|asked| asked.is_asked = true);
+        Ok(())
+    }
+
+    async fn kill(&self) -> Result<(), RuntimeError> {
+        self.live.killed.send_replace(true);
+        Ok(())
+    }
+
+    async fn gone(&self) -> Result<Verdict, RuntimeError> {
+        Ok(self.live.gone().await)
+    }
+}

@@ -26,6 +26,8 @@ const SIGNAL_TERMINATE: i32 = 15;
 pub(crate) struct DockerContainer {
     pub(crate) engine: Engine,
     pub(crate) name: String,
+    /// The engine's own: another container may have got the name meanwhile.
+    pub(crate) id: String,
     pub(crate) gate: GateWriter,
     /// None once taken.
     pub(crate) events: Option<mpsc::Receiver<ContainerEvent>>,
@@ -39,7 +41,7 @@ impl DockerContainer {
         let options = KillContainerOptions {
             signal: signal.to_owned(),
         };
-        let call = self.engine.docker.kill_container(&self.name, Some(options));
+        let call = self.engine.docker.kill_container(&self.id, Some(options));
         match self.engine.call(self.engine.timeouts.query, call).await {
             // 404: it is gone; 409: it does not run.
             Err(error) if error.is_status(404) || error.is_status(409) => Ok(()),

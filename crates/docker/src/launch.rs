@@ -79,15 +79,12 @@ impl Launcher {
             })?;
         let name = container_name(&self.config.cluster, spec.run, spec.attempt);
         let launched = Box::pin(async {
-            self.create(&name, &mark, creation.body, &spec.image)
+            let id = self
+                .create(&name, &mark, creation.body, &spec.image)
                 .await?;
-            self.start(
-                name.clone(),
-                listener,
-                creation.go,
-                spec.lease_until.clone(),
-            )
-            .await
+            let lease_until = spec.lease_until.clone();
+            self.start(name.clone(), id, listener, creation.go, lease_until)
+                .await
         });
         let outcome = launched.await;
         if outcome.is_err() {
@@ -106,13 +103,14 @@ impl Launcher {
         }
     }
 
+    /// Answers with the engine's id of the container.
     async fn create(
         &self,
         name: &str,
         mark: &str,
         body: ContainerCreateBody,
         image: &str,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<String, RuntimeError> {
         let action = "creating a container";
         let fail = |error| RuntimeError::Engine {
             action,
@@ -128,7 +126,7 @@ impl Launcher {
                 .docker
                 .create_container(Some(options), body.clone());
             let error = match self.engine.call(self.engine.timeouts.create, call).await {
-                Ok(_) => return Ok(()),
+                Ok(created) => return Ok(created.id),
                 Err(error) if error.is_status(404) => {
                     self.images.forget(image);
                     return Err(RuntimeError::ImageMissing {
@@ -144,7 +142,9 @@ impl Launcher {
                 .await
                 .map_err(|error| error.during(action))?
             {
-                Some(found) if label(&found, LABEL_LAUNCH) == Some(mark) => return Ok(()),
+                Some(found) if label(&found, LABEL_LAUNCH) == Some(mark) => {
+                    return Ok(found.id.unwrap_or_else(|| name.to_owned()));
+                }
                 _ if is_final => return Err(error.during(action)),
                 Some(found) if label(&found, LABEL_CLUSTER) == Some(&self.config.cluster) => {
                     self.remover.remove(name).await?;
@@ -159,13 +159,14 @@ impl Launcher {
     async fn start(
         &self,
         name: String,
+        id: String,
         listener: GateListener,
         mut go: Go,
         lease_until: watch::Receiver<Duration>,
     ) -> Result<DockerContainer, RuntimeError> {
         let was_killed = Arc::new(AtomicBool::new(false));
-        let watch = Watch::begin(self.engine.clone(), name.clone(), Arc::clone(&was_killed));
-        let (greeted, uid) = self.await_gate(&name, listener, &watch).await?;
+        let watch = Watch::begin(self.engine.clone(), id.clone(), Arc::clone(&was_killed));
+        let (greeted, uid) = self.await_gate(&id, listener, &watch).await?;
         creation::ensure_user(self.config.capsule_user, uid)?;
         let left = lease_until
             .borrow()
@@ -174,12 +175,13 @@ impl Launcher {
         let (gate, events) = match greeted.begin(ToGate::Go(go)).await {
             Ok(begun) => begun,
             Err(GateError::Encode(error)) => return Err(refused(&error.to_string())),
-            Err(error) => return Err(self.gate_failed(&name, error).await),
+            Err(error) => return Err(self.gate_failed(&id, error).await),
         };
         let engine = self.engine.clone();
         Ok(DockerContainer {
             engine,
             name,
+            id,
             gate,
             events: Some(events),
             watch,

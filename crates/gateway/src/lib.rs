@@ -6,6 +6,8 @@ mod background;
 mod catalogue;
 mod config;
 mod context;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gateway;
 mod http;
 mod launch;

@@ -4,7 +4,7 @@
 //! The build's id follows from the content, so it is made once however often it is asked for; a
 //! build that failed is made anew when asked for again.
 
-mod package;
+pub(crate) mod package;
 #[cfg(test)]
 mod tests;
 

@@ -8,11 +8,11 @@ mod internal;
 mod logs;
 mod nodes;
 mod operations;
-mod original;
+pub(crate) mod original;
 mod results;
-mod runs;
+pub(crate) mod runs;
 mod sse;
-mod upload;
+pub(crate) mod upload;
 
 pub(crate) use self::description::description;
 use axum::Router;

@@ -4,7 +4,7 @@
 //! and what one needs to make them. People's API is elsewhere and cannot be reached from a capsule.
 
 mod answer;
-mod request;
+pub(crate) mod request;
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,8 @@ use axum::routing::{get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -81,7 +82,8 @@ pub(crate) fn serve(
     Ok(())
 }
 
-async fn connection(stream: UnixStream, router: Router) {
+/// Serves one client until it has ended, or says what is not understood.
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
     let service = TowerToHyperService::new(router);
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -93,6 +95,15 @@ async fn connection(stream: UnixStream, router: Router) {
     if let Err(error) = served {
         debug!(%error, "a connection of a capsule broke");
     }
+}
+
+/// As [`serve`] does for one client, whatever it is connected by.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn serve_one(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    calls: Arc<Calls>,
+) {
+    connection(stream, ROUTES.clone().with_state(calls)).await;
 }
 
 /// Made once: finding the places of routes takes longer than serving one.

@@ -86,7 +86,7 @@ pub(crate) async fn collect(
 }
 
 /// The answer if there is one; what is wrong with it goes to `error` unless there is worse already.
-fn check(
+pub(crate) fn check(
     document: Result<Value, RunError>,
     contract: Option<&Contract>,
     names: &BTreeSet<FileName>,
@@ -167,16 +167,24 @@ fn read_output(io: &Tree) -> Result<Value, RunError> {
             refused => RunError::new(refusal_code(&refused), refused.to_string()),
         })?;
     let mut bytes = Vec::new();
-    let malformed = |text: String| RunError::new(ErrorCode::OutputMalformed, text);
     opened
         .take(limit)
         .read_to_end(&mut bytes)
         .map_err(|error| malformed(format!("output.json cannot be read: {error}")))?;
-    match serde_json::from_slice(&bytes) {
+    parse_output(&bytes)
+}
+
+/// The answer that the content of `output.json` is.
+pub(crate) fn parse_output(bytes: &[u8]) -> Result<Value, RunError> {
+    match serde_json::from_slice(bytes) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(malformed("output.json is JSON but not an object".into())),
         Err(error) => Err(malformed(format!("output.json is not JSON: {error}"))),
     }
+}
+
+fn malformed(text: String) -> RunError {
+    RunError::new(ErrorCode::OutputMalformed, text)
 }
 
 fn refusal_code(refused: &Refused) -> ErrorCode {

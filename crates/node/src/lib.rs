@@ -23,6 +23,8 @@ mod collect;
 mod config;
 mod deliver;
 mod environment;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gateway_client;
 mod gateway_http;
 mod identity;

@@ -46,17 +46,21 @@ impl Package {
     /// # Errors
     /// All that is wrong, each with the file it is in.
     pub(crate) fn read(path: &Path) -> Result<Self, Vec<ProblemItem>> {
-        let unreadable = |error: io::Error| {
-            vec![ProblemItem::new(
-                "",
-                format!("the tar file cannot be read: {error}"),
-            )]
-        };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = File::open(path).map_err(|error| unreadable(&error))?;
+        Self::read_archive(BufReader::new(file))
+    }
+
+    /// As [`Package::read`], for a tar file that is read already.
+    pub(crate) fn read_archive(archive: impl Read) -> Result<Self, Vec<ProblemItem>> {
         let mut entries = Entries::default();
-        entries.read(BufReader::new(file)).map_err(unreadable)?;
+        entries.read(archive).map_err(|error| unreadable(&error))?;
         entries.finish()
     }
+}
+
+fn unreadable(error: &io::Error) -> Vec<ProblemItem> {
+    let message = format!("the tar file cannot be read: {error}");
+    vec![ProblemItem::new("", message)]
 }
 
 /// What was found so far.

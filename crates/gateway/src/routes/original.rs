@@ -15,7 +15,8 @@ use aod_domain::run::{Retries, TOTAL_SECONDS_DEFAULT};
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 use crate::context::{Context, Shared};
@@ -42,14 +43,15 @@ pub(super) async fn execute(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> ApiResult<Json<Answer>> {
-    let mut fields = fields(request).await?;
-    let target = fields.required_text("capsule");
-    let arguments = fields.object("input").unwrap_or_default();
-    let named = fields.texts("files");
-    fields.finish_known().map_err(unprocessable)?;
+    let Execute {
+        capsule: target,
+        input: arguments,
+        files: named,
+    } = read_execute(&whole(request).await?)?;
+    let artifacts = context.ports.artifacts.as_ref();
     let mut files = Vec::new();
-    for (name, reference) in named {
-        match upload::uploaded(&context, &name, &reference, &format!("/files/{name}")).await? {
+    for (name, reference) in named.unwrap_or_default() {
+        match upload::uploaded(artifacts, &name, &reference, &format!("/files/{name}")).await? {
             Ok(file) => files.push(file),
             Err(error) => {
                 let refusal = ApiError::new(ErrorCode::FileRefused, error.message.clone())
@@ -80,10 +82,7 @@ pub(super) async fn handoff(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> ApiResult<Json<Answer>> {
-    let mut fields = fields(request).await?;
-    let target = fields.required_text("target");
-    let arguments = fields.object("args").unwrap_or_default();
-    fields.finish_known().map_err(unprocessable)?;
+    let (target, arguments) = read_handoff(&whole(request).await?)?;
     let wanted = Wanted {
         target,
         arguments,
@@ -95,10 +94,30 @@ pub(super) async fn handoff(
     run(&context, wanted, principal, "/args").await
 }
 
-async fn fields(request: Request) -> ApiResult<Fields> {
+async fn whole(request: Request) -> ApiResult<Bytes> {
     let headers = request.headers().clone();
-    let bytes = body::json(&headers, request.into_body()).await?;
-    Fields::parse(&bytes).map_err(unprocessable)
+    body::json(&headers, request.into_body()).await
+}
+
+/// Reads the body of `POST /execute`; unknown fields are ignored.
+pub(crate) fn read_execute(bytes: &[u8]) -> ApiResult<Execute> {
+    let mut fields = Fields::parse(bytes).map_err(unprocessable)?;
+    let execute = Execute {
+        capsule: fields.required_text("capsule"),
+        input: fields.object("input").unwrap_or_default(),
+        files: Some(fields.texts("files")),
+    };
+    fields.finish_known().map_err(unprocessable)?;
+    Ok(execute)
+}
+
+/// Reads the body of `POST /handoff`: who is called, and with what; unknown fields are ignored.
+pub(crate) fn read_handoff(bytes: &[u8]) -> ApiResult<(String, Map<String, Value>)> {
+    let mut fields = Fields::parse(bytes).map_err(unprocessable)?;
+    let target = fields.required_text("target");
+    let arguments = fields.object("args").unwrap_or_default();
+    fields.finish_known().map_err(unprocessable)?;
+    Ok((target, arguments))
 }
 
 fn unprocessable(error: ApiError) -> ApiError {

@@ -14,6 +14,7 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::run::{FileEntry, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::subject::Label;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
@@ -56,13 +57,13 @@ const PAGE_SIZE_MAX: usize = 500;
 
 /// What a root is asked for with.
 #[derive(Debug)]
-pub(super) struct RootRequest {
-    pub(super) wanted: Wanted,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) deadline_seconds: u64,
-    pub(super) idempotency_key: Option<String>,
+pub(crate) struct RootRequest {
+    pub(crate) wanted: Wanted,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) deadline_seconds: u64,
+    pub(crate) idempotency_key: Option<String>,
     pub(super) requested_by: String,
-    pub(super) on_disconnect: OnDisconnect,
+    pub(crate) on_disconnect: OnDisconnect,
     /// Where the arguments stand in the body.
     pub(super) arguments_pointer: &'static str,
 }
@@ -91,16 +92,18 @@ pub(super) async fn create(
 ) -> ApiResult<Response> {
     context.admit_root().await?;
     let headers = request.headers().clone();
+    let artifacts = context.ports.artifacts.as_ref();
     let (bytes, files) = match media(&headers) {
         Media::Json => (body::json(&headers, request.into_body()).await?, Vec::new()),
         Media::Multipart => {
-            let received = upload::multipart(&context, request).await?;
+            let received =
+                upload::multipart(artifacts, context.config.upload_bytes_max, request).await?;
             (received.request, received.files)
         }
         Media::Other => return Err(unsupported("application/json or multipart/form-data")),
     };
     let wait = prefer::wait(&headers, context.wait_max());
-    let request = read_request(&context, &headers, &bytes, files, principal).await?;
+    let request = read_request(artifacts, &headers, &bytes, files, principal).await?;
     let (started, caller) = match (wait, request.on_disconnect) {
         (Some(_), OnDisconnect::Cancel) => launch_for_caller(&context, request).await?,
         _ => (launch_root(&context, request).await?, None),
@@ -160,8 +163,8 @@ fn put_headers(response: &mut Response, run: &Run) {
 }
 
 /// Reads the body strictly; `files` came along with it.
-async fn read_request(
-    context: &Context,
+pub(crate) async fn read_request(
+    artifacts: &dyn ArtifactStore,
     headers: &HeaderMap,
     bytes: &[u8],
     mut files: Vec<FileEntry>,
@@ -173,7 +176,7 @@ async fn read_request(
     for (index, given) in fields.list("files").iter().enumerate() {
         let text = |key: &str| given.get(key).and_then(Value::as_str).unwrap_or_default();
         let pointer = format!("/files/{index}");
-        match upload::uploaded(context, text("name"), text("file"), &pointer).await? {
+        match upload::uploaded(artifacts, text("name"), text("file"), &pointer).await? {
             Ok(file) => files.push(file),
             Err(error) => fields.error(error.pointer, error.message),
         }

@@ -8,7 +8,7 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::{Directory, FileName};
 use aod_domain::run::FileEntry;
-use aod_ports::artifact_store::Stored;
+use aod_ports::artifact_store::{ArtifactStore, Stored};
 use axum::body::Body;
 use axum::extract::{FromRequest as _, Multipart, Request};
 use axum::http::{HeaderMap, header};
@@ -37,9 +37,13 @@ pub(crate) async fn store(context: &Context, body: Body) -> ApiResult<Stored> {
     Ok(context.ports.artifacts.put_stream(incoming).await?)
 }
 
-/// Reads a multipart request: the part `request` is its JSON, every other a file, whose name is
-/// the name of the part.
-pub(crate) async fn multipart(context: &Context, request: Request) -> ApiResult<Received> {
+/// Reads a multipart request: the part `request` is its JSON, every other a file of at most
+/// `upload_bytes_max`, whose name is the name of the part.
+pub(crate) async fn multipart(
+    artifacts: &dyn ArtifactStore,
+    upload_bytes_max: u64,
+    request: Request,
+) -> ApiResult<Received> {
     let mut parts = Multipart::from_request(request, &())
         .await
         .map_err(|error| {
@@ -68,8 +72,8 @@ pub(crate) async fn multipart(context: &Context, request: Request) -> ApiResult<
             let detail = format!("two parts are called {name}");
             return Err(ApiError::new(ErrorCode::FileRefused, detail));
         }
-        let incoming = limited(part, context.config.upload_bytes_max);
-        let Stored { digest, size_bytes } = context.ports.artifacts.put_stream(incoming).await?;
+        let incoming = limited(part, upload_bytes_max);
+        let Stored { digest, size_bytes } = artifacts.put_stream(incoming).await?;
         files.push(FileEntry {
             name,
             digest,
@@ -132,7 +136,7 @@ fn file_name(text: &str) -> ApiResult<FileName> {
 
 /// Looks up a file that was uploaded before; `pointer` is where the request names it.
 pub(crate) async fn uploaded(
-    context: &Context,
+    artifacts: &dyn ArtifactStore,
     name: &str,
     reference: &str,
     pointer: &str,
@@ -151,7 +155,7 @@ pub(crate) async fn uploaded(
         );
         return Ok(Err(ProblemItem::new(pointer, message)));
     };
-    match context.ports.artifacts.size(digest).await? {
+    match artifacts.size(digest).await? {
         Some(size_bytes) => Ok(Ok(FileEntry {
             name,
             digest,

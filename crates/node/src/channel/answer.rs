@@ -25,7 +25,7 @@ const WHITE_SPACE_EVERY: Duration = Duration::from_secs(15);
 
 /// Whose words an answer is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Standard,
     /// The original implementation's: 200 with `success`, and `error` a text.
     Original,

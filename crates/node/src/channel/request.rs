@@ -16,7 +16,7 @@ use super::answer::Style;
 use crate::calls::Wish;
 
 /// A body as it came, or why it did not.
-pub(super) type Body = Result<Bytes, BytesRejection>;
+pub(crate) type Body = Result<Bytes, BytesRejection>;
 
 /// Longest wait of a poll, in seconds.
 const WAIT_SECONDS_MAX: u64 = 300;
@@ -35,7 +35,7 @@ impl PollParameters {
 }
 
 /// Reads the body of `POST /handoff`.
-pub(super) fn parse_handoff(
+pub(crate) fn parse_handoff(
     body: Body,
     headers: &HeaderMap,
 ) -> Result<(Wish, Style), Box<Problem>> {
@@ -60,7 +60,7 @@ pub(super) fn parse_handoff(
 }
 
 /// Reads the body of `POST /execute`, the original's way to call.
-pub(super) fn parse_execute(body: Body, headers: &HeaderMap) -> Result<Wish, Box<Problem>> {
+pub(crate) fn parse_execute(body: Body, headers: &HeaderMap) -> Result<Wish, Box<Problem>> {
     let mut reader = Reader::new(body).map_err(unprocessable)?;
     // Files travel by their names in the input, as in a handoff.
     reader.fields.remove("files");

@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone lists them; the work is done by scripts in deploy/.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate mutants build images
+.PHONY: help demo test check bench simulate mutants fuzz build images
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ simulate: ## whole clusters in virtual time: SEEDS=N histories with faults, the 
 
 mutants: ## breaks one rule at a time: the simulator must notice each
 	@deploy/mutants.sh
+
+SECONDS ?= 30
+fuzz: ## bytes that nobody would write, for every parser of foreign bytes: SECONDS=N for each
+	@deploy/fuzz.sh $(SECONDS)
 
 build: ## the program, as target/release/aod
 	@deploy/cargo.sh build --release --locked -p aod-cli

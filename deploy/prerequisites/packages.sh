@@ -2,7 +2,7 @@
 # Sees to it that the programs which these scripts call are there: as root installs their Debian packages, as
 # an ordinary user says exactly which to install. What is there already, from wherever, is taken.
 #
-#   deploy/prerequisites/packages.sh demo|test
+#   deploy/prerequisites/packages.sh demo|test|fuzz
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -51,7 +51,8 @@ test)
     # The plugin of a newer Docker serves as well.
     docker compose version >/dev/null 2>&1 || wanted+=("docker-compose=docker-compose")
     ;;
-*) die "unknown purpose: ${1:-none}" "demo or test" ;;
+fuzz) if has cargo; then wanted+=("c++=g++"); fi ;;
+*) die "unknown purpose: ${1:-none}" "demo, test or fuzz" ;;
 esac
 if is_root; then wanted+=("${airgap[@]}"); fi
 

@@ -3,7 +3,8 @@
 # put first on PATH. A tool of the pinned version that is on PATH is linked there; others are built into the tool
 # cache, outside this tree.
 #
-#   deploy/prerequisites/tools.sh [NAME...]      NAME: cargo-nextest cargo-deny s3s-fs nats-server (default: all)
+#   deploy/prerequisites/tools.sh [NAME...]      NAME: cargo-nextest cargo-deny s3s-fs nats-server
+#                                            (default: these), cargo-fuzz
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -51,6 +52,7 @@ for name in "$@"; do
     case $name in
     cargo-nextest) cargo_tool "$name" "$CARGO_NEXTEST_VERSION" --no-default-features --features default-no-update ;;
     cargo-deny) cargo_tool "$name" "$CARGO_DENY_VERSION" ;;
+    cargo-fuzz) cargo_tool "$name" "$CARGO_FUZZ_VERSION" ;;
     s3s-fs) cargo_tool "$name" "$S3S_FS_VERSION" --features binary ;;
     nats-server) link "$("$DEPLOY_DIR/prerequisites/nats-server.sh")" ;;
     *) die "unknown tool: $name" ;;

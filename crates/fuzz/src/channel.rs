@@ -1,0 +1,100 @@
+//! A run's private channel: whatever a capsule writes on the connection, and whatever a gateway answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_api::PROBLEM_MEDIA_TYPE;
+use aod_api::problem::Problem;
+use aod_node::fuzzing::{Desk, channel};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::doubles::{AnswersOnce, Forgetful, OneGateway};
+use crate::problems::check_problem;
+use crate::{parts, run};
+
+/// Bytes that are on their way, as in the buffer of a socket.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A client says nothing more for so long, and then that it has ended: longer than any answer takes,
+/// a poll's five minutes included.
+const SILENCE: Duration = Duration::from_secs(3_600);
+
+/// Within this a connection is over after its client has ended.
+const END: Duration = Duration::from_secs(600);
+
+/// What a capsule writes, the status of the gateway's answer, and its body.
+pub fn check(bytes: &[u8]) {
+    let [written, status, answer] = parts(bytes);
+    let status = str::from_utf8(status).ok();
+    let status = status.and_then(|text| text.parse::<u16>().ok());
+    let status = status.filter(|status| (200..600).contains(status));
+    let answers = run(converse(
+        written,
+        AnswersOnce::new(status.unwrap_or(200), answer),
+    ));
+    if !answers.is_empty() {
+        check_first_answer(&answers);
+    }
+}
+
+/// All that the node writes to a capsule that writes `written`.
+async fn converse(written: &[u8], gateways: AnswersOnce) -> Vec<u8> {
+    let (mut client, server) = tokio::io::duplex(BUFFER_BYTES);
+    let served = tokio::spawn(channel(server, desk(gateways)));
+    // What does not fit is not taken any more: the node has refused it and closes.
+    let _ = tokio::time::timeout(SILENCE, client.write_all(written)).await;
+    let mut answers = Vec::new();
+    let _ = tokio::time::timeout(SILENCE, client.read_to_end(&mut answers)).await;
+    let _ = client.shutdown().await;
+    let rest = tokio::time::timeout(END, client.read_to_end(&mut answers)).await;
+    assert!(rest.is_ok(), "the connection outlives its client");
+    served.await.expect("serving does not panic");
+    answers
+}
+
+fn desk(gateways: AnswersOnce) -> Desk {
+    Desk {
+        presence: Arc::new(OneGateway),
+        gateways: Arc::new(gateways),
+        artifacts: Arc::new(Forgetful),
+        outgoing: outgoing(),
+        incoming: PathBuf::from("/nonexistent"),
+        bytes_max: 64,
+    }
+}
+
+/// Files of the capsule, checked in.
+fn outgoing() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/outgoing")
+}
+
+/// It is HTTP, and a refusal with a body says why in our words.
+fn check_first_answer(answers: &[u8]) {
+    assert!(
+        answers.starts_with(b"HTTP/1."),
+        "{}",
+        answers.escape_ascii()
+    );
+    let text = String::from_utf8_lossy(answers);
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status: u16 = head[9..12].parse().expect("a status");
+    let header = |name: &str| {
+        let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
+    };
+    let length: usize = header("content-length")
+        .unwrap_or("0")
+        .parse()
+        .expect("a length");
+    // Without a body are what the server below the routes refuses, and answers to HEAD, which another
+    // answer may follow.
+    if status < 400 || length == 0 || body.is_empty() || body.starts_with("HTTP/1.") {
+        return;
+    }
+    assert_eq!(header("content-type"), Some(PROBLEM_MEDIA_TYPE), "{text}");
+    let problem = body.get(..length).expect("a whole body");
+    let problem: Problem = serde_json::from_str(problem).expect("a problem");
+    check_problem(&problem);
+    assert!(!problem.instance.is_empty() && !problem.request_id.is_empty());
+}

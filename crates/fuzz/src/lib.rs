@@ -1,0 +1,65 @@
+//! What must hold for any bytes that come from foreign hands, as one function a parser: it calls the
+//! product's own function and panics when a property is broken.
+//!
+//! The fuzz programs in `tests/fuzz` run these for as long as one likes, the tests here over the corpus
+//! that is checked in there. Where a parser takes several texts, a line `%%` stands between them.
+
+pub mod channel;
+pub mod events;
+pub mod gate_protocol;
+pub mod handoff;
+pub mod logs;
+pub mod manifests;
+pub mod output;
+pub mod schema;
+
+mod doubles;
+mod problems;
+#[cfg(test)]
+mod tests;
+
+/// A property of any bytes.
+pub type Target = fn(&[u8]);
+
+/// All targets by their names, which are those of the fuzz programs and of the directories of the corpus.
+pub const TARGETS: [(&str, Target); 8] = [
+    ("channel", channel::check),
+    ("events", events::check),
+    ("gate_protocol", gate_protocol::check),
+    ("handoff", handoff::check),
+    ("logs", logs::check),
+    ("manifests", manifests::check),
+    ("output", output::check),
+    ("schema", schema::check),
+];
+
+/// The texts of an input: what stands between lines that are `%%`. The last has the rest.
+fn parts<const N: usize>(bytes: &[u8]) -> [&[u8]; N] {
+    const SEPARATOR: &[u8] = b"\n%%\n";
+    let mut rest = bytes;
+    let mut parts = [&[][..]; N];
+    for (number, part) in parts.iter_mut().enumerate() {
+        let end = rest
+            .windows(SEPARATOR.len())
+            .position(|window| window == SEPARATOR)
+            .filter(|_| number + 1 < N);
+        match end {
+            Some(end) => {
+                *part = &rest[..end];
+                rest = &rest[end + SEPARATOR.len()..];
+            }
+            None => *part = std::mem::take(&mut rest),
+        }
+    }
+    parts
+}
+
+/// Runs `future` on one thread, with a clock that jumps to whatever is waited for.
+fn run<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without drivers is made")
+        .block_on(future)
+}

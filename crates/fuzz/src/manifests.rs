@@ -1,0 +1,99 @@
+//! What a capsule says of itself: `agent.yaml`, `tools.yaml`, names, and the tar file that holds them.
+
+use std::collections::BTreeSet;
+
+use aod_domain::contract::Contract;
+use aod_domain::file_name::{
+    COMPONENT_LENGTH_BYTES_MAX, Directory, FileName, NAME_DEPTH_MAX, NAME_LENGTH_BYTES_MAX,
+    unique_name,
+};
+use aod_domain::manifest::{
+    AgentManifest, CapsuleName, ManifestProblem, Registered, ToolsManifest, resolve, slug,
+};
+use aod_domain::subject::Label;
+use aod_gateway::fuzzing::package;
+
+use crate::problems::{check_message, check_pointer};
+
+/// Most problems of one manifest.
+const PROBLEMS_MAX: usize = 50;
+
+/// The same bytes as either manifest, as a tar file, and each line as a name.
+pub fn check(bytes: &[u8]) {
+    check_manifest(bytes, AgentManifest::parse(bytes).err());
+    check_manifest(bytes, ToolsManifest::parse(bytes).err());
+    match package(bytes) {
+        Ok(schema) => drop(Contract::parse(&schema).expect("a package has a proper schema")),
+        Err(problems) => {
+            assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
+            for problem in problems {
+                check_pointer(problem.pointer.split('#').next().unwrap_or_default());
+                check_message(&problem.message);
+            }
+        }
+    }
+    for line in bytes.split(|&byte| byte == b'\n') {
+        if let Ok(name) = FileName::from_bytes(line) {
+            check_file_name(&name);
+        }
+        if let Ok(text) = str::from_utf8(line) {
+            check_names(text);
+        }
+    }
+}
+
+/// What is wrong with a manifest stands in one of its lines.
+fn check_manifest(bytes: &[u8], problems: Option<Vec<ManifestProblem>>) {
+    let Some(problems) = problems else { return };
+    assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
+    // YAML ends lines at returns too.
+    let is_end = |byte: &&u8| matches!(byte, b'\n' | b'\r');
+    let lines = bytes.iter().filter(is_end).count() as u64 + 1;
+    for problem in problems {
+        assert!(problem.line <= lines, "{problem}: {lines} lines");
+        assert_eq!(problem.line == 0, problem.column == 0, "{problem}");
+        check_message(&problem.message);
+    }
+}
+
+/// A file name cannot lead anywhere else, and there is always another one beside it.
+fn check_file_name(name: &FileName) {
+    assert!(name.as_str().len() <= NAME_LENGTH_BYTES_MAX);
+    assert!(name.components().count() <= NAME_DEPTH_MAX);
+    for component in name.components() {
+        assert!(!matches!(component, "" | "." | ".."));
+        assert!(component.len() <= COMPONENT_LENGTH_BYTES_MAX);
+        assert!(!component.contains(|character: char| character.is_control()));
+    }
+    let mut taken = BTreeSet::new();
+    for _ in 0..3 {
+        let other = unique_name(name, &taken);
+        assert_eq!(FileName::parse(other.as_str()).as_ref(), Ok(&other));
+        assert!(taken.insert(other));
+    }
+}
+
+fn check_names(text: &str) {
+    for directory in [Directory::Input, Directory::Output, Directory::Outgoing] {
+        let relative = directory.relative(text);
+        assert!(text.ends_with(relative));
+    }
+    if let Ok(label) = text.parse::<Label>() {
+        assert_eq!(label.as_str(), text);
+    }
+    let named = CapsuleName::parse(text);
+    if let Ok(name) = &named {
+        assert_eq!((name.as_str(), slug(text).as_ref()), (text, Some(name)));
+    }
+    let Some(name) = slug(text) else { return };
+    assert_eq!(slug(name.as_str()).as_ref(), Some(&name));
+    let capsule = Registered {
+        name: &name,
+        title: None,
+        aliases: &[],
+    };
+    assert_eq!(resolve(text, [capsule]), Ok(&name));
+    if let Err(error) = resolve("another", [capsule]) {
+        check_message(&error.to_string());
+    }
+}

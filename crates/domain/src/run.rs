@@ -15,7 +15,9 @@ mod retries;
 #[cfg(test)]
 mod tests;
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
@@ -69,8 +71,9 @@ pub struct Rest {
 
 impl Rest {
     fn after(failed: &AttemptFailed, at: Timestamp) -> Self {
+        let pause = Duration::from_millis(failed.pause_ms);
         Self {
-            until: at + std::time::Duration::from_millis(failed.pause_ms),
+            until: later(at, pause),
             error: failed.error.clone(),
         }
     }
@@ -258,6 +261,14 @@ impl Run {
     /// When a gateway may end the run over the head of its holder, who should have ended it itself:
     /// two lease times after the deadline, so that a holder cut off has killed what it ran.
     pub fn abandoned_at(&self, lease_seconds: u32) -> Timestamp {
-        self.deadline() + SignedDuration::from_secs(2 * i64::from(lease_seconds))
+        later(
+            self.deadline(),
+            2 * Duration::from_secs(lease_seconds.into()),
+        )
     }
+}
+
+/// `at` and `span` more, or the end of all time: an event may hold any instant and any span.
+fn later(at: Timestamp, span: Duration) -> Timestamp {
+    at.saturating_add(span).unwrap_or(Timestamp::MAX)
 }

@@ -424,6 +424,32 @@ fn only_an_ended_root_is_sealed() {
 }
 
 #[test]
+fn times_beyond_the_end_of_all_time_are_its_end() {
+    let launch = Launched {
+        deadline: Timestamp::MAX,
+        retries: Retries {
+            capsule: 1,
+            time: 0,
+        },
+        ..launched()
+    };
+    let failed = AttemptFailed {
+        pause_ms: u64::MAX,
+        ..failed(1)
+    };
+    let run = run_of([
+        Event::Launched(Box::new(launch)),
+        leased(1, 1, 1),
+        Event::AttemptFailed(Box::new(failed)),
+    ]);
+    assert_eq!(
+        run.rests.as_ref().map(|rest| rest.until),
+        Some(Timestamp::MAX)
+    );
+    assert_eq!(run.abandoned_at(30), Timestamp::MAX);
+}
+
+#[test]
 fn a_history_with_a_gap_is_broken() {
     let mut history = recorded([launch(), leased(1, 1, 1), ended_event(1)]);
     history.remove(1);

@@ -73,8 +73,11 @@ impl Problem {
         }
     }
 
+    /// With the first [`contract::PROBLEMS_MAX`] of `errors`: a body of a megabyte may have some
+    /// hundred thousand.
     #[must_use]
-    pub fn with_errors(mut self, errors: Vec<ProblemItem>) -> Self {
+    pub fn with_errors(mut self, mut errors: Vec<ProblemItem>) -> Self {
+        errors.truncate(contract::PROBLEMS_MAX);
         self.errors = errors;
         self
     }

@@ -29,7 +29,7 @@ use crate::file_name::{Directory, FileName};
 
 pub use canonical::canonical;
 pub use limits::{NESTING_DEPTH_MAX, PAYLOAD_SIZE_BYTES_MAX, STRING_SIZE_BYTES_MAX};
-pub use problem::{PROBLEMS_MAX, Problem, ProblemCode, QUOTED_LENGTH_MAX};
+pub use problem::{PROBLEMS_MAX, Problem, ProblemCode, QUOTED_LENGTH_MAX, pointer_part};
 pub use references::{FILE_FORMATS, rewrite};
 pub use schema::{PATTERNS_MAX, SCHEMA_SIZE_BYTES_MAX};
 pub use walk::{STEPS_MAX, VALIDATION_DEPTH_MAX};

@@ -10,6 +10,9 @@ pub const QUOTED_LENGTH_MAX: usize = 120;
 /// Most characters of a message: a schema's own texts (`enum`, `pattern`) may be long.
 const MESSAGE_LENGTH_MAX: usize = 1_000;
 
+/// Most characters of a key that [`pointer_part`] shows.
+const POINTER_PART_LENGTH_MAX: usize = 80;
+
 /// Most problems of one answer: whoever has more mends these first.
 pub const PROBLEMS_MAX: usize = 50;
 
@@ -99,8 +102,18 @@ fn shortened(text: &str, length_max: usize) -> String {
     }
 }
 
+/// A key as a part of a JSON pointer, for a place that a request should not have: what is longer than
+/// a line is cut.
+pub fn pointer_part(key: &str) -> String {
+    let shown: String = key.chars().take(POINTER_PART_LENGTH_MAX).collect();
+    escaped(&shown)
+}
+
+fn escaped(part: &str) -> String {
+    part.replace('~', "~0").replace('/', "~1")
+}
+
 /// `pointer` with one more part.
 pub(crate) fn pointer_join(pointer: &str, part: impl fmt::Display) -> String {
-    let part = part.to_string().replace('~', "~0").replace('/', "~1");
-    format!("{pointer}/{part}")
+    format!("{pointer}/{}", escaped(&part.to_string()))
 }

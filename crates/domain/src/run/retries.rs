@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Outcome, Run, RunError};
+use crate::contract::pointer_part;
 use crate::digest::Hasher;
 use crate::error_code::{ErrorCode, ErrorSource};
 
@@ -46,7 +47,7 @@ impl Retries {
                 "time" => FailureKind::Time,
                 _ => {
                     let message = "no such kind of failures; there are capsule, time";
-                    errors.push((format!("/{}", escaped(name)), message.to_owned()));
+                    errors.push((format!("/{}", pointer_part(name)), message.to_owned()));
                     continue;
                 }
             };
@@ -79,12 +80,6 @@ impl Retries {
             FailureKind::Time => &mut self.time,
         }
     }
-}
-
-/// A key as a JSON pointer has it; what is longer than a line is cut.
-fn escaped(key: &str) -> String {
-    let shown: String = key.chars().take(80).collect();
-    shown.replace('~', "~0").replace('/', "~1")
 }
 
 /// Kinds of failures that may be tried again because the request says so.

@@ -44,7 +44,7 @@ impl ApiError {
     }
 
     pub(crate) fn with_errors(mut self, errors: Vec<ProblemItem>) -> Self {
-        self.problem.errors = errors;
+        *self.problem = self.problem.with_errors(errors);
         self
     }
 

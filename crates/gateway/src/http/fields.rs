@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use aod_api::problem::ProblemItem;
+use aod_domain::contract::{PROBLEMS_MAX, pointer_part};
 use aod_domain::error_code::ErrorCode;
 use serde_json::{Map, Value};
 
@@ -94,7 +95,7 @@ impl Fields {
             match value {
                 Value::String(text) => drop(texts.insert(name, text)),
                 other => {
-                    let pointer = format!("/{key}/{}", name.replace('~', "~0").replace('/', "~1"));
+                    let pointer = format!("/{key}/{}", pointer_part(&name));
                     self.error(pointer, format!("{} given; expected a text", shown(&other)));
                 }
             }
@@ -112,14 +113,15 @@ impl Fields {
 
     /// To be called once everything was taken; unknown fields are errors.
     pub(crate) fn finish(mut self) -> ApiResult<()> {
-        for key in std::mem::take(&mut self.given).keys() {
+        // Comparing each with what is known takes longer than telling more than these would help.
+        let unknown = std::mem::take(&mut self.given);
+        for key in unknown.keys().take(PROBLEMS_MAX) {
             let message = match nearest(key, &self.known) {
                 Some(near) => format!("no such field; did you mean {near:?}?"),
                 None => format!("no such field; there are {}", self.known.join(", ")),
             };
-            let shown: String = key.chars().take(80).collect();
-            self.errors
-                .push(ProblemItem::new(format!("/{shown}"), message));
+            let pointer = format!("/{}", pointer_part(key));
+            self.errors.push(ProblemItem::new(pointer, message));
         }
         self.finish_known()
     }
@@ -184,6 +186,17 @@ mod tests {
                 "/capsul: no such field; did you mean \"capsule\"?",
             ]
         );
+    }
+
+    #[test]
+    fn many_long_fields_make_a_short_answer() {
+        let names = (0..1_000).map(|number| format!("\"{number}/~{}\": 1", "x".repeat(200)));
+        let body = format!("{{{}}}", names.collect::<Vec<_>>().join(", "));
+        let fields = Fields::parse(body.as_bytes()).unwrap();
+        let problem = fields.finish().unwrap_err().problem().clone();
+        assert_eq!(problem.errors.len(), PROBLEMS_MAX);
+        assert!(serde_json::to_vec(&problem).unwrap().len() < 16 * 1024);
+        assert!(problem.errors[0].pointer.starts_with("/0~1~0xx"));
     }
 
     #[test]

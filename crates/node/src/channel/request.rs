@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aod_api::IDEMPOTENCY_KEY_HEADER;
 use aod_api::problem::{Problem, ProblemItem};
+use aod_domain::contract::{PROBLEMS_MAX, pointer_part};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::Retries;
 use axum::body::Bytes;
@@ -186,12 +187,10 @@ impl Reader {
 
     fn finish(mut self, status: u16) -> Result<(), Box<Problem>> {
         let known = self.known.join(", ");
-        for name in self.fields.keys() {
+        for name in self.fields.keys().take(PROBLEMS_MAX) {
             let text = format!("unknown field; expected one of {known}");
-            self.errors.push(ProblemItem::new(
-                format!("/{}", name.replace('~', "~0").replace('/', "~1")),
-                text,
-            ));
+            let pointer = format!("/{}", pointer_part(name));
+            self.errors.push(ProblemItem::new(pointer, text));
         }
         if self.errors.is_empty() {
             return Ok(());
@@ -264,6 +263,15 @@ mod tests {
             ["/target", "/args", "/timeout_seconds", "/tarjet"]
         );
         assert_eq!(problem.status, 400);
+    }
+
+    #[test]
+    fn many_long_fields_make_a_short_answer() {
+        let names = (0..1_000).map(|number| format!("\"{number}/~{}\": 1", "x".repeat(200)));
+        let body = format!("{{{}}}", names.collect::<Vec<_>>().join(", "));
+        let problem = parse_handoff(Ok(body.into()), &HeaderMap::new()).unwrap_err();
+        assert_eq!(problem.errors.len(), PROBLEMS_MAX);
+        assert!(serde_json::to_vec(&problem).unwrap().len() < 16 * 1024);
     }
 
     #[test]

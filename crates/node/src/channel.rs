@@ -48,6 +48,9 @@ const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a body: the largest payload, every character of it escaped, and room for the rest.
 const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 
+/// Bytes of the words with which a request is refused that no route has read.
+const REJECTION_BYTES_MAX: usize = 4 * 1024;
+
 /// Serves `calls` to whoever connects until `stop`.
 pub(crate) fn serve(
     listener: std::os::unix::net::UnixListener,
@@ -263,10 +266,23 @@ fn problem(problem: &Problem) -> Response {
     response
 }
 
+/// What is refused before it comes to one of our routes (a path that is not UTF-8, a query that is not
+/// the route's) as all refusals are.
+async fn rejected(response: Response) -> Response {
+    let (head, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, REJECTION_BYTES_MAX).await;
+    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+    let malformed = Problem::new(ErrorCode::RequestMalformed, text);
+    problem(&malformed.with_status(head.status.as_u16()))
+}
+
 /// Names the request in a refusal: its path here, whoever has refused it.
 async fn complete_problem(request: Request<Body>, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
+    if response.status().is_client_error() && response.extensions().get::<Problem>().is_none() {
+        response = rejected(response).await;
+    }
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.instance = path;
         if problem.request_id.is_empty() {
@@ -276,4 +292,26 @@ async fn complete_problem(request: Request<Body>, next: Next) -> Response {
         *response.body_mut() = Body::from(bytes);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_no_route_has_read_is_refused_as_a_problem() {
+        let rejection = (StatusCode::BAD_REQUEST, "wait: not a number").into_response();
+        let response = rejected(rejection).await;
+        let problem = response.extensions().get::<Problem>().expect("a problem");
+        assert_eq!(
+            (
+                problem.code.as_str(),
+                problem.status,
+                problem.detail.as_str()
+            ),
+            ("request_malformed", 400, "wait: not a number")
+        );
+        let media_type = response.headers().get(header::CONTENT_TYPE);
+        assert_eq!(media_type.unwrap(), aod_api::PROBLEM_MEDIA_TYPE);
+    }
 }

@@ -88,9 +88,12 @@ impl AsRef<str> for CapsuleName {
 
 /// The name that a title stands for: `Capsule B` is `capsule-b`.
 ///
-/// Letters become lower case, everything else one `-`, and what is too long is cut; none when no
-/// letter or digit of ASCII is left.
+/// A name stands for itself. Of other texts letters become lower case, everything else one `-`, and
+/// what is too long is cut; none when no letter or digit of ASCII is left.
 pub fn slug(title: &str) -> Option<CapsuleName> {
+    if let Ok(name) = CapsuleName::parse(title) {
+        return Some(name);
+    }
     let lower = title.to_ascii_lowercase();
     let words = lower.split(|character: char| !character.is_ascii_alphanumeric());
     let mut name = words

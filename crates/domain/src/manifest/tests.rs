@@ -418,6 +418,20 @@ fn a_title_has_a_slug() {
     check(&format!("{} b", "a".repeat(62)), Some(&"a".repeat(62)));
 }
 
+#[test]
+fn every_name_is_its_own_slug() {
+    for text in ["a--b", "a", "0-1", "capsule-b"] {
+        let name = CapsuleName::parse(text).expect("a proper name");
+        let registered = Registered {
+            name: &name,
+            title: None,
+            aliases: &[],
+        };
+        assert_eq!(resolve(text, [registered]), Ok(&name));
+        assert_eq!(slug(text), Some(name));
+    }
+}
+
 fn check_resolve(target: &str, expected: Result<&str, &str>) {
     let name = |text| CapsuleName::parse(text).expect("a proper name");
     let (b, c, d) = (name("capsule-b"), name("other"), name("third"));

@@ -93,12 +93,12 @@ impl Broker {
             .build(client.clone());
         let link = Link::new(client, context, &config.name, events.subscribe());
         let durability = durability::check(config.monitoring_url.as_deref()).await;
-        let is_replicated = ensure_streams(&link, config.limits).await?;
+        let is_replicated = ensure_streams(&link, &config).await?;
         let events = link.context.get_stream_no_info(EVENTS).await;
         Ok(Self {
             link,
             events: events.expect("the name is a constant, and nothing is requested"),
-            limits: config.limits.unwrap_or_default(),
+            limits: config.limits_of_new(),
             config: Arc::new(config),
             durability,
             is_replicated,
@@ -261,13 +261,13 @@ fn check_version(client: &Client, config: &Config) -> Result<String, ConnectErro
 }
 
 /// Makes or compares all streams; answers whether the log has several copies.
-async fn ensure_streams(link: &Link, limits: Option<StreamLimits>) -> Result<bool, StreamError> {
-    let mode = if limits.is_some() {
+async fn ensure_streams(link: &Link, config: &Config) -> Result<bool, StreamError> {
+    let mode = if config.limits.is_some() {
         Limits::Set
     } else {
         Limits::Keep
     };
-    let limits = limits.unwrap_or_default();
+    let limits = config.limits_of_new();
     let events = ensure(link, streams::events(&limits), mode).await?;
     let is_work_there = streams::ensure::find(link, streams::WORK).await?.is_some();
     if is_work_there || events.state.last_sequence == 0 {

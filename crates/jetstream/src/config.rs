@@ -26,6 +26,9 @@ pub struct Config {
     /// Time after which a delivered launch without a sign of life comes again, in seconds; the
     /// same for all programs of a cluster.
     pub lease_seconds: u32,
+    /// Copies of each stream that is missing and made without `limits`, 1 to 5: never more than the
+    /// cluster has servers.
+    pub replicas: usize,
     /// What the streams may hold. None leaves streams as they are and makes missing ones by
     /// [`StreamLimits::default`]: for programs that use a broker that others look after.
     pub limits: Option<StreamLimits>,
@@ -41,8 +44,17 @@ impl Config {
             name: name.into(),
             monitoring_url: None,
             lease_seconds: LEASE_SECONDS_DEFAULT,
+            replicas: 1,
             limits: None,
         }
+    }
+
+    /// What streams that are missing are made with.
+    pub(crate) fn limits_of_new(&self) -> StreamLimits {
+        self.limits.unwrap_or(StreamLimits {
+            replicas: self.replicas,
+            ..StreamLimits::default()
+        })
     }
 
     /// The servers as messages may show them: without credentials.

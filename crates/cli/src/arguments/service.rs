@@ -48,6 +48,11 @@ pub struct BrokerArguments {
     )]
     pub nats_monitoring: Option<String>,
 
+    /// Copies of each stream that this program makes on a broker of several servers; what is there keeps its own
+    #[arg(long, env = "AOD_NATS_REPLICAS", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=5), hide_env_values = true)]
+    pub nats_replicas: u8,
+
     /// Where artifacts are: `jetstream` (in the broker), `file:///path`, `s3://bucket?endpoint=…`, `gs://…`, `az://…`
     #[arg(
         long,

@@ -242,6 +242,7 @@ async fn broker_arguments(
         nats_credentials: arguments.nats_credentials.clone(),
         nats_ca: None,
         nats_monitoring: None,
+        nats_replicas: 1,
         store: arguments
             .store
             .clone()

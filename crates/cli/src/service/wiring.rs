@@ -37,6 +37,7 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
         name: format!("aod-{kind}-{}", uuid::Uuid::now_v7().simple()),
         monitoring_url: arguments.nats_monitoring.clone(),
         lease_seconds: arguments.lease_seconds,
+        replicas: arguments.nats_replicas.into(),
         limits: None,
     };
     Broker::connect(config).await.map_err(|error| {
@@ -76,7 +77,7 @@ pub async fn artifacts(
         stream: "FILES".into(),
         bucket: "artifacts".into(),
         bytes_max: BUCKET_BYTES_MAX,
-        replicas: 1,
+        replicas: arguments.nats_replicas.into(),
     };
     let store = broker.open_object_store(&bucket).await;
     let store = Arc::new(store.map_err(|error| unusable(&error))?);

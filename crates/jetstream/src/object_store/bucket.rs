@@ -87,6 +87,11 @@ pub(super) async fn open(client: Client, config: &BucketConfig) -> Result<Transp
     let subjects = Subjects::new(&config.bucket);
     let wanted = stream_config(config, &subjects);
     let found = read_or_create(&context, &wanted).await?;
+    // How many copies there are is the operator's choice: what is there keeps its own.
+    let wanted = Config {
+        num_replicas: found.num_replicas,
+        ..wanted
+    };
     compare(&wanted, &found)?;
     let stream = context
         .get_stream_no_info(&config.stream)

@@ -1,8 +1,9 @@
 //! Speaks for runs with whichever gateway is there.
 //!
-//! A call is repeated on another gateway when the connection breaks: its key makes that harmless.
+//! A call is repeated on another gateway when the connection breaks, or when its gateway is no longer
+//! present while another one is: its key makes that harmless.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_api::internal::{CallLine, CallRequest, CancelCall, Targets, WHITE_SPACE_SECONDS};
@@ -15,7 +16,8 @@ use aod_ports::presence::{Member, Presence};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use http::{Method, Request, Response, header};
-use tracing::debug;
+use tokio::time::Instant;
+use tracing::{debug, info};
 
 /// How long an answer may be silent before its gateway counts as gone: two of its signs of life
 /// and some time for a busy machine.
@@ -26,6 +28,12 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Between two tries when no gateway is there.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether the gateways that are asked are present: with [`PRESENCE_SECONDS`] and
+/// a connection to another one it bounds what a gateway that hangs costs those who wait at it.
+///
+/// [`PRESENCE_SECONDS`]: aod_ports::presence::PRESENCE_SECONDS
+const PRESENCE_EVERY: Duration = Duration::from_millis(500);
 
 /// Longest refusal that is read, in bytes: its errors may be many, each a line.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
@@ -43,6 +51,8 @@ pub(crate) struct GatewayClient {
     transport: Arc<dyn GatewayTransport>,
     /// The gateway that answered last.
     preferred: Mutex<Option<String>>,
+    /// Where the gateways were that were present when it was last looked: one look for all who wait.
+    seen: tokio::sync::Mutex<Option<(Instant, Vec<String>)>>,
 }
 
 /// As which run the node speaks.
@@ -67,6 +77,7 @@ impl GatewayClient {
             presence,
             transport,
             preferred: Mutex::new(None),
+            seen: tokio::sync::Mutex::default(),
         }
     }
 
@@ -78,11 +89,20 @@ impl GatewayClient {
         request: &CallRequest,
         accepted: impl Fn(RunId) + Send + Sync,
     ) -> Result<CallLine, Box<Problem>> {
+        let accepting = Mutex::new(None);
         self.until_answered(|url| {
-            let accepted = &accepted;
+            let (accepted, accepting) = (&accepted, &accepting);
             async move {
+                let accepted = |callee| {
+                    let before = lock(accepting).replace(url.clone());
+                    if let Some(before) = before.filter(|before| *before != url) {
+                        let run = speaker.run;
+                        info!(%run, %callee, before, url, "a call goes on at another gateway");
+                    }
+                    accepted(callee);
+                };
                 let response = self.post(&url, speaker, "calls", request).await?;
-                read_lines(response, accepted).await
+                read_lines(response, &accepted).await
             }
         })
         .await
@@ -163,7 +183,12 @@ impl GatewayClient {
     {
         loop {
             for url in self.gateways().await {
-                match attempt(url.clone()).await {
+                let answer = tokio::select! {
+                    biased;
+                    answer = attempt(url.clone()) => answer,
+                    () = self.gone(&url) => Err(Failure::Again("it is not present".into())),
+                };
+                match answer {
                     Ok(answer) => {
                         self.prefer(Some(url));
                         return Ok(answer);
@@ -184,27 +209,48 @@ impl GatewayClient {
         if let Some(url) = self.preferred() {
             return vec![url];
         }
-        let members = self.presence.members().await.unwrap_or_default();
+        self.present().await.unwrap_or_default()
+    }
+
+    /// The gateways that are present; none if that cannot be known now.
+    async fn present(&self) -> Option<Vec<String>> {
+        let members = self.presence.members().await.ok()?;
         let urls = members.into_iter().filter_map(|member| match member {
             Member::Gateway(gateway) => Some(gateway.url),
             Member::Node(_) => None,
         });
-        urls.collect()
+        Some(urls.collect())
+    }
+
+    /// Returns when others are present and the gateway at `url` is not: it hangs, or is cut off.
+    async fn gone(&self, url: &str) {
+        loop {
+            tokio::time::sleep(PRESENCE_EVERY).await;
+            let mut seen = self.seen.lock().await;
+            let is_old = seen
+                .as_ref()
+                .is_none_or(|(at, _)| at.elapsed() >= PRESENCE_EVERY);
+            if is_old && let Some(present) = self.present().await {
+                *seen = Some((Instant::now(), present));
+            }
+            let present = seen.as_ref().map_or(&[][..], |(_, present)| present.as_slice());
+            if !present.is_empty() && !present.iter().any(|other| other == url) {
+                return;
+            }
+        }
     }
 
     fn preferred(&self) -> Option<String> {
-        self.preferred
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.preferred).clone()
     }
 
     fn prefer(&self, url: Option<String>) {
-        *self
-            .preferred
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = url;
+        *lock(&self.preferred) = url;
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sorts answers: those of a gateway or proxy that cannot now are tried again, refusals, and bugs

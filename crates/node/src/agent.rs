@@ -43,7 +43,7 @@ const ANNOUNCE_EVERY: Duration = Duration::from_millis(PRESENCE_SECONDS * 1_000 
 /// How often containers are compared with the log. Source: the settled points of the design.
 const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 
-/// How often the engine is asked whether it is there.
+/// How often the engine is asked whether it is there, and the disk whether it has room.
 const ENGINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs all loops until the node is told to stop.
@@ -60,7 +60,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             &shared,
             announce(Arc::clone(&shared), readiness.subscribe())
         ),
-        stoppable(&shared, watch_engine(Arc::clone(&shared), readiness)),
+        stoppable(&shared, watch_readiness(Arc::clone(&shared), readiness)),
         stoppable(&shared, follow_operators(Arc::clone(&shared), asked)),
         stoppable(&shared, hand_back_in_time(Arc::clone(&shared))),
         stoppable(&shared, follow_cancels(Arc::clone(&shared))),
@@ -164,8 +164,17 @@ fn room_for(room: Room, class: Class) -> usize {
 
 /// Starts what there is room for; the rest is held for a moment, then given back.
 fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
+    let full = shared.disk.look(received);
+    if full.is_some() {
+        // The next to come is not asked for.
+        shared.engine_doubt.notify_one();
+    }
     for delivery in deliveries {
-        if room_for(shared.ledger.room(), delivery.class) > 0 {
+        if full.is_some() {
+            shared
+                .tasks
+                .spawn(inherit(pass_on(Arc::clone(shared), delivery, received)));
+        } else if room_for(shared.ledger.room(), delivery.class) > 0 {
             start(shared, delivery, received);
         } else {
             shared
@@ -200,6 +209,11 @@ async fn hold(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
         }
         tokio::time::sleep(HOLD_LOOK).await;
     }
+    pass_on(shared, delivery, received).await;
+}
+
+/// Gives a launch back for another node to take.
+async fn pass_on(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
     let until = lease::kill_after(received, shared.config.lease);
     let left = until.saturating_sub(shared.runs.clock().since_boot());
     let queue = shared.ports.queue.as_ref();
@@ -241,12 +255,17 @@ pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
     }
 }
 
-async fn watch_engine(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender<Option<String>>) {
+/// Looks whether engine and disk are fit for work.
+async fn watch_readiness(
+    shared: Arc<Shared>,
+    readiness: tokio::sync::watch::Sender<Option<String>>,
+) {
     loop {
-        let not_ready = match shared.ports.runtime.describe().await {
-            Ok(_) => None,
-            Err(error) => Some(chain(&error)),
-        };
+        let engine = shared.ports.runtime.describe().await;
+        let not_ready = engine
+            .err()
+            .map(|error| chain(&error))
+            .or_else(|| shared.disk.look(shared.runs.clock().since_boot()));
         readiness.send_if_modified(|current| {
             let is_changed = *current != not_ready;
             if is_changed {

@@ -40,6 +40,8 @@ struct Room<'a> {
     notes: Notes,
     logs: Logs,
     channel: CancellationToken,
+    /// When it began, since the host's start.
+    began: Duration,
 }
 
 /// Runs the capsule of `attempt`. What is left to clear away comes with the answer.
@@ -90,6 +92,7 @@ impl<'a> Room<'a> {
             notes,
             logs,
             channel,
+            began: shared.runs.clock().since_boot(),
         })
     }
 
@@ -219,6 +222,10 @@ impl<'a> Room<'a> {
             calls: self.calls.count(),
         };
         self.conclude(&mut ended, watched.stop.as_ref(), error, collected);
+        if ended.outcome == Outcome::Failed && watched.stop.is_none() && self.had_no_room() {
+            let text = "the capsule failed while the disk of its node was full";
+            return Finish::Lost(RunError::new(ErrorCode::RuntimeFailed, text));
+        }
         if let Some(failed) = self.to_be_tried_again(&ended) {
             return Finish::Failed(Box::new(failed));
         }
@@ -230,6 +237,14 @@ impl<'a> Room<'a> {
             return Finish::Fenced;
         }
         Finish::Ended(Box::new(ended))
+    }
+
+    /// Whether the node's disk was full at some time of this attempt: what a capsule could not write is
+    /// not its own failure then.
+    fn had_no_room(&self) -> bool {
+        let shared = &self.attempt.shared;
+        shared.disk.look(shared.runs.clock().since_boot());
+        shared.disk.was_full(self.began)
     }
 
     /// The end of this attempt alone, if another is wanted instead of the end of the run.
@@ -361,6 +376,7 @@ impl<'a> Room<'a> {
             notes,
             logs,
             channel,
+            ..
         } = self;
         calls.stop();
         let children = calls.children();

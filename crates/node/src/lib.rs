@@ -22,6 +22,7 @@ mod children;
 mod collect;
 mod config;
 mod deliver;
+mod disk;
 mod environment;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
+use crate::disk::Disk;
 use crate::gateway_client::GatewayClient;
 use crate::ledger::Ledger;
 use crate::workdir::WorkDirectories;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) gateways: Arc<GatewayClient>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) directories: WorkDirectories,
+    pub(crate) disk: Disk,
     /// Attempts and what is left to clear away after them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -55,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) drained_at: watch::Sender<Option<Timestamp>>,
     /// That time has come.
     pub(crate) is_drained: watch::Sender<bool>,
-    /// The engine has failed a call: worth a look whether it is there.
+    /// The engine has failed a call, or the disk is full: worth a look whether work can be taken.
     pub(crate) engine_doubt: Notify,
     contracts: Mutex<HashMap<Digest, Contract>>,
     busy: Mutex<Busy>,
@@ -84,6 +86,7 @@ impl Shared {
     ) -> Arc<Self> {
         let ledger = Ledger::new(config.capacity);
         Arc::new(Self {
+            disk: Disk::new(config.data.clone()),
             config,
             id,
             incarnation,

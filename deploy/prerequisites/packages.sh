@@ -19,6 +19,7 @@ native=("gcc=gcc libc6-dev")
 airgap=("mmdebstrap=mmdebstrap debian-archive-keyring")
 tests=(
     "ip=iproute2" "nsenter=util-linux" "iptables=iptables" "pdftotext=poppler-utils" "shellcheck=shellcheck"
+    "mkfs.ext4=e2fsprogs" "losetup=mount"
 )
 
 # Another apt may hold its lock for a while, on a machine that was just started for instance.

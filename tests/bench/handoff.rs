@@ -8,8 +8,8 @@ mod transfer;
 
 use tokio::process::Command;
 
-use crate::progress::say;
 use crate::report::Measurement;
+use aod_tests::progress::say;
 
 /// What it is called.
 pub(crate) const NAME: &str = "handoff";

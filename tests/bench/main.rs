@@ -16,11 +16,9 @@ mod http;
 mod machine;
 mod nats;
 mod program;
-mod progress;
 mod report;
 mod simulated_node;
 mod site;
-mod statistics;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,8 +26,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::progress::say;
 use crate::report::Report;
+use aod_tests::progress::say;
 
 /// A benchmark takes some minutes; one that hangs must end too.
 const BENCHMARK_SECONDS_MAX: u64 = 30 * 60;

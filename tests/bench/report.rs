@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::bound::Bound;
 use crate::machine::{self, Machine};
-use crate::statistics::{Spread, median};
+use aod_tests::statistics::{Spread, median};
 
 /// Where reports go, from the root of the repository.
 const DIRECTORY: &str = "target/bench";

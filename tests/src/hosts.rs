@@ -10,8 +10,10 @@
 
 mod claim;
 mod commands;
+mod disk;
 mod engine;
 mod host;
+mod process;
 mod sweep;
 
 use std::net::Ipv4Addr;
@@ -20,10 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub(crate) use commands::all_processes;
-pub(crate) use commands::children;
 pub use commands::eventually;
+pub use disk::Disk;
 pub(crate) use engine::show_log;
 pub use host::Host;
+pub(crate) use process::HostProcess;
 pub use sweep::leftovers;
 
 use claim::Claim;

@@ -12,4 +12,6 @@ pub mod docker_cluster;
 pub mod hosts;
 pub mod images;
 pub mod programs;
+pub mod progress;
 pub mod simulated;
+pub mod statistics;

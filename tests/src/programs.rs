@@ -5,22 +5,20 @@
 
 pub mod memory;
 
+mod broker;
 mod cluster;
 mod person;
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-pub use cluster::{ProgramCluster, Store};
+pub use cluster::{Plan, ProgramCluster, Store};
 pub use person::Person;
 
-use crate::hosts::{Host, children, eventually, show_log};
-
-/// How long a program may take to begin: that it works is another matter.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
+use crate::hosts::{Host, HostProcess, show_log};
 
 /// The `aod` to test: the one that `AOD_TEST_AOD` names, else the one that was built beside the
 /// tests, which is built now when it is older than its sources.
@@ -69,35 +67,30 @@ fn newest(path: &Path) -> SystemTime {
     below.or(own.ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// An `aod` that runs on, on a host.
+/// A program that runs on, on a host.
 #[derive(Debug)]
 pub struct Program {
+    program: PathBuf,
     name: String,
     host: Host,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    /// What entered the host and waits there for its child.
-    entrance: Child,
-    /// The program itself.
-    id: u32,
+    running: Option<HostProcess>,
 }
 
 impl Program {
-    /// Starts `aod` with `arguments` on `host`; `name` is the name of its log.
+    /// Starts `program` with `arguments` on `host`; `name` is the name of its log.
     pub(crate) fn start(
         host: &Host,
+        program: &Path,
         name: &str,
         arguments: Vec<String>,
         environment: Vec<(String, String)>,
     ) -> Self {
         let log = host.directory().join(format!("{name}.log"));
         let mut program = Self {
+            program: program.to_owned(),
             name: name.to_owned(),
             host: host.clone(),
             arguments,
@@ -117,34 +110,24 @@ impl Program {
             .append(true)
             .open(&self.log)
             .expect("a directory of ours");
-        let mut command = self.host.command(aod());
+        let mut command = self.host.command(&self.program);
         command
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(log);
-        let mut entrance = command.spawn().expect("nsenter is installed");
-        let id = eventually("a program that runs", BEGIN_PATIENCE, || {
-            let ended = entrance.try_wait().expect("a child of ours");
-            assert!(
-                ended.is_none(),
-                "{} ended: {ended:?}: {}",
-                self.name,
-                self.log_text()
-            );
-            children(entrance.id())
-                .into_iter()
-                .find(|child| is_program(*child))
-        });
-        self.running = Some(Running { entrance, id });
+        let running = HostProcess::start(&mut command, &self.program, || self.log_text());
+        self.running = Some(running);
     }
 
     /// The id of its process, as the test's own processes see it.
     pub fn id(&self) -> u32 {
-        match &self.running {
-            Some(running) => running.id,
-            None => panic!("{} was killed", self.name),
-        }
+        self.running().id()
+    }
+
+    /// What it is: `gateway`, `node` or `nats`.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn host(&self) -> &Host {
@@ -153,33 +136,36 @@ impl Program {
 
     /// SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            signal("KILL", running.id);
-            // It may have been stopped together with its child.
-            signal("CONT", running.entrance.id());
-            let _ = running.entrance.wait();
+        if let Some(running) = self.running.take() {
+            running.kill();
         }
+    }
+
+    /// SIGTERM; answers whether it has ended within `patience`. It is gone in any case.
+    pub fn terminate(&mut self, patience: Duration) -> bool {
+        self.running
+            .take()
+            .is_none_or(|running| running.terminate(patience))
     }
 
     /// SIGSTOP: connections stay, nothing is answered.
     pub fn pause(&self) {
-        signal("STOP", self.id());
+        self.running().pause();
     }
 
     /// SIGCONT after [`pause`](Self::pause).
     pub fn resume(&self) {
-        signal("CONT", self.id());
-        let entrance = self.running.as_ref().map(|running| running.entrance.id());
-        signal("CONT", entrance.expect("it runs"));
+        self.running().resume();
+    }
+
+    /// How it has ended by itself, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.running.as_mut().and_then(HostProcess::ended)
     }
 
     /// Panics with its log when it has ended by itself.
     pub(crate) fn check_runs(&mut self) {
-        let running = self
-            .running
-            .as_mut()
-            .map(|running| running.entrance.try_wait());
-        let ended = running.and_then(|ended| ended.expect("a child of ours"));
+        let ended = self.ended();
         assert!(
             ended.is_none(),
             "{} ended: {ended:?}: {}",
@@ -192,6 +178,13 @@ impl Program {
     pub fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
+
+    fn running(&self) -> &HostProcess {
+        match &self.running {
+            Some(running) => running,
+            None => panic!("{} was killed", self.name),
+        }
+    }
 }
 
 impl Drop for Program {
@@ -201,18 +194,4 @@ impl Drop for Program {
             show_log(&self.name, &self.log);
         }
     }
-}
-
-/// Whether the process has become what it was started for: until then it is a copy of what
-/// entered the host.
-fn is_program(process: u32) -> bool {
-    let program = fs::read_link(format!("/proc/{process}/exe"));
-    program.is_ok_and(|path| path == aod())
-}
-
-/// Sends a signal by its name without `SIG`; to whoever is gone already it does not matter.
-fn signal(name: &str, process: u32) {
-    let _ = Command::new("kill")
-        .args(["-s", name, &process.to_string()])
-        .output();
 }

@@ -47,6 +47,11 @@ impl Default for NatsConfig {
     }
 }
 
+/// The program that tests start: what `AOD_TEST_NATS_SERVER` names, else what is found.
+pub fn program() -> PathBuf {
+    tool::find("nats-server", "AOD_TEST_NATS_SERVER", HOW_TO_GET)
+}
+
 /// A running server with a store of its own; killed and swept away on drop.
 #[derive(Debug)]
 pub struct NatsServer {
@@ -61,10 +66,7 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts a server and waits until JetStream is ready, 30 s at most.
     pub fn start(config: NatsConfig) -> Self {
-        let program = config
-            .program
-            .clone()
-            .unwrap_or_else(|| tool::find("nats-server", "AOD_TEST_NATS_SERVER", HOW_TO_GET));
+        let program = config.program.clone().unwrap_or_else(program);
         let directory = Scratch::new("nats");
         let any_port = SocketAddr::new(config.address, 0);
         let monitoring = config.monitoring.then_some(any_port);

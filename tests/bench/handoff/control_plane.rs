@@ -10,10 +10,10 @@ use std::time::Instant;
 use futures::future::try_join_all;
 
 use crate::nats::Publisher;
-use crate::progress::say;
 use crate::report::Measurement;
 use crate::simulated_node::{CALLER, ECHO, words, words_schema};
 use crate::site::{Client, Scratch, Site};
+use aod_tests::progress::say;
 
 /// Synced writes of one run: launch, lease, result.
 const WRITES_SINGLE: usize = 3;

@@ -12,10 +12,10 @@ use aod_ports::artifact_store::ArtifactStore;
 use aod_testkit::S3Server;
 use serde_json::json;
 
-use crate::progress::say;
 use crate::report::Measurement;
 use crate::simulated_node::{RECEIVER, SENDER, receiver_schema, sender_schema, write_file};
 use crate::site::{STORE_IN_BROKER, Scratch, Site};
+use aod_tests::progress::say;
 
 /// The size of the file.
 const MEGABYTES: u64 = 1_024;

@@ -17,6 +17,12 @@ pub(super) async fn cluster(store: Store, gateways: usize, workers: usize) -> Pr
         .chain(std::iter::repeat_n("two", workers))
         .collect();
     let cluster = ProgramCluster::start(store, gateways, &labels).await;
+    register(&cluster).await;
+    cluster
+}
+
+/// Has the first node make `caller` and another one `worker`.
+pub(super) async fn register(cluster: &ProgramCluster) {
     let person = cluster.person(0);
     person
         .register(&CapsuleDirectory::new("caller"), "one")
@@ -24,7 +30,6 @@ pub(super) async fn cluster(store: Store, gateways: usize, workers: usize) -> Pr
     person
         .register(&CapsuleDirectory::new("worker"), "two")
         .await;
-    cluster
 }
 
 /// A small table.

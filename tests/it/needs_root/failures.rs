@@ -1,9 +1,9 @@
 //! Whatever dies between a caller and its worker, the caller has the same answer, once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aod_tests::hosts::eventually;
-use aod_tests::programs::{ProgramCluster, Store};
+use aod_tests::programs::{Plan, Program, ProgramCluster, Store};
 use serde_json::Value;
 
 use super::chain;
@@ -14,6 +14,10 @@ const FOR_EVER_SECONDS: u32 = 170;
 
 /// How long containers may take to be gone: the lease, and the node's look at its engine.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a chain of three seconds may take whose gateway falls silent: the presence of that (5 s), a
+/// look at it, and two containers on a loaded machine. The silence itself would end after 35 s.
+const SILENT_GATEWAY_MAX: Duration = Duration::from_secs(20);
 
 /// The number of the node on which the callee of `run` computes.
 async fn worker_node(cluster: &ProgramCluster, run: &str) -> usize {
@@ -108,15 +112,48 @@ async fn a_killed_gateway_is_replaced_by_another() {
     wait_until_clean(&cluster);
 }
 
+/// A gateway at which a callee is waited for falls silent, while another one is there.
+async fn is_replaced_when_silent(silence: impl Fn(&Program), end: impl Fn(&Program)) {
+    let mut cluster = chain::cluster(Store::JetStream, 1, 1).await;
+    let run = chain::start(&cluster.person(0), 3).await;
+    worker_node(&cluster, &run).await;
+    cluster.add_gateway().await;
+    let began = Instant::now();
+    silence(&cluster.gateways[0]);
+    let callee = chain::check(&cluster.person(1), &run).await;
+    let took = began.elapsed();
+    assert!(took < SILENT_GATEWAY_MAX, "{took:?}");
+    assert_eq!(
+        callee["attempts"], 1,
+        "the worker has not noticed: {callee}"
+    );
+    end(&cluster.gateways[0]);
+    wait_until_clean(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_hangs_is_replaced_when_its_presence_is_over() {
+    is_replaced_when_silent(Program::pause, Program::resume).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_is_cut_off_is_replaced_when_its_presence_is_over() {
+    is_replaced_when_silent(
+        |gateway| gateway.host().cut(),
+        |gateway| gateway.host().join(),
+    )
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let mut cluster = chain::cluster(Store::JetStream, 1, 1).await;
     let run = chain::start(&cluster.person(0), 20).await;
     worker_node(&cluster, &run).await;
-    cluster.nats.kill();
+    cluster.brokers[0].kill();
     // This is the test: as long as a lease.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    cluster.nats.restart();
+    cluster.brokers[0].restart();
     chain::check(&cluster.person(0), &run).await;
     wait_until_clean(&cluster);
 }
@@ -135,5 +172,51 @@ async fn a_caller_whose_node_restarts_joins_the_worker_it_had() {
     );
     let caller = cluster.person(0).get(&format!("/v1/runs/{run}")).await;
     assert_eq!(caller["attempts"], 2, "{caller}");
+    wait_until_clean(&cluster);
+}
+
+/// Whether the node with this number says that it takes work.
+async fn takes_work(cluster: &ProgramCluster, node: usize) -> bool {
+    let host = cluster.nodes[node].host().name();
+    let nodes = cluster.person(0).get("/v1/nodes").await;
+    let items = nodes["items"].as_array().expect("nodes").iter();
+    let mut found = items.filter(|item| item["host"] == host.as_str());
+    found.any(|item| item["not_ready"].is_null())
+}
+
+async fn wait_until_it_takes_work(cluster: &ProgramCluster, node: usize, expected: bool) {
+    let person = cluster.person(0);
+    let what = format!("a node that takes work: {expected}");
+    person
+        .eventually(&what, async || {
+            (takes_work(cluster, node).await == expected).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_is_full_takes_no_work_and_fails_nobody() {
+    let cluster = ProgramCluster::start_as(&Plan {
+        store: Store::JetStream,
+        brokers: 1,
+        gateways: 1,
+        labels: &["one", "two", "two"],
+        disk_bytes: Some(512 << 20),
+    })
+    .await;
+    chain::register(&cluster).await;
+    let person = cluster.person(0);
+    let run = chain::start(&person, 5).await;
+    let first = worker_node(&cluster, &run).await;
+    let disk = cluster.nodes[first].host().disk().expect("of its own");
+    disk.fill();
+    let callee = chain::check(&person, &run).await;
+    assert_eq!(callee["attempts"], 2, "it could not write: {callee}");
+    wait_until_it_takes_work(&cluster, first, false).await;
+    let run = chain::start(&person, 0).await;
+    let callee = chain::check(&person, &run).await;
+    assert_eq!(callee["attempts"], 1, "it went to who has room: {callee}");
+    disk.empty();
+    wait_until_it_takes_work(&cluster, first, true).await;
     wait_until_clean(&cluster);
 }

@@ -85,6 +85,34 @@ fn hosts_have_their_own_docker_and_leave_nothing() {
     }
 }
 
+#[test]
+fn a_disk_of_a_host_is_filled_alone_and_an_engine_comes_back() {
+    let network = Network::new();
+    let number = network.number();
+    let host = network.add_host();
+    host.mount_disk(256 << 20);
+    host.start_engine();
+    run_for_ever(&host);
+    let write = || {
+        let file = host.data_directory().join("file");
+        let mut command = host.command("dd");
+        command.args(["if=/dev/zero", "bs=1M", "count=1", "conv=fsync"]);
+        let output = command.arg(format!("of={}", file.display())).output();
+        output.expect("dd is installed").status.success()
+    };
+    let disk = host.disk().expect("it was mounted");
+    disk.fill();
+    assert!(!write(), "there is no room");
+    std::fs::write(host.directory().join("other"), [0; 1 << 16]).expect("elsewhere there is");
+    disk.empty();
+    assert!(write(), "there is room again");
+    host.kill_engine();
+    host.start_engine();
+    assert_eq!(host.containers().len(), 1, "what it had it has");
+    drop((host, network));
+    assert_eq!(leftovers(number), Vec::<String>::new());
+}
+
 /// Makes hosts and says which, then waits to be killed.
 fn be_a_victim() -> ! {
     let network = Network::new();

@@ -2,11 +2,17 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::commands::eventually;
+use super::commands::{eventually, run};
 use super::host::{Host, docker_command};
+use super::process::HostProcess;
+
+const DAEMON: &str = "dockerd";
+
+/// Where the daemon says that it runs, on its host.
+const PID_FILE: &str = "/run/docker.pid";
 
 /// How long a daemon may take until it answers: half a second on an idle machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +23,8 @@ const LAST_LINES: usize = 30;
 /// A running daemon with its containerd. Ends with its host.
 #[derive(Debug)]
 pub(super) struct Engine {
-    daemon: Child,
+    /// None once it is dropped.
+    daemon: Option<HostProcess>,
     log: PathBuf,
 }
 
@@ -29,17 +36,24 @@ impl Engine {
         let config = directory.join("dockerd.json");
         fs::write(&config, "{}").expect("a directory of ours");
         let log = directory.join("dockerd.log");
-        let file = File::create(&log).expect("a directory of ours");
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .expect("a directory of ours");
+        // One that was killed has left it, and its id may be another process's by now.
+        run(host.command("rm").args(["-f", PID_FILE]));
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let daemon = host
-            .command("dockerd")
+        let mut command = host.command(DAEMON);
+        command
             .args([
                 path("config-file", &config),
-                path("data-root", &directory.join("docker")),
+                path("data-root", &host.data_directory().join("docker")),
             ])
             .arg(format!("--host=unix://{}", host.docker_socket().display()))
             // `/run` is the host's own.
-            .args(["--exec-root=/run/docker", "--pidfile=/run/docker.pid"])
+            .arg("--exec-root=/run/docker")
+            .arg(format!("--pidfile={PID_FILE}"))
             .args([
                 "--log-level=error",
                 "--bridge=none",
@@ -53,13 +67,16 @@ impl Engine {
             ])
             .arg(format!("--cgroup-parent=/{}", host.name()))
             .stdout(Stdio::null())
-            .stderr(file)
-            .spawn()
-            .expect("nsenter is installed");
-        let mut engine = Self { daemon, log };
+            .stderr(file);
+        let said = || fs::read_to_string(&log).unwrap_or_default();
+        let daemon = HostProcess::start(&mut command, &found(DAEMON), said);
+        let mut engine = Self {
+            daemon: Some(daemon),
+            log,
+        };
         let socket = host.docker_socket();
         eventually("a Docker daemon that answers", START_PATIENCE, || {
-            let ended = engine.daemon.try_wait().expect("a child of ours");
+            let ended = engine.daemon.as_mut().and_then(HostProcess::ended);
             assert!(
                 ended.is_none(),
                 "dockerd of {} ended: {ended:?}",
@@ -78,12 +95,36 @@ impl Engine {
         );
         engine
     }
+
+    /// SIGSTOP: it answers nobody.
+    pub(super) fn pause(&self) {
+        self.process().pause();
+    }
+
+    /// SIGCONT after [`pause`](Self::pause).
+    pub(super) fn resume(&self) {
+        self.process().resume();
+    }
+
+    fn process(&self) -> &HostProcess {
+        self.daemon.as_ref().expect("it runs until it is dropped")
+    }
+}
+
+/// Where a program is that is called by its name.
+fn found(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|place| place.join(name));
+    places
+        .find(|place| place.is_file())
+        .unwrap_or_else(|| panic!("{name} is installed"))
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        if let Some(daemon) = self.daemon.take() {
+            daemon.kill();
+        }
         if std::thread::panicking() {
             show_log("dockerd", &self.log);
         }

@@ -5,15 +5,17 @@ use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::commands::ip;
+use super::disk::Disk;
 use super::engine::Engine;
 use super::{MARK, Segment, address_of, directory_of, name_of};
 
 /// What the first process of a host does: gives it a `/run` and a name of its own, and stays until
-/// its input ends, which is when the test drops the host or is gone itself.
-const FIRST_PROCESS: &str = r#"mount -t tmpfs run /run && echo "$1" >/proc/sys/kernel/hostname && echo ready && exec cat >/dev/null"#;
+/// its input ends, which is when the test drops the host or is gone itself. It stays a shell, which
+/// takes leave of processes whose parent is gone: daemons would believe that they run.
+const FIRST_PROCESS: &str = r#"mount -t tmpfs run /run && echo "$1" >/proc/sys/kernel/hostname && echo ready && cat >/dev/null; exit 0"#;
 
 /// A host. Clones are the same host; it goes with the last one.
 #[derive(Clone, Debug)]
@@ -28,6 +30,7 @@ struct Inner {
     /// What holds the namespaces; its child is the first process in them.
     holder: Child,
     engine: Mutex<Option<Engine>>,
+    has_disk: OnceLock<()>,
 }
 
 impl Drop for Inner {
@@ -90,6 +93,7 @@ impl Host {
             number,
             holder,
             engine: Mutex::new(None),
+            has_disk: OnceLock::new(),
         };
         let host = Self {
             inner: Arc::new(inner),
@@ -143,6 +147,25 @@ impl Host {
         command
     }
 
+    /// Gives it a disk of its own, of `size_bytes`, for what its Docker daemon and its programs keep.
+    pub fn mount_disk(&self, size_bytes: u64) {
+        let is_first = self.inner.has_disk.set(()).is_ok();
+        assert!(is_first, "{} has a disk already", self.name());
+        Disk::of(self).mount(size_bytes);
+    }
+
+    /// Its disk, if it has one of its own.
+    pub fn disk(&self) -> Option<Disk<'_>> {
+        self.inner.has_disk.get().map(|()| Disk::of(self))
+    }
+
+    /// Where its Docker daemon and its programs keep what they have, at the same path inside and
+    /// out; only inside there is something to be seen if it is on a disk of its own.
+    pub fn data_directory(&self) -> PathBuf {
+        self.disk()
+            .map_or_else(|| self.directory(), Disk::directory)
+    }
+
     /// Starts its Docker daemon and waits until that answers; prints how long it took.
     pub fn start_engine(&self) {
         let mut engine = self.engine();
@@ -152,6 +175,21 @@ impl Host {
             self.name()
         );
         *engine = Some(Engine::start(self));
+    }
+
+    /// Kills its Docker daemon, containerd with it; what runs in containers goes on.
+    pub fn kill_engine(&self) {
+        drop(self.engine().take());
+    }
+
+    /// SIGSTOP to its Docker daemon: it answers nobody.
+    pub fn pause_engine(&self) {
+        self.engine().as_ref().expect("it has one").pause();
+    }
+
+    /// SIGCONT after [`pause_engine`](Self::pause_engine).
+    pub fn resume_engine(&self) {
+        self.engine().as_ref().expect("it has one").resume();
     }
 
     /// Where its Docker daemon listens, inside and out.

@@ -67,12 +67,16 @@ pub fn leftovers(number: u8) -> Vec<String> {
     let mounts = mounts(number)
         .into_iter()
         .map(|path| format!("mount {path}"));
+    let disks = disks(number)
+        .into_iter()
+        .map(|device| format!("disk {device}"));
     processes
         .chain(namespaces)
         .chain(cgroups)
         .chain(directory)
         .chain(link)
         .chain(mounts)
+        .chain(disks)
         .collect()
 }
 
@@ -129,6 +133,16 @@ fn mounts(number: u8) -> Vec<String> {
         Path::new(place).starts_with(&directory) || is_of(name, number)
     };
     places.filter(is_ours).map(str::to_owned).collect()
+}
+
+/// The devices of disks that are files of it; each goes with the last mount of it.
+fn disks(number: u8) -> Vec<String> {
+    let directory = directory_of(number);
+    let is_ours = |device: &String| {
+        let file = fs::read_to_string(format!("/sys/block/{device}/loop/backing_file"));
+        file.is_ok_and(|file| Path::new(&file).starts_with(&directory))
+    };
+    entries(Path::new("/sys/block")).filter(is_ours).collect()
 }
 
 fn is_of(name: &str, number: u8) -> bool {

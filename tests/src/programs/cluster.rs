@@ -1,22 +1,18 @@
-//! A cluster of real programs: a NATS server on the machine, gateways and nodes on hosts of their
-//! own, with credentials as an operator would make them.
+//! A cluster of real programs: NATS servers, gateways and nodes on hosts of their own, with
+//! credentials as an operator would make them.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use aod_testkit::{NatsConfig, NatsServer, S3Server};
+use aod_jetstream::{Broker, Config, ConnectError, Credentials};
+use aod_testkit::S3Server;
 
 use super::person::{GATEWAY_PORT, Person};
-use super::{Program, aod};
+use super::{Program, aod, broker};
 use crate::cluster::LEASE_SECONDS;
 use crate::hosts::Network;
-
-/// Most that JetStream may store, in bytes: what `aod` asks for in all its streams, as
-/// `deploy/nats.conf` gives it.
-const NATS_STORE_BYTES_MAX: u64 = 20 << 30;
 
 /// Capsules that compute at one time on a node.
 const SLOTS: &str = "4";
@@ -36,13 +32,27 @@ pub enum Store {
     S3,
 }
 
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    pub store: Store,
+    /// NATS servers, each with a copy of everything.
+    pub brokers: usize,
+    pub gateways: usize,
+    /// A node with a host and a Docker of its own for each.
+    pub labels: &'a [&'a str],
+    /// Size of the disk that each node and its Docker have for themselves, in bytes; without one it is the
+    /// machine's.
+    pub disk_bytes: Option<u64>,
+}
+
 /// A cluster; everything ends with the value.
 #[derive(Debug)]
 pub struct ProgramCluster {
     // Dropped in this order: programs before the servers they use, hosts with the last of them.
     pub gateways: Vec<Program>,
     pub nodes: Vec<Program>,
-    pub nats: NatsServer,
+    pub brokers: Vec<Program>,
     s3: Option<S3Server>,
     pub network: Network,
 }
@@ -51,35 +61,45 @@ impl ProgramCluster {
     /// Starts a cluster with `gateways` gateways, and a node with its own host and Docker for each
     /// of `labels`; returns when all of them are there.
     pub async fn start(store: Store, gateways: usize, labels: &[&str]) -> Self {
+        Self::start_as(&Plan {
+            store,
+            brokers: 1,
+            gateways,
+            labels,
+            disk_bytes: None,
+        })
+        .await
+    }
+
+    /// Starts a cluster; returns when all of it is there.
+    pub async fn start_as(plan: &Plan<'_>) -> Self {
         let network = Network::new();
         let address = IpAddr::V4(network.machine_address());
         make_credentials(&network);
-        let users = fs::read_to_string(credentials(&network).join("nats-users.conf"))
-            .expect("a file that aod made");
-        let nats = NatsServer::start(NatsConfig {
-            address,
-            store_bytes_max: NATS_STORE_BYTES_MAX,
-            extra: users,
-            monitoring: true,
-            ..NatsConfig::default()
-        });
-        let s3 = (store == Store::S3).then(|| S3Server::start_on(address));
+        let hosts: Vec<_> = (0..plan.brokers).map(|_| network.add_host()).collect();
+        let users = credentials(&network).join("nats-users.conf");
+        let s3 = (plan.store == Store::S3).then(|| S3Server::start_on(address));
         let mut cluster = Self {
             gateways: Vec::new(),
             nodes: Vec::new(),
-            nats,
+            brokers: broker::start_all(&hosts, &users),
             s3,
             network,
         };
-        for _ in 0..gateways {
+        cluster
+            .wait_until("the broker is ready", async |cluster| {
+                cluster.brokers.iter().all(broker::is_ready)
+            })
+            .await;
+        for _ in 0..plan.gateways {
             cluster.add_gateway().await;
         }
-        for label in labels {
-            cluster.add_node(label);
+        for label in plan.labels {
+            cluster.add_node(label, plan.disk_bytes);
         }
         cluster
             .wait_until("nodes are there", async |cluster| {
-                cluster.person(0).count_nodes().await == labels.len()
+                cluster.person(0).count_nodes().await == plan.labels.len()
             })
             .await;
         cluster
@@ -100,6 +120,7 @@ impl ProgramCluster {
         ]);
         self.gateways.push(Program::start(
             &host,
+            aod(),
             "gateway",
             arguments,
             self.environment(),
@@ -112,25 +133,29 @@ impl ProgramCluster {
     }
 
     /// Starts a node with a Docker of its own.
-    fn add_node(&mut self, label: &str) {
+    fn add_node(&mut self, label: &str, disk_bytes: Option<u64>) {
         let host = self.network.add_host();
+        if let Some(size) = disk_bytes {
+            host.mount_disk(size);
+        }
         host.start_engine();
         let mut arguments = vec!["node".to_owned()];
-        arguments.extend(self.common(&host.directory().join("aod")));
+        arguments.extend(self.common(&host.data_directory().join("aod")));
         arguments.extend([
             "--docker".to_owned(),
             format!("unix://{}", host.docker_socket().display()),
         ]);
         arguments.extend(["--label", label, "--slots", SLOTS].map(str::to_owned));
+        let environment = self.environment();
         self.nodes
-            .push(Program::start(&host, "node", arguments, self.environment()));
+            .push(Program::start(&host, aod(), "node", arguments, environment));
     }
 
     /// Looks until `condition` holds, while all programs run.
     async fn wait_until(&mut self, what: &str, condition: impl AsyncFn(&Self) -> bool) {
         let deadline = tokio::time::Instant::now() + START_PATIENCE;
         while !condition(self).await {
-            for program in self.gateways.iter_mut().chain(&mut self.nodes) {
+            for program in self.programs() {
                 program.check_runs();
             }
             assert!(
@@ -139,6 +164,12 @@ impl ProgramCluster {
             );
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
+    }
+
+    /// All programs.
+    pub fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
+        let people = self.gateways.iter_mut().chain(&mut self.nodes);
+        people.chain(&mut self.brokers)
     }
 
     /// Someone at the gateway with this number.
@@ -166,6 +197,18 @@ impl ProgramCluster {
         command
     }
 
+    /// A connection to the broker, as the programs have it; `name` is for the broker's own lists.
+    pub async fn broker(&self, name: &str) -> Result<Broker, ConnectError> {
+        let file = credentials(&self.network).join("nats-client.creds");
+        Broker::connect(Config {
+            servers: self.brokers.iter().map(broker::url).collect(),
+            credentials: Credentials::from_file(&file).expect("a file that aod made"),
+            lease_seconds: LEASE_SECONDS,
+            ..Config::new("", name)
+        })
+        .await
+    }
+
     fn token_file(&self) -> PathBuf {
         credentials(&self.network).join("token")
     }
@@ -183,10 +226,18 @@ impl ProgramCluster {
         );
         let credentials = credentials(&self.network).join("nats-client.creds");
         [
-            ("--nats", self.nats.url()),
+            (
+                "--nats",
+                self.brokers
+                    .iter()
+                    .map(broker::url)
+                    .collect::<Vec<_>>()
+                    .join(","),
+            ),
+            ("--nats-replicas", self.brokers.len().to_string()),
             (
                 "--nats-monitoring",
-                self.nats.monitoring_url().expect("asked for"),
+                broker::monitoring_url(&self.brokers[0]),
             ),
             ("--nats-credentials", credentials.display().to_string()),
             ("--store", store),

@@ -51,6 +51,13 @@ impl Person {
         &self.url
     }
 
+    /// A request to the gateway as this person, for whoever minds failures; `method` is a word of HTTP.
+    pub fn request(&self, http: &Client, method: &str, path: &str) -> RequestBuilder {
+        let method = method.parse().expect("a word of HTTP");
+        http.request(method, format!("{}{path}", self.url))
+            .bearer_auth(&self.token)
+    }
+
     /// Whether the gateway is ready.
     pub(super) async fn is_ready(&self) -> bool {
         let request = self

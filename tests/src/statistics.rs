@@ -4,16 +4,16 @@ use serde::Serialize;
 
 /// The spread of a row of samples, by nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) n: usize,
-    pub(crate) p50: f64,
-    pub(crate) p90: f64,
-    pub(crate) p99: f64,
+pub struct Spread {
+    pub n: usize,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
 }
 
 impl Spread {
     /// None of no samples.
-    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+    pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Self {
@@ -26,7 +26,7 @@ impl Spread {
 }
 
 /// The median.
-pub(crate) fn median(samples: &[f64]) -> Option<f64> {
+pub fn median(samples: &[f64]) -> Option<f64> {
     Spread::of(samples).map(|spread| spread.p50)
 }
 

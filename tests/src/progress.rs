@@ -3,6 +3,6 @@
 use std::io::Write as _;
 
 /// Says one line; nobody to read it is fine.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

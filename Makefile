@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone lists them; the work is done by scripts in deploy/.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate mutants fuzz build images
+.PHONY: help demo test check bench simulate chaos mutants fuzz build images
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ SEEDS ?= 10000
 FROM ?= 0
 simulate: ## whole clusters in virtual time: SEEDS=N histories with faults, the first of them FROM
 	@deploy/simulate.sh $(SEEDS) --from $(FROM)
+
+MINUTES ?= 10
+chaos: ## real parts under load are killed, paused, cut off and filled: MINUTES=N, SEED=N
+	@deploy/chaos.sh --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 mutants: ## breaks one rule at a time: the simulator must notice each
 	@deploy/mutants.sh

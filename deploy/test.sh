@@ -40,6 +40,7 @@ tests_not_run() {
     say "not run, because they make network namespaces and Docker daemons, which needs root:"
     "$cargo" nextest list --workspace --locked --message-format oneline --filterset "$NEEDS_ROOT" 2>/dev/null |
         sed 's/^/    /' >&2
+    say "    chaos: ninety seconds of six kinds of faults, deploy/chaos.sh --short"
     say "run them with: sudo make test"
 }
 
@@ -61,5 +62,5 @@ part tests tests
 part simulator "$DEPLOY_DIR/simulate.sh" "$SIMULATED_SEEDS" --twice "$SIMULATED_TWICE"
 part capsules capsules/test.sh
 part compose "$DEPLOY_DIR/test-compose.sh"
-must_run_all || tests_not_run
+if must_run_all; then part chaos "$DEPLOY_DIR/chaos.sh" --short; else tests_not_run; fi
 summary

@@ -233,7 +233,9 @@ impl GatewayClient {
             if is_old && let Some(present) = self.present().await {
                 *seen = Some((Instant::now(), present));
             }
-            let present = seen.as_ref().map_or(&[][..], |(_, present)| present.as_slice());
+            let present = seen
+                .as_ref()
+                .map_or(&[][..], |(_, present)| present.as_slice());
             if !present.is_empty() && !present.iter().any(|other| other == url) {
                 return;
             }

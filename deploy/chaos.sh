@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Does faults to a cluster of real parts under load, and writes target/chaos/report.json. Ends with another
+# status than 0 where anything is lost, done twice, left over or late. Needs root: hosts are namespaces.
+#
+#   deploy/chaos.sh --minutes 10 [--seed N]
+#   deploy/chaos.sh --short [--seed N]
+set -euo pipefail
+
+# shellcheck source=deploy/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+cd "$REPOSITORY_DIR"
+is_root || die "the chaos makes network namespaces, mounts and Docker daemons, which needs root" "sudo make chaos"
+{
+    "$DEPLOY_DIR/prerequisites/packages.sh" test
+    "$DEPLOY_DIR/prerequisites/docker.sh"
+    "$DEPLOY_DIR/airgap/build.sh" debian
+    tools_directory="$("$DEPLOY_DIR/prerequisites/tools.sh" nats-server)"
+} >&2
+export PATH="$tools_directory:$PATH" AOD_TEST_NATS_SERVER="$tools_directory/nats-server"
+# As tests are built: every check of the programs' own stays in.
+"$DEPLOY_DIR/cargo.sh" build --quiet --locked -p aod-cli -p aod-tests
+export AOD_TEST_AOD="$REPOSITORY_DIR/target/debug/aod"
+exec target/debug/aod-chaos "$@"

@@ -1,0 +1,297 @@
+//! The steady load: clients that have files handed from capsule to capsule, ask again elsewhere when a
+//! gateway does not answer, and compare every answer with what it must be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use aod_domain::digest::Digest;
+use aod_tests::programs::Person;
+use fastrand::Rng;
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+/// Clients, each with one run at a time: nested runs hold two containers, and two of three nodes must
+/// be able to carry all.
+pub(crate) const CLIENTS: usize = 6;
+
+/// How long a client lets a gateway wait for a result, in seconds.
+const WAIT_SECONDS: u64 = 3;
+
+/// How long a client waits for an answer, the gateway's own waiting included: afterwards it asks
+/// another one.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(WAIT_SECONDS + 2);
+
+/// How long a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two tries.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Between two runs of a client.
+const REST: Duration = Duration::from_millis(200);
+
+/// Rows of the smallest and the largest table: some 1 KB and 200 KB.
+const ROWS: std::ops::Range<u32> = 100..20_000;
+
+/// How long the worker computes at most, in seconds.
+const WORK_SECONDS_MAX: u32 = 3;
+
+const TABLE: &str = "table.csv";
+
+/// What the worker writes before the bytes that it was given.
+const FIRST_LINE: &[u8] = b"made by the worker\n";
+
+/// What all clients share.
+#[derive(Debug)]
+pub(crate) struct Load {
+    people: Vec<Person>,
+    http: Client,
+    seed: u64,
+    next: AtomicU64,
+    is_over: AtomicBool,
+    pub(crate) ended: AtomicU64,
+    pub(crate) retries: AtomicU64,
+}
+
+/// One try of a question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    pub(crate) gateway: usize,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+/// One question of a client, until it was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// The last one was answered.
+    pub(crate) tries: Vec<Try>,
+}
+
+/// What came of one request for a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) number: u64,
+    /// None if it was never taken.
+    pub(crate) run: Option<String>,
+    /// None until it was answered as it must be; else what is wrong.
+    pub(crate) verdict: Option<Result<(), String>>,
+}
+
+/// What a client has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) questions: Vec<Question>,
+}
+
+/// What a request is, and what its answer must be: both follow from its number alone.
+struct Request {
+    table: Vec<u8>,
+    seconds: u32,
+}
+
+impl Request {
+    fn draw(seed: u64, number: u64) -> Self {
+        let mut random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let rows = (0..random.u32(ROWS)).map(|row| format!("{row},{}\n", random.u32(..)));
+        Self {
+            table: rows.collect::<String>().into_bytes(),
+            seconds: random.u32(0..=WORK_SECONDS_MAX),
+        }
+    }
+
+    fn made(&self) -> Vec<u8> {
+        [FIRST_LINE, &self.table].concat()
+    }
+
+    fn expected(&self) -> Value {
+        json!({
+            "returned": "made.bin",
+            "returned_sha256": Digest::of(self.made()).to_string(),
+            "answer": {"received_sha256": Digest::of(&self.table).to_string(), "made": "made.bin"},
+        })
+    }
+}
+
+impl Load {
+    pub(crate) fn new(people: Vec<Person>, seed: u64) -> Arc<Self> {
+        let http = Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_PATIENCE)
+            .timeout(ANSWER_PATIENCE)
+            .build()
+            .expect("an HTTP client");
+        Arc::new(Self {
+            people,
+            http,
+            seed,
+            next: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            ended: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+        })
+    }
+
+    /// Nobody begins another run.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One client.
+pub(crate) struct Asker {
+    load: Arc<Load>,
+    gateway: usize,
+    /// Kept where whoever gives the client up can read it.
+    seen: Arc<std::sync::Mutex<Seen>>,
+}
+
+impl Asker {
+    pub(crate) fn new(load: Arc<Load>, number: usize) -> Self {
+        let gateway = number % load.people.len();
+        Self {
+            load,
+            gateway,
+            seen: Arc::default(),
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Arc<std::sync::Mutex<Seen>> {
+        Arc::clone(&self.seen)
+    }
+
+    /// Asks for one run after the other until the load is over.
+    pub(crate) async fn work(mut self) {
+        while !self.load.is_over.load(Ordering::Relaxed) {
+            let number = self.load.next.fetch_add(1, Ordering::Relaxed);
+            let index = self.note(|seen| {
+                seen.asked.push(Asked {
+                    number,
+                    run: None,
+                    verdict: None,
+                });
+                seen.asked.len() - 1
+            });
+            let verdict = self.run(number, index).await;
+            self.note(|seen| seen.asked[index].verdict = Some(verdict));
+            self.load.ended.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    fn note<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+        change(
+            &mut self
+                .seen
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
+    }
+
+    /// One run from its files to its answer; an error says what is wrong with the answer.
+    async fn run(&mut self, number: u64, index: usize) -> Result<(), String> {
+        let request = Request::draw(self.load.seed, number);
+        let table = request.table.clone();
+        let (_, uploaded) = self
+            .ask(|person, http, _| {
+                person
+                    .request(http, "POST", "/v1/files")
+                    .header("content-type", "application/octet-stream")
+                    .body(table.clone())
+            })
+            .await?;
+        let body = json!({
+            "capsule": "caller",
+            "arguments": {"table": TABLE, "seconds": request.seconds},
+            "files": [{"name": TABLE, "file": parsed(&uploaded)["file"]}],
+        });
+        let key = format!("chaos-{}-{number}", self.load.seed);
+        let (_, started) = self
+            .ask(|person, http, is_first| {
+                let prefer = if is_first {
+                    format!("wait={WAIT_SECONDS}")
+                } else {
+                    "respond-async".to_owned()
+                };
+                person
+                    .request(http, "POST", "/v1/runs")
+                    .header("prefer", prefer)
+                    .header("idempotency-key", &key)
+                    .json(&body)
+            })
+            .await?;
+        let run = parsed(&started)["id"]
+            .as_str()
+            .ok_or("no id in the answer")?
+            .to_owned();
+        self.note(|seen| seen.asked[index].run = Some(run.clone()));
+        let result = loop {
+            let (status, result) = self
+                .ask(|person, http, is_first| {
+                    let wait = if is_first { WAIT_SECONDS } else { 0 };
+                    person.request(http, "GET", &format!("/v1/runs/{run}/result?wait={wait}"))
+                })
+                .await?;
+            if status == StatusCode::OK {
+                break parsed(&result);
+            }
+        };
+        if result["output"] != request.expected() {
+            return Err(format!("another answer: {result}"));
+        }
+        let path = format!("/v1/runs/{run}/files/made.bin");
+        let (_, made) = self
+            .ask(|person, http, _| person.request(http, "GET", &path))
+            .await?;
+        if made != request.made() {
+            return Err("the file has other bytes".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Asks until there is an answer, of one gateway after the other; the question is told whether it
+    /// is asked for the first time. An error is a refusal: nothing of the sort may come.
+    async fn ask(
+        &mut self,
+        question: impl Fn(&Person, &Client, bool) -> RequestBuilder,
+    ) -> Result<(StatusCode, Vec<u8>), String> {
+        let mut tries = Vec::new();
+        loop {
+            let began = Instant::now();
+            let person = &self.load.people[self.gateway];
+            let answer = answer(question(person, &self.load.http, tries.is_empty())).await;
+            tries.push(Try {
+                gateway: self.gateway,
+                began,
+                ended: Instant::now(),
+            });
+            if let Some((status, body)) = answer {
+                self.note(|seen| seen.questions.push(Question { tries }));
+                if status.is_success() {
+                    return Ok((status, body));
+                }
+                return Err(format!("{status}: {}", String::from_utf8_lossy(&body)));
+            }
+            self.load.retries.fetch_add(1, Ordering::Relaxed);
+            self.gateway = (self.gateway + 1) % self.load.people.len();
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+}
+
+/// An answer that is one: not those of a gateway that cannot now, which are worth another try.
+async fn answer(request: RequestBuilder) -> Option<(StatusCode, Vec<u8>)> {
+    let response = request.send().await.ok()?;
+    let status = response.status();
+    let passes = status == StatusCode::TOO_MANY_REQUESTS || matches!(status.as_u16(), 502..=504);
+    if passes {
+        return None;
+    }
+    Some((status, response.bytes().await.ok()?.to_vec()))
+}
+
+fn parsed(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_default()
+}

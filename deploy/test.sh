@@ -55,6 +55,8 @@ tools_directory="$("$DEPLOY_DIR/prerequisites/tools.sh")"
 PARTS+=("$(printf '%-28s %-8s %5d s' tools present "$((SECONDS - began_seconds))")")
 export PATH="$tools_directory:$PATH"
 export AOD_TEST_NATS_SERVER="$tools_directory/nats-server" AOD_TEST_S3S_FS="$tools_directory/s3s-fs"
+AOD_TEST_KERNEL="$("$DEPLOY_DIR/prerequisites/kernel.sh")"
+export AOD_TEST_KERNEL
 part "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats haproxy
 
 part check "$DEPLOY_DIR/check.sh" --without-tests

@@ -32,6 +32,7 @@ pub mod live;
 #[cfg(feature = "ports")]
 pub mod work_queue;
 
+pub mod machine;
 pub mod nats;
 pub mod s3;
 
@@ -39,6 +40,7 @@ mod process;
 mod scratch;
 mod tool;
 
+pub use machine::Machine;
 pub use nats::{NatsConfig, NatsServer};
 pub use s3::S3Server;
 pub use scratch::Scratch;

@@ -130,10 +130,21 @@ impl NatsServer {
 
     fn wait_ready(&mut self) {
         let address = self.address;
-        self.process.wait_until("answer of JetStream", || {
-            greeting(address).filter(|info| info.contains("\"jetstream\":true"))
-        });
+        self.process
+            .wait_until("answer of JetStream", || ready(address));
     }
+}
+
+/// The nats-server that tests start.
+pub(crate) fn program() -> PathBuf {
+    tool::find("nats-server", "AOD_TEST_NATS_SERVER", HOW_TO_GET)
+}
+
+/// Some once the server at `address` greets with JetStream.
+pub(crate) fn ready(address: SocketAddr) -> Option<()> {
+    greeting(address)?
+        .contains("\"jetstream\":true")
+        .then_some(())
 }
 
 fn launch(program: &PathBuf, directory: &Scratch) -> Process {

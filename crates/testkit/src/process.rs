@@ -32,8 +32,18 @@ impl Process {
     }
 
     /// Looks until `ready` has an answer; panics when the process ended before, or after 30 s.
-    pub(crate) fn wait_until<T>(&mut self, what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
+    pub(crate) fn wait_until<T>(&mut self, what: &str, ready: impl FnMut() -> Option<T>) -> T {
+        self.wait_for(READY_SECONDS_MAX, what, ready)
+    }
+
+    /// As [`wait_until`](Self::wait_until), with a time of the caller's.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        seconds_max: u64,
+        what: &str,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + Duration::from_secs(seconds_max);
         loop {
             if let Some(answer) = ready() {
                 return answer;
@@ -43,7 +53,7 @@ impl Process {
             }
             assert!(
                 Instant::now() < deadline,
-                "{}: no {what} in {READY_SECONDS_MAX} s",
+                "{}: no {what} in {seconds_max} s",
                 self.name
             );
             sleep(LOOK_INTERVAL);

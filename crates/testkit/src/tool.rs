@@ -16,13 +16,32 @@ pub(crate) fn find(name: &str, variable: &str, how_to_get: &str) -> PathBuf {
         return path;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let cache =
-        std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/aod/tools/bin"));
     std::env::split_paths(&path)
-        .chain(cache)
+        .chain(cache("bin"))
         .map(|directory| directory.join(name))
         .find(|candidate| candidate.is_file())
         .unwrap_or_else(|| {
             panic!("no `{name}` in {variable}, on PATH or in ~/.cache/aod/tools/bin; {how_to_get}")
         })
+}
+
+/// The directory of the kernel of emulated machines, with `vmlinuz` and `modules`: what the variable
+/// `AOD_TEST_KERNEL` names, else where `make` puts it.
+pub(crate) fn find_kernel() -> PathBuf {
+    std::env::var_os("AOD_TEST_KERNEL")
+        .map(PathBuf::from)
+        .or_else(|| cache("kernel"))
+        .filter(|directory| directory.join("vmlinuz").is_file())
+        .unwrap_or_else(|| {
+            panic!(
+                "no vmlinuz in AOD_TEST_KERNEL or ~/.cache/aod/tools/kernel; \
+                 deploy/prerequisites/kernel.sh brings it"
+            )
+        })
+}
+
+/// A directory of the tools that `make` fetches.
+fn cache(name: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("HOME")?;
+    Some(PathBuf::from(home).join(".cache/aod/tools").join(name))
 }

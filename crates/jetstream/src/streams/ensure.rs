@@ -171,7 +171,10 @@ fn adopt(mut wanted: Config, found: &Config, limits: Limits) -> Config {
         wanted.max_bytes = found.max_bytes;
         wanted.max_age = found.max_age;
         wanted.num_replicas = found.num_replicas;
-        wanted.persist_mode.clone_from(&found.persist_mode);
+        // What may be unsynced may also be synced; what must be synced is not up to who made it.
+        if wanted.persist_mode.is_some() {
+            wanted.persist_mode.clone_from(&found.persist_mode);
+        }
     }
     wanted
 }
@@ -227,6 +230,8 @@ fn server_error(stream: &str, source: impl Into<BoxError>) -> StreamError {
 
 #[cfg(test)]
 mod tests {
+    use async_nats::jetstream::stream::PersistenceMode;
+
     use super::*;
     use crate::config::StreamLimits;
     use crate::streams;
@@ -246,6 +251,21 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("max_msgs is 5 instead of -1"), "{text}");
+    }
+
+    #[test]
+    fn a_log_that_is_not_synced_is_refused_and_a_queue_that_is_synced_is_not() {
+        let limits = StreamLimits::default();
+        let kept = |wanted: Config, persist_mode| {
+            let found = Config {
+                persist_mode,
+                ..wanted.clone()
+            };
+            differences(&adopt(wanted, &found, Limits::Keep), &found)
+        };
+        let log = kept(streams::events(&limits), Some(PersistenceMode::Async));
+        assert_eq!(log[0].setting, "persist_mode");
+        assert_eq!(kept(streams::work(&limits, None), None), []);
     }
 
     #[test]

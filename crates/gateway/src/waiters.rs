@@ -129,9 +129,11 @@ impl Waiters {
             return;
         };
         let mut waiting = self.lock();
-        if run.root() != run && Subject::is_launch(&stored.subject) {
-            let root = waiting.get_mut(&run.root());
-            root.into_iter().for_each(|root| root.descendants += 1);
+        if run.root() != run
+            && Subject::is_launch(&stored.subject)
+            && let Some(root) = waiting.get_mut(&run.root())
+        {
+            root.descendants += 1;
         }
         let Some(awaited) = waiting.get_mut(&run) else {
             return;

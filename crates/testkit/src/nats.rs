@@ -135,11 +135,6 @@ impl NatsServer {
     }
 }
 
-/// The nats-server that tests start.
-pub(crate) fn program() -> PathBuf {
-    tool::find("nats-server", "AOD_TEST_NATS_SERVER", HOW_TO_GET)
-}
-
 /// Some once the server at `address` greets with JetStream.
 pub(crate) fn ready(address: SocketAddr) -> Option<()> {
     greeting(address)?

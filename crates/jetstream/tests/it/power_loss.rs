@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aod_domain::id::RunId;
-use aod_domain::subject::{self, Class, Label};
+use aod_domain::subject::{Class, Label, Subject};
 use aod_jetstream::{Broker, Config, Credentials, Durability};
 use aod_ports::event_log::{EventLog, StoredEvent};
 use aod_ports::work_queue::WorkQueue as _;
@@ -74,7 +74,7 @@ async fn check_queue(broker: &Broker, stored: &[StoredEvent]) {
         .iter()
         .filter(|event| event.subject.contains(".s.launch."));
     let mut waited_for: BTreeSet<RunId> = launches
-        .map(|event| subject::run_of(&event.subject).unwrap())
+        .map(|event| Subject::run_of(&event.subject).unwrap())
         .collect();
     assert!(!waited_for.is_empty());
     let taken = async {

@@ -8,10 +8,10 @@ use aod_domain::event::Recorded;
 use aod_domain::id::EventId;
 use aod_domain::run::fixtures::{ended, launched, node_holder};
 use aod_domain::run::{Command, Event, Launched};
-use aod_domain::subject;
+use aod_domain::subject::{self, Subject};
 use aod_jetstream::JetStreamEventLog;
 use aod_ports::BoxError;
-use aod_ports::clock::{Clock as _, SystemClock};
+use aod_ports::clock::SystemClock;
 use aod_ports::event_log::{
     Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
 };
@@ -137,7 +137,7 @@ pub(crate) async fn check_whole(log: &Arc<dyn EventLog>, stored: &[StoredEvent])
     for event in stored {
         let recorded = Recorded::<Event>::decode(event.sequence, &event.bytes).unwrap();
         assert!(ids.insert(recorded.id), "stored twice: {event:?}");
-        roots.insert(subject::run_of(&event.subject).unwrap());
+        roots.insert(Subject::run_of(&event.subject).unwrap());
     }
     let runs = Runs::new(Arc::clone(log), Arc::new(SystemClock), "/test");
     for run in roots {

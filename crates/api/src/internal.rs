@@ -6,7 +6,7 @@
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::manifest::CapsuleName;
-use aod_domain::run::{Ended, FileEntry, Retries};
+use aod_domain::run::{Ended, FileEntry, Limits, Retries};
 use aod_domain::subject::Label;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,6 +37,9 @@ pub struct CallRequest {
     /// How often the callee is tried again when it fails.
     #[serde(default, skip_serializing_if = "Retries::is_none")]
     pub retries: Retries,
+    /// How long the parts of the callee may take; its defaults unless given.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
     /// Which nodes may take the callee; its own label unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Label>,

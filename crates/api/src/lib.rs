@@ -5,6 +5,7 @@
 //! told at once, is left to the gateway.
 
 pub mod capsules;
+pub mod dead_letters;
 pub mod events;
 pub mod files;
 pub mod internal;

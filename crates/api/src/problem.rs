@@ -98,6 +98,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         ErrorCode::TargetNotAllowed => 403,
         ErrorCode::UnknownCapsule
         | ErrorCode::UnknownRun
+        | ErrorCode::UnknownDeadLetter
         | ErrorCode::UnknownNode
         | ErrorCode::UnknownFile
         | ErrorCode::UnknownRoute => 404,

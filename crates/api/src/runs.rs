@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorSource;
 use aod_domain::id::{NodeId, RunId};
-use aod_domain::run::{Exit, Outcome, Retries, RunError};
+use aod_domain::run::{Exit, Limits, Outcome, Retries, RunError};
 use aod_domain::subject::Label;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,9 @@ pub struct CreateRun {
     /// How often it is tried again when it fails; never unless given.
     #[serde(default, skip_serializing_if = "RetriesView::is_none")]
     pub retries: RetriesView,
+    /// How long the parts of the run may take.
+    #[serde(default, skip_serializing_if = "LimitsView::is_none")]
+    pub limits: LimitsView,
     /// Time until the end at the most, queueing included; a day unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u32>,
@@ -87,6 +90,50 @@ impl RetriesView {
 impl From<Retries> for RetriesView {
     fn from(Retries { capsule, time }: Retries) -> Self {
         Self { capsule, time }
+    }
+}
+
+/// How long the parts of a run may take, in seconds: each from 1 to 2592000. In a request what is left
+/// out or null has its default; in an answer null is no limit but the deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsView {
+    /// From the request until a node takes the run for the first time; no limit unless given.
+    #[serde(default)]
+    pub queue_seconds: Option<u32>,
+    /// From then until image and files are there, 900 unless given: then another node tries.
+    #[serde(default)]
+    pub preparation_seconds: Option<u32>,
+    /// Between two signs of life, output or a request on its channel, waiting for callees not counted;
+    /// no limit unless given.
+    #[serde(default)]
+    pub heartbeat_seconds: Option<u32>,
+    /// From the end of the capsule until its outputs and logs are stored, 600 unless given: then another
+    /// node does it all again.
+    #[serde(default)]
+    pub collection_seconds: Option<u32>,
+}
+
+impl LimitsView {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<Limits> for LimitsView {
+    fn from(limits: Limits) -> Self {
+        let Limits {
+            queue_seconds,
+            preparation_seconds,
+            heartbeat_seconds,
+            collection_seconds,
+        } = limits;
+        Self {
+            queue_seconds,
+            preparation_seconds,
+            heartbeat_seconds,
+            collection_seconds,
+        }
     }
 }
 
@@ -222,7 +269,13 @@ pub struct RunView {
     pub label: Label,
     #[schema(value_type = String, format = DateTime)]
     pub deadline: Timestamp,
+    /// Running time at the most, waiting for callees not counted.
     pub timeout_seconds: u32,
+    pub limits: LimitsView,
+    /// Until when a node must have taken it for the first time, if there is such a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub queued_until: Option<Timestamp>,
     /// How often it is tried again when it fails.
     pub retries: RetriesView,
     /// How often that was done.
@@ -234,6 +287,13 @@ pub struct RunView {
     pub inputs: Vec<FileView>,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
+    /// Deliveries of its launch, up to the last that the log has heard of.
+    #[serde(default)]
+    pub deliveries: u64,
+    /// The dead letter whose request this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub requeued_from: Option<RunId>,
     /// Why it waits, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,

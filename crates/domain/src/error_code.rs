@@ -64,15 +64,20 @@ error_codes! {
     OutputFileRefused => "output_file_refused", Capsule, false, "an output is not a regular file, or its name is not allowed";
     OutputTooLarge => "output_too_large", Capsule, false, "the outputs are larger than a run may hand over";
     TimedOut => "timed_out", Caller, true, "the run took longer than its time limit";
+    QueueTimedOut => "queue_timed_out", Caller, true, "no node took the run in the time that it may be queued";
+    HeartbeatMissed => "heartbeat_missed", Caller, true, "the capsule showed no sign of life in time";
     DeadlineExceeded => "deadline_exceeded", Caller, true, "the run was not done by its total deadline";
     OutOfMemory => "out_of_memory", Capsule, true, "the capsule needed more memory than its limit";
     DiskQuota => "disk_quota", Capsule, false, "the capsule wrote more than its disk limit";
     Cancelled => "cancelled", Caller, true, "the run was cancelled";
-    NodeLost => "node_lost", Platform, true, "the run lost its node too often";
+    DeadLetter => "dead_letter", Platform, true, "the run was given up: no attempt came to a result";
+    NodeLost => "node_lost", Platform, true, "the attempt lost its node";
     ImageUnavailable => "image_unavailable", Platform, true, "the image cannot be brought to the node";
     ImageUserRefused => "image_user_refused", Capsule, false, "the image names a user that this node may not start";
     BuildFailed => "build_failed", Capsule, false, "the image cannot be built";
     InputUnavailable => "input_unavailable", Platform, true, "an input file cannot be brought to the node";
+    PreparationTimedOut => "preparation_timed_out", Platform, true, "image and files were not brought to the node in time";
+    CollectionTimedOut => "collection_timed_out", Platform, true, "outputs and logs were not stored in time";
     RuntimeFailed => "runtime_failed", Platform, true, "the container runtime failed";
     // A request is refused.
     RequestMalformed => "request_malformed", Caller, false, "the request cannot be read";
@@ -80,6 +85,7 @@ error_codes! {
     TargetNotAllowed => "target_not_allowed", Caller, false, "the caller may not call this capsule";
     UnknownCapsule => "unknown_capsule", Caller, false, "no capsule of this name is registered";
     UnknownRun => "unknown_run", Caller, false, "no run of this id is known";
+    UnknownDeadLetter => "unknown_dead_letter", Caller, false, "no dead letter of this id is known";
     UnknownNode => "unknown_node", Caller, false, "no node of this id is known";
     UnknownFile => "unknown_file", Caller, false, "no file of this name belongs to the run";
     UnknownRoute => "unknown_route", Caller, false, "nothing is served at this address";

@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod capsule;
 pub mod contract;
+pub mod dead_letter;
 pub mod digest;
 pub mod error_code;
 pub mod event;

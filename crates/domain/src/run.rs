@@ -6,10 +6,12 @@
 //! A run costs three durable events: `launch`, `lease`, `result`. What happens in between is told
 //! by [`Note`]s, which nothing depends on.
 
+mod dead_letter;
 mod decide;
 mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+mod limits;
 mod note;
 mod retries;
 #[cfg(test)]
@@ -19,12 +21,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use self::dead_letter::{
+    DELIVERIES_COUNTED_MAX, DELIVERIES_MAX, DELIVERIES_UNCOUNTED, DeadLetterReason, Deliveries,
+};
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
     AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary,
-    Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary, Outcome,
-    PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed, Timings, Usage, Work,
-    WorkPosition,
+    Delivered, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary,
+    Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed, Timings,
+    Usage, Work, WorkPosition,
+};
+pub use self::limits::{
+    COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
+    queued_until,
 };
 pub use self::note::{Note, NoteKind};
 pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
@@ -50,6 +59,11 @@ pub struct Run {
     pub attempts: u32,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
+    /// Why the last of them was lost.
+    pub last_loss: Option<RunError>,
+    /// When a node took it for the first time.
+    pub first_taken_at: Option<Timestamp>,
+    pub deliveries: Deliveries,
     /// Attempts that failed and were tried again, by the kind of the failure.
     pub failed: Retries,
     /// Until when it rests before another attempt, and why; the queue keeps it so long.
@@ -140,6 +154,9 @@ impl Run {
                 phase: Phase::Queued,
                 attempts: 0,
                 attempts_lost: 0,
+                last_loss: None,
+                first_taken_at: None,
+                deliveries: Deliveries::default(),
                 failed: Retries::default(),
                 rests: None,
                 replaced: None,
@@ -175,19 +192,26 @@ impl Run {
             Event::Sealed(_) if is_ended => (),
             Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
+            Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
+                self.deliveries.count(delivered.work);
+            }
+            Event::Delivered(_) => return Err(broken("only a queued run is delivered")),
             Event::Leased(lease) => {
                 if lease.attempt != self.attempts + 1 {
                     return Err(broken("attempts are numbered without a gap"));
                 }
                 self.replaced = self.lease().map(|lease| lease.event.holder.clone());
-                self.attempts_lost += u32::from(self.replaced.is_some());
+                if self.replaced.is_some() {
+                    self.lose(RunError::replaced());
+                }
                 self.attempts = lease.attempt;
                 self.rests = None;
+                self.take_note(lease, recorded.time);
                 let lease = lease.clone();
                 self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));
             }
             Event::AttemptLost(lost) if self.holds(lost.attempt) => {
-                self.attempts_lost += 1;
+                self.lose(lost.error.clone());
                 self.phase = Phase::Queued;
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
@@ -209,6 +233,23 @@ impl Run {
         }
         self.last = last;
         Ok(())
+    }
+
+    fn lose(&mut self, error: RunError) {
+        self.attempts_lost += 1;
+        self.last_loss = Some(error);
+    }
+
+    /// What a lease says of the deliveries, and of the time in the queue.
+    fn take_note(&mut self, lease: &Lease, at: Timestamp) {
+        let work = match &lease.holder {
+            Holder::Node { work, .. } => Some(*work),
+            Holder::Gateway { .. } => None,
+        };
+        if work.is_some() {
+            self.first_taken_at.get_or_insert(at);
+        }
+        self.deliveries.lease(work);
     }
 
     /// Whether `attempt` has the lease now.
@@ -244,9 +285,8 @@ impl Run {
                 RunError::new(ErrorCode::Cancelled, text),
             ));
         }
-        if self.attempts_lost >= ATTEMPTS_LOST_MAX {
-            let text = format!("{} attempts ended without a result", self.attempts_lost);
-            return Some((Outcome::Failed, RunError::new(ErrorCode::NodeLost, text)));
+        if let Some(reason) = self.dead_letter() {
+            return Some((Outcome::Failed, self.dead_letter_error(reason)));
         }
         if now >= self.deadline() {
             let text = format!("not started by its deadline {}", self.deadline());
@@ -255,7 +295,7 @@ impl Run {
                 RunError::new(ErrorCode::DeadlineExceeded, text),
             ));
         }
-        None
+        self.queued_too_long(now)
     }
 
     /// When a gateway may end the run over the head of its holder, who should have ended it itself:

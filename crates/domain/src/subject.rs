@@ -3,7 +3,7 @@
 //! ```text
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
-//! ev.<tenant>.{capsule,node,operator}.<id>.<type>           the rest
+//! ev.<tenant>.{capsule,node,deadletter}.<id>.<type>         the rest
 //! ```
 
 use std::fmt;
@@ -57,6 +57,11 @@ impl Subject {
     /// Whether `text` is the subject of the first event of a run.
     pub fn is_launch(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("launch")
+    }
+
+    /// Whether `text` is the subject of what operators did about a dead letter.
+    pub fn is_dead_letter(text: &str) -> bool {
+        text.split('.').nth(2) == Some("deadletter")
     }
 
     /// Whether `text` is the subject of the terminal event of a run.
@@ -114,6 +119,15 @@ pub(crate) fn run_note(run: RunId, kind: &str) -> Subject {
 
 pub(crate) fn capsule_event(name: &CapsuleName, kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.capsule.{name}.{kind}"))
+}
+
+/// What operators did about the dead letter of `run`: what its guard covers.
+pub fn dead_letter(run: RunId) -> String {
+    format!("ev.{TENANT}.deadletter.{}.>", run.token())
+}
+
+pub(crate) fn dead_letter_event(run: RunId, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.deadletter.{}.{kind}", run.token()))
 }
 
 /// All that operators have asked of `node`.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use aod_domain::capsule::{self, Handoffs, Registration, Resources};
+use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::id::{EventId, NodeId, RunId};
@@ -120,6 +121,19 @@ fn every_event_has_a_sample_that_is_read() {
         },
     ] {
         names.insert(check(event, &node.to_string()));
+    }
+    for event in [
+        dead_letter::Event::Requeued {
+            run: child(),
+            requeued_as: dead_letter::requeued_as(child()),
+            requested_by: "operator".into(),
+        },
+        dead_letter::Event::Purged {
+            run: child(),
+            requested_by: "operator".into(),
+        },
+    ] {
+        names.insert(check(event, &child().to_string()));
     }
     let stored: BTreeSet<String> = std::fs::read_dir(directory())
         .expect("samples are stored")

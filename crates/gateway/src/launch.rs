@@ -11,8 +11,8 @@ use aod_domain::file_name::{Directory, FileName};
 use aod_domain::handoff::{Call, Lineage};
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    Command, FileEntry, Launched, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, Retries,
-    Run, Work,
+    Command, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement,
+    Retries, Run, Work,
 };
 use aod_domain::subject::{Class, Label};
 use aod_ports::event_log::EventLog;
@@ -42,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) label: Option<Label>,
     pub(crate) timeout_seconds: Option<u32>,
     pub(crate) retries: Retries,
+    /// As they were given.
+    pub(crate) limits: Limits,
 }
 
 /// A request that fits its capsule.
@@ -54,6 +56,7 @@ pub(crate) struct Checked {
     label: Label,
     timeout_seconds: u32,
     retries: Retries,
+    limits: Limits,
     request: Digest,
 }
 
@@ -118,6 +121,7 @@ pub(crate) async fn check(
         label,
         timeout_seconds,
         retries: wanted.retries,
+        limits: wanted.limits.resolved(),
         request,
     })
 }
@@ -192,10 +196,12 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         },
         resources,
         retries: checked.retries,
+        limits: checked.limits,
         deadline: origin.deadline,
         requested_by: origin.requested_by,
         labels: origin.labels,
         request: checked.request,
+        requeued_from: None,
     };
     let room = room_for_payload(&launched)?;
     launched.payload = if payload_bytes.len() <= room {
@@ -332,6 +338,10 @@ fn request_digest(name: &str, wanted: &Wanted) -> Digest {
     if !wanted.retries.is_none() {
         hasher.field(&wanted.retries.capsule.to_be_bytes());
         hasher.field(&wanted.retries.time.to_be_bytes());
+    }
+    if !wanted.limits.is_none() {
+        hasher.field(b"limits");
+        hasher.field(&serde_json::to_vec(&wanted.limits).expect("numbers are plain data"));
     }
     hasher.finish()
 }

@@ -6,6 +6,7 @@ mod background;
 mod catalogue;
 mod config;
 mod context;
+mod dead_letters;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;

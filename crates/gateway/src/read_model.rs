@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aod_api::dead_letters::DeadLetterPage;
 use aod_api::runs::{RunPage, RunSummary};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
@@ -133,18 +134,28 @@ impl ReadModel {
         cursor: Option<String>,
         limit: usize,
     ) -> ApiResult<RunPage> {
-        let before = match cursor {
-            Some(cursor) => query::parse_cursor(&cursor).ok_or_else(|| {
-                ApiError::malformed("`cursor` is none that a page named as its `next`")
-            })?,
-            None => i64::MAX,
-        };
+        let before = place(cursor)?;
         // Read before the page: what the page shows is at least as new.
         let as_of = self.sequence();
         let (items, next) = self
             .read(move |connection| query::page(connection, &filter, before, limit))
             .await?;
         Ok(RunPage { items, next, as_of })
+    }
+
+    /// A page of dead letters, the latest launch first.
+    pub(crate) async fn dead_letters(
+        &self,
+        is_all: bool,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> ApiResult<DeadLetterPage> {
+        let before = place(cursor)?;
+        let as_of = self.sequence();
+        let (items, next) = self
+            .read(move |connection| query::dead_letters(connection, is_all, before, limit))
+            .await?;
+        Ok(DeadLetterPage { items, next, as_of })
     }
 
     /// The latest `limit` runs.
@@ -200,4 +211,13 @@ impl ReadModel {
                 source,
             })
     }
+}
+
+/// Where a page begins.
+fn place(cursor: Option<String>) -> ApiResult<i64> {
+    let Some(cursor) = cursor else {
+        return Ok(i64::MAX);
+    };
+    query::parse_cursor(&cursor)
+        .ok_or_else(|| ApiError::malformed("`cursor` is none that a page named as its `next`"))
 }

@@ -45,7 +45,7 @@ pub(crate) fn unknown(id: RunId) -> ApiError {
     ApiError::new(ErrorCode::UnknownRun, format!("no run has the id {id}"))
 }
 
-fn damaged(id: RunId, error: DamagedRun) -> ApiError {
+pub(crate) fn damaged(id: RunId, error: DamagedRun) -> ApiError {
     ApiError::new(
         ErrorCode::Internal,
         format!("the events of {id} are damaged"),

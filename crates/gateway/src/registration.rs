@@ -21,7 +21,7 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::manifest::{CapsuleName, slug};
 use aod_domain::run::{
-    Command, Ended, FileEntry, Launched, Outcome, Payload, Placement, Retries, Run, Work,
+    Command, Ended, FileEntry, Launched, Limits, Outcome, Payload, Placement, Retries, Run, Work,
 };
 use aod_domain::subject::{Class, Label};
 use aod_ports::artifact_store::Stored;
@@ -235,10 +235,13 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
             ..Resources::default()
         },
         retries: Retries::default(),
+        // Fetching, building and storing are one: the running time bounds them all.
+        limits: Limits::default(),
         deadline: context.ports.clock.now() + SignedDuration::from_secs(BUILD_TOTAL_SECONDS_MAX),
         requested_by: prepared.options.registered_by.clone(),
         labels: BTreeMap::new(),
         request: build_key(prepared, b"request", 0),
+        requeued_from: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What is served where.
 
 mod capsules;
+mod dead_letters;
 mod description;
 mod events;
 mod files;
@@ -60,6 +61,10 @@ fn people() -> Router<Shared> {
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{node}/drain", post(nodes::drain))
         .route("/v1/nodes/{node}/resume", post(nodes::resume))
+        .route("/v1/deadletters", get(dead_letters::list))
+        .route("/v1/deadletters/{run}", get(dead_letters::show))
+        .route("/v1/deadletters/{run}/requeue", post(dead_letters::requeue))
+        .route("/v1/deadletters/{run}/purge", post(dead_letters::purge))
         .route("/metrics", get(operations::metrics))
         .route("/execute", post(original::execute))
         .route("/handoff", post(original::handoff))

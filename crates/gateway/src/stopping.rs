@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
+use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    CancelRequested, ChildResult, Command, Ended, Outcome, Phase, Rejection, Run, RunError,
+    CancelRequested, ChildResult, Command, Ended, Holder, Lease, Outcome, Rejection, Run, RunError,
 };
 use aod_ports::program::inherit;
 use aod_ports::runs::HandleError;
@@ -86,9 +87,11 @@ fn descendants(family: &BTreeMap<RunId, Seen>, id: RunId) -> Vec<RunId> {
     found
 }
 
-/// Ends a run that no node has and that must not start: cancelled, too late, lost too often.
+/// Ends a run that no node has and that must not start: cancelled, too late, given up. One that a
+/// gateway had taken to end is ended by the next if that gateway is gone.
 pub(crate) async fn end_if_queued(context: &Context, run: &Run) -> ApiResult<Option<Run>> {
-    if !matches!(run.phase, Phase::Queued) {
+    let is_of_node = |lease: &Recorded<Lease>| matches!(lease.event.holder, Holder::Node { .. });
+    if run.ended().is_some() || run.lease().is_some_and(is_of_node) {
         return Ok(None);
     }
     match run.forbids_start(context.ports.clock.now()) {

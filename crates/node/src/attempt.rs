@@ -12,8 +12,8 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    AttemptFailed, Command, Ended, Event, Holder, Outcome, Rejection, Retry, Run, RunError,
-    Timings, Work,
+    AttemptFailed, Command, DELIVERIES_UNCOUNTED, Delivered as DeliveryBegun, Ended, Event, Holder,
+    Outcome, Rejection, Retry, Run, RunError, Timings, Work,
 };
 use aod_ports::presence::Member;
 use aod_ports::program::spawn;
@@ -176,6 +176,9 @@ async fn take_lease(
         ack_subject: delivery.ack_subject.clone(),
         token_sha256: Digest::of(token),
     };
+    if delivery.position.delivery > DELIVERIES_UNCOUNTED {
+        count_delivery(shared, delivery).await?;
+    }
     // The launch itself is nearly always all there is, so no read is needed.
     let known = launch.and_then(|launch| Run::replay(delivery.run, [launch]).ok().flatten());
     let lease = |is_holder_gone| Command::Lease {
@@ -194,6 +197,25 @@ async fn take_lease(
     };
     let number = run.attempts;
     Ok((run, number))
+}
+
+/// Writes down that this node begins on a launch that was delivered very often and never leased: if that
+/// is the end of the node, it is known.
+async fn count_delivery(shared: &Shared, delivery: &Delivery) -> Result<(), HandleError> {
+    let run = shared.runs.load(delivery.run).await?;
+    let Some(run) = run.filter(|run| run.is_suspected(&delivery.position)) else {
+        return Ok(());
+    };
+    warn!(
+        deliveries = delivery.position.delivery,
+        "delivered again and again"
+    );
+    let command = Command::CountDelivery(DeliveryBegun {
+        node: shared.id,
+        work: delivery.position,
+    });
+    let handled = shared.runs.handle(delivery.run, &command, Some(run));
+    handled.await.map(drop)
 }
 
 /// Whether the holder of `run` is not among those present.

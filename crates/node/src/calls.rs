@@ -17,7 +17,7 @@ use aod_domain::file_name::FileName;
 use aod_domain::handoff::{CALLS_IN_FLIGHT_MAX, Call, derived_key, given_key};
 use aod_domain::id::RunId;
 use aod_domain::manifest::slug;
-use aod_domain::run::{Ended, FileEntry, Retries};
+use aod_domain::run::{Ended, FileEntry, Limits, Retries};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
@@ -39,6 +39,7 @@ pub(crate) struct Wish {
     pub(crate) idempotency_key: Option<String>,
     pub(crate) timeout_seconds: Option<u32>,
     pub(crate) retries: Retries,
+    pub(crate) limits: Limits,
     pub(crate) label: Option<Label>,
 }
 
@@ -78,6 +79,8 @@ pub(crate) struct Calls {
     bytes_max: u64,
     state: Mutex<State>,
     open: watch::Sender<usize>,
+    /// Requests of the capsule that are being served, whatever they ask for.
+    served: watch::Sender<usize>,
     /// Takes no new calls.
     is_closed: AtomicBool,
     stopped: CancellationToken,
@@ -124,6 +127,15 @@ impl Drop for Waiting {
     }
 }
 
+/// A request of the capsule that is being served.
+pub(crate) struct Serving(Arc<Calls>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.served.send_modify(|served| *served -= 1);
+    }
+}
+
 impl CallState {
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
@@ -147,6 +159,7 @@ impl Calls {
             bytes_max,
             state: Mutex::default(),
             open: watch::Sender::new(0),
+            served: watch::Sender::new(0),
             is_closed: AtomicBool::new(false),
             stopped: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -156,6 +169,17 @@ impl Calls {
     /// How many requests of the capsule are open.
     pub(crate) fn waiting(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
+    }
+
+    /// How many requests of the capsule are being served. Each change is a sign of life.
+    pub(crate) fn served(&self) -> watch::Receiver<usize> {
+        self.served.subscribe()
+    }
+
+    /// Takes note of a request of the capsule, until its answer begins.
+    pub(crate) fn serve(self: &Arc<Self>) -> Serving {
+        self.served.send_modify(|served| *served += 1);
+        Serving(Arc::clone(self))
     }
 
     /// A callee that has not ended, if there is one.
@@ -219,6 +243,7 @@ impl Calls {
             call_key: key,
             timeout_seconds: wish.timeout_seconds,
             retries: wish.retries,
+            limits: wish.limits,
             label: wish.label,
         };
         let (calls, state) = (Arc::clone(self), Arc::clone(&call));

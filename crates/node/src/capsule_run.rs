@@ -11,6 +11,7 @@ use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, Retry, R
 use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
 use aod_ports::program::blocking;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -19,6 +20,7 @@ use crate::calls::{Calls, chain};
 use crate::channel;
 use crate::collect::{Collected, collect, own_error};
 use crate::environment::environment;
+use crate::heartbeat::within;
 use crate::ledger::Seat;
 use crate::logs::Logs;
 use crate::notes::{Notes, Phase};
@@ -42,6 +44,8 @@ struct Room<'a> {
     channel: CancellationToken,
     /// When it began, since the host's start.
     began: Duration,
+    /// When outputs and logs must be stored, once the capsule has ended.
+    collected_by: Option<Instant>,
 }
 
 /// Runs the capsule of `attempt`. What is left to clear away comes with the answer.
@@ -93,6 +97,7 @@ impl<'a> Room<'a> {
             logs,
             channel,
             began: shared.runs.clock().since_boot(),
+            collected_by: None,
         })
     }
 
@@ -116,6 +121,8 @@ impl<'a> Room<'a> {
             Err(finish) => return self.leave(finish, Some(container), seat).await,
         };
         self.notes.tell(Phase::Collecting);
+        let limits = &self.attempt.run.launched.event.limits;
+        self.collected_by = limits.collection().map(|limit| Instant::now() + limit);
         let finish = self
             .finish(&watched, container.as_ref(), &contract, started_at)
             .await;
@@ -153,7 +160,13 @@ impl<'a> Room<'a> {
         let text = format!("{}, {} files", launched.work.name(), launched.files.len());
         self.notes.tell(Phase::Preparing(text));
         let paths = self.directory.paths();
-        prepare(&self.attempt.shared, launched, image, schema, paths).await
+        let prepared = prepare(&self.attempt.shared, launched, image, schema, paths);
+        let prepared = within(launched.limits.preparation(), prepared).await;
+        prepared.unwrap_or_else(|| {
+            let seconds = launched.limits.preparation_seconds.unwrap_or_default();
+            let text = format!("image and files were not here within {seconds} s");
+            Err(RunError::new(ErrorCode::PreparationTimedOut, text))
+        })
     }
 
     async fn start_container(&self, image: &Image) -> Result<Box<dyn Container>, RunError> {
@@ -203,11 +216,15 @@ impl<'a> Room<'a> {
             is_fine.then_some(contract),
             launched.resources.disk_bytes,
             &shared.ports.artifacts,
-        )
-        .await;
-        let collected = match collected {
-            Ok(collected) => collected,
-            Err(error) => return Finish::Lost(error.into()),
+        );
+        let collected = match within(self.left_to_collect(), collected).await {
+            Some(Ok(collected)) => collected,
+            Some(Err(error)) => return Finish::Lost(error.into()),
+            None => {
+                let seconds = launched.limits.collection_seconds.unwrap_or_default();
+                let text = format!("the outputs were not stored within {seconds} s");
+                return Finish::Lost(RunError::new(ErrorCode::CollectionTimedOut, text));
+            }
         };
         let mut ended = attempt.ended(Outcome::Succeeded, None);
         if let End::Exited { exit, .. } = watched.end {
@@ -245,6 +262,12 @@ impl<'a> Room<'a> {
         let shared = &self.attempt.shared;
         shared.disk.look(shared.runs.clock().since_boot());
         shared.disk.was_full(self.began)
+    }
+
+    /// How long outputs and logs may still take, if there is a limit.
+    fn left_to_collect(&self) -> Option<Duration> {
+        let until = self.collected_by?;
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// The end of this attempt alone, if another is wanted instead of the end of the run.
@@ -369,6 +392,7 @@ impl<'a> Room<'a> {
         container: Option<Box<dyn Container>>,
         seat: Seat,
     ) -> (Finish, Leftover) {
+        let left = self.left_to_collect();
         let Self {
             attempt,
             directory,
@@ -386,11 +410,11 @@ impl<'a> Room<'a> {
         let finish = match finish {
             Finish::Ended(mut ended) => {
                 ended.notes = notes;
-                ended.logs = store(logs, &shared).await;
+                ended.logs = store(logs, &shared, left).await;
                 Finish::Ended(ended)
             }
             Finish::Failed(mut failed) => {
-                failed.logs = store(logs, &shared).await;
+                failed.logs = store(logs, &shared, left).await;
                 Finish::Failed(failed)
             }
             other => other,
@@ -398,7 +422,8 @@ impl<'a> Room<'a> {
         let clearing = Box::pin(async move {
             let is_gone = match container {
                 Some(container) => clear_container(&shared, container).await,
-                None => true,
+                // What was being brought may still be written: not to be met by another run.
+                None => false,
             };
             let cleared = blocking(move || {
                 if is_gone {
@@ -423,12 +448,20 @@ impl<'a> Room<'a> {
 }
 
 /// The logs as an artifact. Without them a run ends all the same.
-async fn store(mut logs: Logs, shared: &crate::shared::Shared) -> Option<LogsSummary> {
+async fn store(
+    mut logs: Logs,
+    shared: &crate::shared::Shared,
+    limit: Option<Duration>,
+) -> Option<LogsSummary> {
     if let Err(error) = logs.end() {
         warn!(%error, "the logs cannot be written");
         return None;
     }
-    let stored = logs.store(shared.ports.artifacts.as_ref()).await;
+    let stored = within(limit, logs.store(shared.ports.artifacts.as_ref())).await;
+    let Some(stored) = stored else {
+        warn!("the logs were not stored in time");
+        return None;
+    };
     stored.unwrap_or_else(|error| {
         warn!(error = %chain(&error), "the logs cannot be stored");
         None

@@ -22,6 +22,8 @@ use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
@@ -59,7 +61,8 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     // Most capsules call nobody: made when the first connects.
-    let router = LazyLock::new(move || ROUTES.clone().with_state(calls));
+    let state = Arc::clone(&calls);
+    let router = LazyLock::new(move || ROUTES.clone().with_state(state));
     spawn(stop.clone().run_until_cancelled_owned(async move {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -69,8 +72,10 @@ pub(crate) fn serve(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let (router, stop) = (Router::clone(&router), stop.clone());
+                    let calls = Arc::clone(&calls);
                     spawn(async move {
-                        stop.run_until_cancelled(connection(stream, router)).await;
+                        stop.run_until_cancelled(connection(stream, router, calls))
+                            .await;
                         drop(permit);
                     });
                 }
@@ -86,8 +91,21 @@ pub(crate) fn serve(
 }
 
 /// Serves one client until it has ended, or says what is not understood.
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
-    let service = TowerToHyperService::new(router);
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    calls: Arc<Calls>,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let serving = calls.serve();
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(serving);
+            answer
+        }
+    });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_TIMEOUT)
@@ -106,7 +124,8 @@ pub(crate) async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     calls: Arc<Calls>,
 ) {
-    connection(stream, ROUTES.clone().with_state(calls)).await;
+    let router = ROUTES.clone().with_state(Arc::clone(&calls));
+    connection(stream, router, calls).await;
 }
 
 /// Made once: finding the places of routes takes longer than serving one.

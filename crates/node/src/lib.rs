@@ -28,6 +28,7 @@ mod environment;
 pub mod fuzzing;
 mod gateway_client;
 mod gateway_http;
+mod heartbeat;
 mod identity;
 mod lease;
 mod ledger;

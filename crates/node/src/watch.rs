@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use crate::attempt::{Attempt, Finish, stopped};
 use crate::calls::{Calls, chain};
+use crate::heartbeat::Heartbeat;
 use crate::ledger::Seat;
 use crate::logs::Logs;
 use crate::notes::{Notes, Phase};
@@ -54,6 +55,7 @@ pub(crate) enum End {
 pub(crate) enum Stop {
     Cancelled,
     TimedOut,
+    HeartbeatMissed,
     DeadlineExceeded,
     DiskQuota { used_bytes: u64 },
 }
@@ -73,6 +75,13 @@ impl Stop {
                     resources.timeout_seconds
                 );
                 (Outcome::TimedOut, RunError::new(ErrorCode::TimedOut, text))
+            }
+            Self::HeartbeatMissed => {
+                let seconds = run.launched.event.limits.heartbeat_seconds;
+                let seconds = seconds.unwrap_or_default();
+                let text = format!("the capsule showed no sign of life for {seconds} s");
+                let error = RunError::new(ErrorCode::HeartbeatMissed, text);
+                (Outcome::TimedOut, error)
             }
             Self::DeadlineExceeded => {
                 let text = format!("the run was not done by its deadline {}", run.deadline());
@@ -111,6 +120,15 @@ enum Ending {
     Killed,
 }
 
+impl Ending {
+    fn kill_at(&self) -> Option<Instant> {
+        match self {
+            Self::Asked(at) => Some(*at),
+            _ => None,
+        }
+    }
+}
+
 impl Watch<'_> {
     /// Returns when nothing runs in the container any more. When the lease is lost or the node is
     /// stopped the container is killed, and the answer is how the attempt ends.
@@ -124,6 +142,8 @@ impl Watch<'_> {
         let resources = &run.launched.event.resources;
         let mut events = container.events();
         let mut clock = RunClock::start(Duration::from_secs(resources.timeout_seconds.into()));
+        let silence_max = run.launched.event.limits.heartbeat();
+        let mut heartbeat = Heartbeat::start(silence_max, self.calls.served());
         let mut waiting = self.calls.waiting();
         let mut renewals = attempt.lease.renewals();
         let lost = attempt.lease.lost();
@@ -138,10 +158,7 @@ impl Watch<'_> {
         let (mut stop, mut ending) = (None, Ending::No);
         let end = loop {
             let mut asked = None;
-            let kill_at = match ending {
-                Ending::Asked(at) => Some(at),
-                _ => None,
-            };
+            let kill_at = ending.kill_at();
             // Events come last: endless output must not keep limits from being looked at.
             tokio::select! {
                 biased;
@@ -153,6 +170,7 @@ impl Watch<'_> {
                     let is_waiting = *waiting.borrow_and_update() > 0;
                     seat.set_waiting(is_waiting);
                     clock.set_waiting(is_waiting);
+                    heartbeat.set_waiting(is_waiting);
                     self.notes.tell(if is_waiting { Phase::Waiting(self.calls.open_callee()) } else { Phase::Resumed });
                 }
                 Ok(()) = renewals.changed() => self.renew(container).await,
@@ -167,9 +185,11 @@ impl Watch<'_> {
                     self.kill(container).await;
                     ending = Ending::Killed;
                 }
-                event = events.next() => if let Some(end) = self.heed(event, logs) {
+                event = events.next() => if let Some(end) = self.heed(event, logs, &mut heartbeat) {
                     break end;
                 },
+                // After what shows life: where this node itself was held up, both are there.
+                () = heartbeat.missed(), if stop.is_none() => asked = Some(Stop::HeartbeatMissed),
             }
             if let Some(reason) = asked {
                 debug!(?reason, "ending the capsule");
@@ -188,7 +208,13 @@ impl Watch<'_> {
     }
 
     /// How the container ended, if `event` says so.
-    fn heed(&self, event: Option<ContainerEvent>, logs: &mut Logs) -> Option<End> {
+    fn heed(
+        &self,
+        event: Option<ContainerEvent>,
+        logs: &mut Logs,
+        heartbeat: &mut Heartbeat,
+    ) -> Option<End> {
+        heartbeat.beat();
         match event {
             Some(ContainerEvent::Started) => self.notes.tell(Phase::Running),
             Some(ContainerEvent::Wrote { output, bytes }) => {

@@ -8,7 +8,9 @@ use aod_domain::capsule::Resources;
 use aod_domain::digest::Digest;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::{EventId, RunId};
-use aod_domain::run::{CancelRequested, Event, Launched, Payload, Placement, Retries, Work};
+use aod_domain::run::{
+    CancelRequested, Event, Launched, Limits, Payload, Placement, Retries, Work,
+};
 use aod_domain::subject::{self, Class, Label};
 use aod_ports::event_log::{Append, EventLog, Guard};
 use jiff::Timestamp;
@@ -56,10 +58,12 @@ fn launched(label: &Label, class: Class) -> Event {
         },
         resources: Resources::default(),
         retries: Retries::default(),
+        limits: Limits::default(),
         deadline: Timestamp::UNIX_EPOCH,
         requested_by: "test".into(),
         labels: BTreeMap::new(),
         request: digest,
+        requeued_from: None,
     }))
 }
 

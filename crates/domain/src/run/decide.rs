@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::{
-    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Holder, Launched, Lease, Phase, Run,
-    RunError, Sealed,
+    AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered, Ended, Event,
+    Holder, Launched, Lease, Phase, Run, RunError, Sealed,
 };
 
 /// What somebody wants to happen to a run.
@@ -13,6 +13,8 @@ use super::{
 pub enum Command {
     /// Starts it, or joins it when it was asked for in the same words before.
     Launch(Box<Launched>),
+    /// Takes note that a node begins on a delivery.
+    CountDelivery(Delivered),
     /// Takes it on. A holder that has another message of the queue is replaced only if it
     /// `is_holder_gone`, as far as can be seen.
     Lease {
@@ -67,6 +69,7 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
     match (command, run) {
         (Command::Launch(launched), run) => launch(run, launched),
         (_, None) => Err(Rejection::Unknown),
+        (Command::CountDelivery(delivered), Some(run)) => count_delivery(run, delivered),
         (
             Command::Lease {
                 holder,
@@ -94,6 +97,17 @@ fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
         None => Ok(Some(Event::Launched(Box::new(launched.clone())))),
         Some(run) if run.launched.event.request == launched.request => Ok(None),
         Some(_) => Err(Rejection::KeyReused),
+    }
+}
+
+/// Only what no node has, each delivery once, and no more than give a launch up.
+fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
+    let is_known = run.deliveries.last == Some(delivered.work);
+    match &run.phase {
+        Phase::Queued if is_known || run.deliveries.counted > DELIVERIES_COUNTED_MAX => Ok(None),
+        Phase::Queued => Ok(Some(Event::Delivered(*delivered))),
+        Phase::Leased(_) => Ok(None),
+        Phase::Ended(_) => Err(Rejection::Ended),
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{FailureKind, Retries};
+use super::{FailureKind, Limits, Retries};
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::{Digest, Hasher};
 use crate::error_code::{ErrorCode, ErrorSource};
@@ -23,6 +23,8 @@ use crate::subject::{self, Class, Label, Subject};
 pub enum Event {
     #[serde(rename = "dev.aod.run.launch.v1")]
     Launched(Box<Launched>),
+    #[serde(rename = "dev.aod.run.delivered.v1")]
+    Delivered(Delivered),
     #[serde(rename = "dev.aod.run.lease.v1")]
     Leased(Lease),
     #[serde(rename = "dev.aod.run.attempt_lost.v1")]
@@ -44,6 +46,7 @@ impl Event {
             Self::Launched(launched) => {
                 subject::run_launch(run, &launched.placement.label, launched.placement.class)
             }
+            Self::Delivered(_) => subject::run_event(run, "delivered"),
             Self::Leased(_) => subject::run_event(run, "lease"),
             Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
             Self::AttemptFailed(_) => subject::run_event(run, "attempt_failed"),
@@ -143,6 +146,9 @@ pub struct Launched {
     pub resources: Resources,
     #[serde(default, skip_serializing_if = "Retries::is_none")]
     pub retries: Retries,
+    /// With their defaults; launches of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
     /// When it must have ended, queueing included.
     pub deadline: Timestamp,
     /// Who asked: a principal, or the parent's id.
@@ -151,6 +157,16 @@ pub struct Launched {
     pub labels: BTreeMap<String, String>,
     /// The hash of the request: the same idempotency key with another one is a mistake.
     pub request: Digest,
+    /// The dead letter whose request this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeued_from: Option<RunId>,
+}
+
+/// A node begins on a delivery of a launch that was delivered suspiciously often without a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivered {
+    pub node: NodeId,
+    pub work: WorkPosition,
 }
 
 /// The place of a delivery in the work queue: a later one takes over from an earlier one.

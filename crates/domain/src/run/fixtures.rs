@@ -7,9 +7,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    AttemptFailed, AttemptLost, CancelRequested, Ended, Event, Exit, FailureKind, FileEntry,
-    Holder, Launched, Lease, Outcome, Parent, Payload, Placement, Retries, Run, RunError, Sealed,
-    Timings, Usage, Work, WorkPosition,
+    AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit, FailureKind,
+    FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement, Retries, Run,
+    RunError, Sealed, Timings, Usage, Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Resources};
 use crate::digest::Digest;
@@ -70,10 +70,12 @@ pub fn launched() -> Launched {
         },
         resources: Resources::default(),
         retries: Retries::default(),
+        limits: Limits::default(),
         deadline: NOW + jiff::SignedDuration::from_hours(24),
         requested_by: "operator".into(),
         labels: BTreeMap::from([("team".into(), "birds".into())]),
         request: Digest::of("request"),
+        requeued_from: None,
     }
 }
 
@@ -161,10 +163,23 @@ pub fn failed(attempt: u32) -> AttemptFailed {
     }
 }
 
+/// The `delivery`th delivery, which node 1 begins on.
+pub fn delivered(delivery: u64) -> Delivered {
+    Delivered {
+        node: NodeId::new(Uuid::from_u128(1)),
+        work: WorkPosition {
+            queue_created_ms: 1_700_000_000_000,
+            sequence: 7,
+            delivery,
+        },
+    }
+}
+
 /// One of every state event.
 pub fn every_event() -> Vec<Event> {
     vec![
         Event::Launched(Box::new(launched())),
+        Event::Delivered(delivered(46)),
         Event::Leased(Lease {
             attempt: 1,
             holder: node_holder(1, 1),

@@ -24,7 +24,7 @@ pub struct Retries {
     /// After failures of the capsule.
     #[serde(default)]
     pub capsule: u32,
-    /// After running longer than it may.
+    /// After running longer than it may, or showing no sign of life.
     #[serde(default)]
     pub time: u32,
 }
@@ -88,7 +88,7 @@ impl Retries {
 pub enum FailureKind {
     /// The capsule failed.
     Capsule,
-    /// It ran longer than it may.
+    /// It ran longer than it may, or showed no sign of life.
     Time,
 }
 
@@ -102,7 +102,7 @@ pub struct Retry {
 impl FailureKind {
     fn of(outcome: Outcome, error: &RunError) -> Option<Self> {
         match outcome {
-            Outcome::TimedOut if error.code == ErrorCode::TimedOut.as_str() => Some(Self::Time),
+            Outcome::TimedOut if is_of_running(&error.code) => Some(Self::Time),
             // Of an error of its own the capsule says whether another try is of use.
             Outcome::Failed if error.source == ErrorSource::Capsule => {
                 (is_ours(&error.code) || error.retryable).then_some(Self::Capsule)
@@ -110,6 +110,14 @@ impl FailureKind {
             _ => None,
         }
     }
+}
+
+/// Whether a capsule that ran was ended for its time. What was queued too long, or is past its
+/// deadline, is not tried again.
+fn is_of_running(code: &str) -> bool {
+    [ErrorCode::TimedOut, ErrorCode::HeartbeatMissed]
+        .iter()
+        .any(|known| known.as_str() == code)
 }
 
 /// Whether we say of capsules that they failed like this, not they themselves.

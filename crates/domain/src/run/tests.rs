@@ -1,5 +1,8 @@
 //! What may happen to a run, and what may not.
 
+mod dead_letters;
+mod limits;
+
 use proptest::prelude::*;
 
 use super::fixtures::*;
@@ -228,7 +231,7 @@ fn a_run_that_must_not_start_says_why() {
     }
     assert_eq!(
         why(events, NOW),
-        Some((Outcome::Failed, "node_lost".into()))
+        Some((Outcome::Failed, "dead_letter".into()))
     );
 }
 
@@ -482,6 +485,7 @@ fn any_command() -> impl Strategy<Value = Command> {
             holder: gateway_holder(),
             lease_seconds: 30
         }),
+        (1..60_u64).prop_map(|delivery| Command::CountDelivery(delivered(delivery))),
         (1..6_u32).prop_map(|attempt| Command::LoseAttempt {
             attempt,
             error: error(ErrorCode::RuntimeFailed)

@@ -3,15 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
+use aod_api::dead_letters::DeadLetterState;
 use aod_api::runs::{ErrorView, RunState};
+use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
-use aod_domain::run::{Ended, Event, Launched, Note, Payload};
+use aod_domain::run::{
+    DELIVERIES_COUNTED_MAX, DeadLetterReason, Ended, Event, Launched, Note, Payload, queued_until,
+};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::{EventLog, From, StoredEvent, Told};
 use aod_ports::program::blocking;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -86,6 +91,15 @@ pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusq
 }
 
 fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<()> {
+    if Subject::is_dead_letter(&stored.subject) {
+        return match Recorded::decode(stored.sequence, &stored.bytes) {
+            Ok(recorded) => apply_dead_letter(connection, &recorded.event),
+            Err(error) => {
+                tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
+                Ok(())
+            }
+        };
+    }
     let Some(run) = Subject::run_of(&stored.subject) else {
         return Ok(());
     };
@@ -110,12 +124,20 @@ fn apply_event(
     let id = run.to_string();
     match &recorded.event {
         Event::Launched(launched) => insert(connection, run, recorded, launched),
-        Event::Leased(lease) => {
-            let node = node_of(&lease.holder).map(|node| node.to_string());
-            let sql = "UPDATE runs SET state = 'leased', attempts = ?2, node = ?3 WHERE id = ?1";
+        Event::Delivered(_) => {
+            let sql = "UPDATE runs SET deliveries_counted = deliveries_counted + 1 WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
-                .execute(params![id, lease.attempt, node])
+                .execute(params![id])
+                .map(drop)
+        }
+        Event::Leased(lease) => {
+            let node = node_of(&lease.holder).map(|node| node.to_string());
+            let sql = "UPDATE runs SET state = 'leased', attempts = ?2, node = ?3,
+                deliveries_counted = iif(deliveries_counted > ?4, deliveries_counted, 0) WHERE id = ?1";
+            connection
+                .prepare_cached(sql)?
+                .execute(params![id, lease.attempt, node, DELIVERIES_COUNTED_MAX])
                 .map(drop)
         }
         Event::AttemptLost(_) | Event::AttemptFailed(_) => {
@@ -151,8 +173,8 @@ fn insert(
     connection
         .prepare_cached(
             "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
-             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', 0, ?7, ?8, ?9, ?10, 0, 0)",
+             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0)",
         )?
         .execute(params![
             recorded.sequence,
@@ -165,6 +187,7 @@ fn insert(
             launched.requested_by,
             labels,
             launched.deadline.as_millisecond(),
+            queued_until(recorded.time, launched).map(Timestamp::as_millisecond),
         ])?;
     for (name, value) in &launched.labels {
         let sql =
@@ -197,15 +220,41 @@ fn end(
         .map(|error| serde_json::to_string(error).expect("an error is plain data"));
     connection
         .prepare_cached(
-            "UPDATE runs SET state = ?2, ended_at = ?3, error = ?4, attempts = ?5, is_ended = 1 WHERE id = ?1",
+            "UPDATE runs SET state = ?2, ended_at = ?3, error = ?4, attempts = ?5, is_ended = 1,
+             dead_reason = ?6, dead_state = iif(?6 IS NULL, NULL, 'open') WHERE id = ?1",
         )?
-        .execute(params![id, state, recorded.time.to_string(), error_json, ended.attempt])?;
+        .execute(params![
+            id,
+            state,
+            recorded.time.to_string(),
+            error_json,
+            ended.attempt,
+            ended.dead_letter().map(DeadLetterReason::as_str)
+        ])?;
     if let Some(error) = error {
         let sql = "UPDATE run_texts SET error = ?2 WHERE rowid = (SELECT launch_sequence FROM runs WHERE id = ?1)";
         let text = format!("{} {}", error.code, error.message);
         connection.prepare_cached(sql)?.execute(params![id, text])?;
     }
     Ok(())
+}
+
+fn apply_dead_letter(connection: &Connection, event: &dead_letter::Event) -> rusqlite::Result<()> {
+    let (state, requeued_as) = match event {
+        dead_letter::Event::Requeued { requeued_as, .. } => {
+            (DeadLetterState::Requeued, Some(requeued_as.to_string()))
+        }
+        dead_letter::Event::Purged { .. } => (DeadLetterState::Purged, None),
+    };
+    let sql = "UPDATE runs SET dead_state = ?2, requeued_as = ?3 WHERE id = ?1";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![
+            event.run().to_string(),
+            state.as_str(),
+            requeued_as
+        ])
+        .map(drop)
 }
 
 /// A note of a former attempt, or one that comes late, changes nothing.

@@ -1,7 +1,9 @@
 //! Out of the tables: pages, counts, and what the reconciler looks for.
 
+use aod_api::dead_letters::DeadLetterSummary;
 use aod_api::runs::{RunKind, RunState, RunSummary};
 use aod_domain::id::RunId;
+use aod_domain::run::{ATTEMPTS_LOST_MAX, DELIVERIES_COUNTED_MAX};
 use jiff::Timestamp;
 use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
@@ -98,6 +100,42 @@ pub(super) fn page(
         .filter(|_| has_more)
         .map(|(sequence, _)| format!("{sequence:x}"));
     Ok((found.into_iter().map(|(_, run)| run).collect(), next))
+}
+
+/// As [`page`], of runs that were given up: those about which nothing was done, or all.
+pub(super) fn dead_letters(
+    connection: &Connection,
+    is_all: bool,
+    before: i64,
+    limit: usize,
+) -> rusqlite::Result<(Vec<DeadLetterSummary>, Option<String>)> {
+    let condition = if is_all {
+        ""
+    } else {
+        "AND runs.dead_state = 'open'"
+    };
+    let sql = format!(
+        "SELECT {COLUMNS}, runs.dead_reason, runs.dead_state, runs.requeued_as FROM runs INDEXED BY runs_dead
+         WHERE runs.dead_reason IS NOT NULL AND runs.launch_sequence < ?1 {condition}
+         ORDER BY runs.launch_sequence DESC LIMIT ?2"
+    );
+    let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![before, most], |row| {
+        let summary = DeadLetterSummary {
+            run: summary(row)?,
+            reason: word(row, 14)?,
+            dead_letter: word(row, 15)?,
+            requeued_as: optional_text(row, 16)?,
+        };
+        Ok((row.get(0)?, summary))
+    })?;
+    let mut found: Vec<(i64, DeadLetterSummary)> = rows.collect::<rusqlite::Result<_>>()?;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more);
+    let next = last.map(|(sequence, _)| format!("{sequence:x}"));
+    Ok((found.into_iter().map(|(_, found)| found).collect(), next))
 }
 
 /// Reads what a page named as its `next`.
@@ -203,6 +241,12 @@ fn optional_text<T: std::str::FromStr>(
         .transpose()
 }
 
+/// One of the words that a type has in JSON.
+fn word<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_value(text.into()).map_err(|_| damaged(column))
+}
+
 fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
     text.map(|text| serde_json::from_str(&text).map_err(|_| damaged(column)))
@@ -235,8 +279,8 @@ pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
-/// Live runs that are past their deadline, that are cancelled or often lost but queued, or whose
-/// caller has ended.
+/// Live runs that are past their deadline; that are queued although they are cancelled, given up, or
+/// past their time in the queue; that a gateway has taken to end; or whose caller has ended.
 pub(super) fn suspects(
     connection: &Connection,
     now: Timestamp,
@@ -246,9 +290,10 @@ pub(super) fn suspects(
         "SELECT live.id, live.parent, coalesce(caller.is_ended, 0)
          FROM runs AS live INDEXED BY runs_live LEFT JOIN runs AS caller ON caller.id = live.parent
          WHERE live.is_ended = 0 AND (live.deadline_ms < ?1 OR caller.is_ended = 1
-             OR (live.state = 'queued' AND (live.is_cancelled = 1 OR live.attempts >= {})))
-         LIMIT ?2",
-        aod_domain::run::ATTEMPTS_LOST_MAX
+             OR (live.state = 'queued' AND (live.is_cancelled = 1
+                 OR (live.attempts = 0 AND live.queued_until_ms < ?1) OR live.attempts >= {ATTEMPTS_LOST_MAX} OR live.deliveries_counted > {DELIVERIES_COUNTED_MAX}))
+             OR (live.state = 'leased' AND live.node IS NULL))
+         LIMIT ?2"
     );
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let arguments: [&dyn ToSql; 2] = [&now.as_millisecond(), &limit];

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use super::ReadModelError;
 
 /// A change of the tables changes the number: the old file is left, the new one is filled anew.
-pub(super) const FILE_NAME: &str = "read-model-1.sqlite3";
+pub(super) const FILE_NAME: &str = "read-model-2.sqlite3";
 
 /// `launch_sequence` sorts: it is the place of the launch in the log.
 const TABLES: &str = "
@@ -32,7 +32,12 @@ CREATE TABLE IF NOT EXISTS runs (
     error TEXT,
     deadline_ms INTEGER NOT NULL,
     is_ended INTEGER NOT NULL,
-    is_cancelled INTEGER NOT NULL
+    is_cancelled INTEGER NOT NULL,
+    queued_until_ms INTEGER,
+    deliveries_counted INTEGER NOT NULL,
+    dead_reason TEXT,
+    dead_state TEXT,
+    requeued_as TEXT
 );
 CREATE INDEX IF NOT EXISTS runs_by_root ON runs (root);
 CREATE INDEX IF NOT EXISTS runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
@@ -41,6 +46,7 @@ CREATE INDEX IF NOT EXISTS runs_by_capsule ON runs (capsule, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_by_capsule_and_state ON runs (capsule, state, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
+CREATE INDEX IF NOT EXISTS runs_dead ON runs (launch_sequence) WHERE dead_reason IS NOT NULL;
 CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS run_texts USING fts5 (arguments, error);
 ";

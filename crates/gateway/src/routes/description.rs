@@ -4,7 +4,9 @@ use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::{capsules, events, files, logs, nodes, operations, original, results, runs};
+use super::{
+    capsules, dead_letters, events, files, logs, nodes, operations, original, results, runs,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,6 +21,7 @@ use super::{capsules, events, files, logs, nodes, operations, original, results,
         files::upload, files::download,
         capsules::register, capsules::list, capsules::show,
         nodes::list, nodes::drain, nodes::resume,
+        dead_letters::list, dead_letters::show, dead_letters::requeue, dead_letters::purge,
         operations::health, operations::ready, operations::metrics,
         original::execute, original::handoff, original::capsules, original::schema, original::visualizer,
     ),

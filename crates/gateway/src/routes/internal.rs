@@ -18,8 +18,8 @@ use aod_domain::file_name::Directory;
 use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    ATTEMPTS_LOST_MAX, Ended, Holder, Outcome, Parent, RETRIES_MAX, Run, TOTAL_SECONDS_DEFAULT,
-    Work,
+    ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Run,
+    TOTAL_SECONDS_DEFAULT, Work,
 };
 use axum::Json;
 use axum::body::Body;
@@ -227,6 +227,10 @@ async fn start_callee(
         let detail = format!("`retries` must be at most {RETRIES_MAX} of each kind");
         return Err(ApiError::malformed(detail));
     }
+    if !request.limits.are_possible() {
+        let detail = format!("`limits` must be from 1 to {LIMIT_SECONDS_MAX} seconds each");
+        return Err(ApiError::malformed(detail));
+    }
     let wanted = Wanted {
         target: request.target,
         arguments: request.arguments,
@@ -234,6 +238,7 @@ async fn start_callee(
         label: request.label,
         timeout_seconds: request.timeout_seconds,
         retries: request.retries,
+        limits: request.limits,
     };
     let checked = launch::check(context, target, &wanted, Directory::Outgoing, "/args").await?;
     let lineage = caller

@@ -40,7 +40,7 @@ const LINES_MAX: usize = 10_000;
 const QUIET: Duration = Duration::from_millis(200);
 
 /// The place of a line: its attempt and its number.
-type Place = (u32, u64);
+pub(super) type Place = (u32, u64);
 
 /// The lines that a capsule wrote: as JSON those so far, as `text/event-stream` all until its end.
 ///
@@ -195,7 +195,11 @@ async fn artifact_lines(
 }
 
 /// What the live stream has kept, up to now.
-async fn so_far(context: &Context, id: RunId, after: Place) -> ApiResult<Vec<LogLineView>> {
+pub(super) async fn so_far(
+    context: &Context,
+    id: RunId,
+    after: Place,
+) -> ApiResult<Vec<LogLineView>> {
     let mut live = context.ports.logs.follow(id, 0).await?;
     let mut items = Vec::new();
     while items.len() < LINES_MAX {

@@ -11,7 +11,7 @@ use aod_api::original::{
 use aod_api::problem::Problem;
 use aod_api::runs::{ErrorView, OnDisconnect, RunResult, RunState, RunSummary};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
-use aod_domain::run::{Retries, TOTAL_SECONDS_DEFAULT};
+use aod_domain::run::{Limits, Retries, TOTAL_SECONDS_DEFAULT};
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
@@ -67,6 +67,7 @@ pub(super) async fn execute(
         label: None,
         timeout_seconds: None,
         retries: Retries::default(),
+        limits: Limits::default(),
     };
     run(&context, wanted, principal, "/input").await
 }
@@ -90,6 +91,7 @@ pub(super) async fn handoff(
         label: None,
         timeout_seconds: None,
         retries: Retries::default(),
+        limits: Limits::default(),
     };
     run(&context, wanted, principal, "/args").await
 }

@@ -12,7 +12,7 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
-use aod_domain::run::{FileEntry, Retries, Run, TOTAL_SECONDS_DEFAULT};
+use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
@@ -52,8 +52,8 @@ const LABEL_BYTES_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 256;
 
 /// Runs of a page, unless asked for less; and at the most.
-const PAGE_SIZE_DEFAULT: usize = 50;
-const PAGE_SIZE_MAX: usize = 500;
+pub(super) const PAGE_SIZE_DEFAULT: usize = 50;
+pub(super) const PAGE_SIZE_MAX: usize = 500;
 
 /// What a root is asked for with.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ async fn launch_for_caller(
 }
 
 /// Where the run is, and at which sequence its launch.
-fn put_headers(response: &mut Response, run: &Run) {
+pub(super) fn put_headers(response: &mut Response, run: &Run) {
     let text =
         |text: String| HeaderValue::from_str(&text).expect("ids and numbers are plain words");
     let headers = response.headers_mut();
@@ -191,6 +191,7 @@ pub(crate) async fn read_request(
     let label = read_label(&mut fields);
     let timeout_seconds = fields.number("timeout_seconds", 1, TIMEOUT_SECONDS_MAX);
     let retries = read_retries(&mut fields);
+    let limits = read_limits(&mut fields);
     let deadline_seconds = fields.number("deadline_seconds", 1, DEADLINE_SECONDS_MAX);
     let on_disconnect = read_on_disconnect(&mut fields);
     fields.finish()?;
@@ -202,6 +203,7 @@ pub(crate) async fn read_request(
             label,
             timeout_seconds,
             retries,
+            limits,
         },
         labels,
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
@@ -242,6 +244,16 @@ fn read_retries(fields: &mut Fields) -> Retries {
             fields.error(format!("/retries{pointer}"), message);
         }
         Retries::default()
+    })
+}
+
+fn read_limits(fields: &mut Fields) -> Limits {
+    let given = fields.object("limits").unwrap_or_default();
+    Limits::read(&given).unwrap_or_else(|errors| {
+        for (pointer, message) in errors {
+            fields.error(format!("/limits{pointer}"), message);
+        }
+        Limits::default()
     })
 }
 

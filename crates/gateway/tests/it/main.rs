@@ -4,6 +4,7 @@
 
 mod calls;
 mod capsules;
+mod dead_letters;
 mod endings;
 mod harness;
 mod lists;

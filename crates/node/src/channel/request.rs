@@ -6,7 +6,7 @@ use aod_api::IDEMPOTENCY_KEY_HEADER;
 use aod_api::problem::{Problem, ProblemItem};
 use aod_domain::contract::{PROBLEMS_MAX, pointer_part};
 use aod_domain::error_code::ErrorCode;
-use aod_domain::run::Retries;
+use aod_domain::run::{Limits, Retries};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
@@ -52,6 +52,7 @@ pub(crate) fn parse_handoff(
         arguments: reader.object("args"),
         timeout_seconds: reader.seconds("timeout_seconds"),
         retries: reader.retries("retries"),
+        limits: reader.limits("limits"),
         label: reader.label("label"),
         idempotency_key: key_of(headers, &mut reader.errors),
     };
@@ -70,6 +71,7 @@ pub(crate) fn parse_execute(body: Body, headers: &HeaderMap) -> Result<Wish, Box
         arguments: reader.object("input"),
         timeout_seconds: None,
         retries: Retries::default(),
+        limits: Limits::default(),
         label: None,
         idempotency_key: key_of(headers, &mut reader.errors),
     };
@@ -173,6 +175,15 @@ impl Reader {
             let item = |(pointer, message)| ProblemItem::new(format!("/{name}{pointer}"), message);
             self.errors.extend(errors.into_iter().map(item));
             Retries::default()
+        })
+    }
+
+    fn limits(&mut self, name: &'static str) -> Limits {
+        let given = self.object(name);
+        Limits::read(&given).unwrap_or_else(|errors| {
+            let item = |(pointer, message)| ProblemItem::new(format!("/{name}{pointer}"), message);
+            self.errors.extend(errors.into_iter().map(item));
+            Limits::default()
         })
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::id::RunId;
+use aod_domain::run::DELIVERIES_UNCOUNTED;
 use aod_domain::subject::{Class, Label, Subject};
 use aod_ports::event_log::{Append, Guard, StoredEvent};
 use aod_ports::log_stream::LogLine;
@@ -24,6 +25,10 @@ use crate::world::World;
 
 /// How long the log knows the ids of messages. Source: the streams as we make them.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+
+/// One launch in so many has been given back very often, and one of those in so many is deadly.
+const GIVEN_BACK_OFTEN_ONE_IN: u64 = 60;
+const DEADLY_ONE_IN: u64 = 3;
 
 /// The broker. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -136,12 +141,29 @@ impl Broker {
         let stored = state.event(sequence);
         state.invariants.stored(&self.world, &stored);
         if is_launch(&stored.subject) {
-            state.enqueue(sequence);
+            let deliveries = self.deliveries_before(&stored.subject);
+            state.enqueue(sequence, deliveries);
         }
         drop(state);
         self.last.send_replace(sequence);
         self.queue_changes.send_modify(|count| *count += 1);
         Answer::Stored(sequence)
+    }
+
+    /// How often a new launch counts as delivered already: now and then as if nodes without room had given
+    /// it back so often that the next delivery is suspicious. Of those some are deadly.
+    fn deliveries_before(&self, subject: &str) -> u64 {
+        if !self
+            .world
+            .strikes("given back often", GIVEN_BACK_OFTEN_ONE_IN)
+        {
+            return 0;
+        }
+        let run = Subject::run_of(subject);
+        if let Some(run) = run.filter(|_| self.world.strikes("deadly launch", DEADLY_ONE_IN)) {
+            self.world.make_deadly(run);
+        }
+        DELIVERIES_UNCOUNTED
     }
 
     /// Whether an event of this id is stored.
@@ -156,14 +178,14 @@ impl Broker {
         state.work_created_ms += 1;
         for sequence in state.work_begins_at..=state.events.len() as u64 {
             if is_launch(&state.logged(sequence).subject) {
-                state.enqueue(sequence);
+                state.enqueue(sequence, 0);
             }
         }
         drop(state);
         self.queue_changes.send_modify(|count| *count += 1);
     }
 
-    /// Whether a run below `root` has lost as many attempts as it may.
+    /// Whether a run below `root` was given up, or found no node in the time it had.
     pub(crate) fn has_given_up(&self, root: Option<&str>) -> bool {
         let root = root.and_then(|root| root.parse().ok());
         root.is_some_and(|root| self.state().invariants.has_given_up(root))
@@ -211,14 +233,14 @@ impl State {
         found.map_or(0, |index| index as u64 + 1)
     }
 
-    fn enqueue(&mut self, event: u64) {
+    fn enqueue(&mut self, event: u64, deliveries: u64) {
         self.work_last += 1;
         let logged = self.logged(event);
         let work = Work {
             event,
             subject: logged.subject.clone(),
             bytes: logged.bytes.clone(),
-            deliveries: 0,
+            deliveries,
             due: Instant::now(),
         };
         self.work.insert(self.work_last, work);

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
+use crate::plan::policies;
 use crate::world::World;
 
 /// What it is called.
@@ -29,7 +30,7 @@ const PASSING_CODE: i32 = 5;
 /// How long a call that did not come about rests.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How a run ends if the platform has failed one that it called.
+/// How a run ends if one that it called was given up, or taken by no node in time.
 const PLATFORM_CODE: i32 = 4;
 
 /// Its `schema.json`.
@@ -39,7 +40,8 @@ pub(crate) fn schema() -> Value {
             "number": {"type": "integer"}, "milliseconds": {"type": "integer"},
             "parallel": {"type": "boolean"}, "fails": {"type": "boolean"}, "file": {"type": "boolean"},
             "children": {"type": "array", "items": {"type": "object"}},
-            "failures": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
+            "failures": {"type": "integer"}, "silences": {"type": "integer"},
+            "queue_seconds": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
         }, "required": ["number"]},
         "output": {"type": "object", "properties": {
             "sum": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
@@ -63,7 +65,18 @@ pub(crate) async fn run(spec: ContainerSpec, world: World) -> i32 {
         Err(code) => return code,
     };
     tokio::time::sleep(Duration::from_millis(milliseconds / 2)).await;
-    if world.fails_again(spec.run, input["failures"].as_u64().unwrap_or_default()) {
+    if world.is_due(
+        "silence",
+        spec.run,
+        input["silences"].as_u64().unwrap_or_default(),
+    ) {
+        return std::future::pending().await;
+    }
+    if world.is_due(
+        "failure",
+        spec.run,
+        input["failures"].as_u64().unwrap_or_default(),
+    ) {
         return PASSING_CODE;
     }
     let mut output = json!({"sum": input["number"].as_u64().unwrap_or_default() + below});
@@ -109,8 +122,8 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
         std::fs::write(spec.io.outgoing.join(&name), &number).map_err(|_| 1)?;
         child["note"] = name.into();
     }
-    let retries = json!({"capsule": child["failures"]});
-    let body = json!({"target": NAME, "args": child, "retries": retries});
+    let (retries, limits) = policies(&child);
+    let body = json!({"target": NAME, "args": child, "retries": retries, "limits": limits});
     let key = format!("child-{}", child["number"]);
     let answer = loop {
         let answer = handoff(&spec.io.channel, &key, &body).await;
@@ -127,6 +140,7 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
         return match &answer["error"] {
             error if error["detail"]["code"] == FAILURE_CODE => Ok(0),
             error if error["source"] == "platform" => Err(PLATFORM_CODE),
+            error if error["code"] == "queue_timed_out" => Err(PLATFORM_CODE),
             error if error["detail"]["code"] == PLATFORM_CODE => Err(PLATFORM_CODE),
             _ => Err(1),
         };

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
+
 use crate::cluster::{Cluster, GATEWAYS, NODES};
 
 /// Troubles of one simulation, at least.
@@ -17,6 +19,9 @@ const PEACE_MILLISECONDS_MAX: u64 = 2_500;
 
 /// The longest that a program is away, or a connection cut, in milliseconds: longer than a lease.
 const TROUBLE_MILLISECONDS_MAX: u64 = 8_000;
+
+/// How long a program that died of its work is away, in milliseconds.
+const RESTART_MILLISECONDS: u64 = 500;
 
 /// Makes trouble, and returns when all of it has ended.
 pub(crate) async fn make_trouble(cluster: &Arc<Cluster>) {
@@ -97,6 +102,22 @@ async fn one(cluster: Arc<Cluster>) {
             cluster.nodes[node].clock.jump();
             cluster.gateways[gateway].clock.jump();
         }
+    }
+}
+
+/// Ends the programs that were killed by what they did, and starts each anew after a while.
+pub(crate) async fn bury(cluster: Arc<Cluster>, mut killed: UnboundedReceiver<String>) {
+    while let Some(name) = killed.recv().await {
+        let Some(node) = cluster.nodes.iter().position(|node| node.name == name) else {
+            continue;
+        };
+        cluster.nodes[node].kill();
+        let rest = Duration::from_millis(RESTART_MILLISECONDS);
+        let cluster = Arc::clone(&cluster);
+        tokio::spawn(async move {
+            tokio::time::sleep(rest).await;
+            cluster.start_node(node);
+        });
     }
 }
 

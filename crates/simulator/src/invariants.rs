@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use aod_domain::error_code::ErrorCode;
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
-use aod_domain::run::{ATTEMPTS_LOST_MAX, Event, Note, Outcome, Payload, Run};
+use aod_domain::run::{
+    ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Note, Outcome, Payload, Run, RunError,
+};
 use aod_domain::subject::Subject;
 use aod_ports::event_log::StoredEvent;
 
@@ -36,11 +39,19 @@ impl Invariants {
         match &recorded.event {
             Event::Ended(ended) => {
                 self.children_end_first(world, id);
+                self.ends_for_a_reason(world, id, ended);
                 if ended.outcome == Outcome::Succeeded {
                     self.done_once(world, id);
                 }
             }
-            Event::AttemptFailed(_) => world.count("tried again"),
+            Event::AttemptFailed(failed) => {
+                world.count("tried again");
+                if failed.error.code == ErrorCode::HeartbeatMissed.as_str() {
+                    world.count("silent");
+                }
+            }
+            Event::Delivered(_) => world.count("delivery counted"),
+            Event::AttemptLost(lost) => count_loss(world, &lost.error),
             Event::Leased(_) if self.runs.get(&id).is_some_and(|run| run.lease().is_some()) => {
                 world.count("takeover");
             }
@@ -89,15 +100,37 @@ impl Invariants {
         }
     }
 
+    /// What was given up lost all that it may lose, and what was queued too long was not to be.
+    fn ends_for_a_reason(&self, world: &World, id: RunId, ended: &Ended) {
+        let Some(run) = self.runs.get(&id) else {
+            return;
+        };
+        if ended.dead_letter().is_some() {
+            world.count("dead letter");
+            let deliveries = run.deliveries.last.map_or(0, |last| last.delivery);
+            if run.attempts_lost < ATTEMPTS_LOST_MAX && deliveries <= DELIVERIES_MAX {
+                world.violation(format!("{id} is given up too early: {ended:?}"));
+            }
+        }
+        if is_queued_too_long(ended) {
+            world.count("queued too long");
+            if run.launched.event.limits.queue_seconds.is_none() {
+                world.violation(format!("{id} may be queued as long as it likes"));
+            }
+        }
+    }
+
     pub(crate) fn all_ended(&self) -> bool {
         self.runs.values().all(|run| run.ended().is_some())
     }
 
-    /// Whether a run below `root` has lost as many attempts as it may.
+    /// Whether a run below `root` was given up, or found no node in the time it had.
     pub(crate) fn has_given_up(&self, root: RunId) -> bool {
-        self.runs
-            .values()
-            .any(|run| run.id.root() == root && run.attempts_lost >= ATTEMPTS_LOST_MAX)
+        let mut below = self.runs.values().filter(|run| run.id.root() == root);
+        below.any(|run| {
+            let ended = run.ended().map(|ended| &ended.event);
+            ended.is_some_and(|ended| ended.dead_letter().is_some() || is_queued_too_long(ended))
+        })
     }
 
     /// A run ends after all that it called.
@@ -120,4 +153,18 @@ impl Invariants {
             }
         }
     }
+}
+
+fn count_loss(world: &World, error: &RunError) {
+    if error.code == ErrorCode::PreparationTimedOut.as_str() {
+        world.count("prepared too long");
+    }
+    if error.code == ErrorCode::CollectionTimedOut.as_str() {
+        world.count("collected too long");
+    }
+}
+
+fn is_queued_too_long(ended: &Ended) -> bool {
+    let error = ended.error.as_ref();
+    error.is_some_and(|error| error.code == ErrorCode::QueueTimedOut.as_str())
 }

@@ -9,6 +9,7 @@
 //! engine      containers and their gates                    network    HTTP between programs
 //! cluster     programs on hosts: started, killed            faults     what is done to them
 //! plan        what is asked for, and the right answer       person     whoever asks
+//! operator    whoever looks after dead letters
 //! capsule     what runs in the containers                   invariants what must always hold
 //! ```
 
@@ -21,6 +22,7 @@ mod faults;
 mod invariants;
 mod link;
 mod network;
+mod operator;
 mod person;
 mod plan;
 mod store;
@@ -53,7 +55,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 38] = [
+pub const KINDS: [&str; 51] = [
     "acknowledgement",
     "answer broke off",
     "answer late",
@@ -65,26 +67,39 @@ pub const KINDS: [&str; 38] = [
     "broker restarted without its queue",
     "cancelled",
     "clock set",
+    "collected too long",
     "conflict",
+    "dead letter",
+    "deadly launch",
     "delivery",
+    "delivery counted",
     "ended by force",
     "engine away",
     "exit forgotten",
     "gateway cut off",
     "gateway killed",
     "get",
+    "get hung",
     "given back",
+    "given back often",
     "host lost",
+    "killed by a launch",
     "killed by its gate",
     "node cut off",
     "node killed",
+    "prepared too long",
     "progress",
+    "purged",
     "put",
+    "put hung",
+    "queued too long",
     "redelivery",
     "remove",
     "replay",
     "request",
     "request lost",
+    "requeued",
+    "silent",
     "start",
     "start failed",
     "start failed late",
@@ -157,6 +172,7 @@ fn fast_directory() -> std::path::PathBuf {
 async fn live(cluster: &Arc<Cluster>) -> u64 {
     (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
     (0..NODES).for_each(|index| cluster.start_node(index));
+    tokio::spawn(faults::bury(Arc::clone(cluster), cluster.world.killed()));
     let plans = draw_plans(&cluster.world);
     let runs = plans.iter().map(Plan::runs).sum();
     let mut people = Vec::new();

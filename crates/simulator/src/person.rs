@@ -14,7 +14,8 @@ use crate::capsule;
 use crate::cluster::{Cluster, GATEWAYS};
 use crate::link::Switch;
 use crate::network::Route;
-use crate::plan::Plan;
+use crate::operator;
+use crate::plan::{Plan, policies};
 
 /// The longest that one request waits for a result, in seconds.
 const WAIT_SECONDS: u64 = 20;
@@ -52,6 +53,9 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
         match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
             Ok(Some(view)) if view["ended_at"].is_string() => {
                 compare(&cluster, &plan, &view, has_second_thoughts);
+                if view["error"]["code"] == "dead_letter" {
+                    operator::attend(&cluster, &plan, &view["id"]).await;
+                }
                 return Some(view);
             }
             _ => tokio::time::sleep(RETRY_PAUSE).await,
@@ -119,8 +123,10 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
 
 /// The run as the gateway shows it, once it has ended or the wait is over.
 async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Value> {
+    let arguments = plan.arguments();
+    let (retries, limits) = policies(&arguments);
     let body = json!({
-        "capsule": capsule::NAME, "arguments": plan.arguments(), "retries": {"capsule": plan.failures},
+        "capsule": capsule::NAME, "arguments": arguments, "retries": retries, "limits": limits,
     });
     let request = Request::post(url)
         .header("host", "127.0.0.1")
@@ -151,8 +157,12 @@ fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cancelled: bool)
     if view["state"] != "succeeded" && may_be_cancelled {
         return;
     }
-    // What has lost attempt after attempt is given up, and those who called it fail with it.
-    if view["state"] == "failed" && cluster.broker.has_given_up(view["root"].as_str()) {
+    // What has lost attempt after attempt is given up, what waits too long for a node ends, and those
+    // who called it fail with it.
+    let is_in_vain = ["failed", "timed_out"]
+        .iter()
+        .any(|state| view["state"] == *state);
+    if is_in_vain && cluster.broker.has_given_up(view["root"].as_str()) {
         world.count("given up");
         return;
     }

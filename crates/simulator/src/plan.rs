@@ -20,6 +20,21 @@ const WORK_MILLISECONDS_MAX: u64 = 1_000;
 const FAILURES_MAX: u64 = 2;
 const FAILURES_DRAWN_OF: u64 = 20;
 
+/// One run in so many shows no sign of life, the first time.
+const SILENT_ONE_IN: u64 = 25;
+
+/// How long a run that may be silent may be so, in seconds: much longer than it computes at a time.
+const HEARTBEAT_SECONDS: u64 = 4;
+
+/// One run in so many may be queued only so long, in seconds: as long as a node is away, or less.
+const QUEUE_LIMITED_ONE_IN: u64 = 10;
+const QUEUE_SECONDS_MIN: u64 = 4;
+const QUEUE_SECONDS_MAX: u64 = 12;
+
+/// How long files may take to come or to be stored, in seconds: longer than the store is away, but not
+/// as long as it may hang.
+const TRANSFER_SECONDS: u64 = 9;
+
 /// One run, and those that it calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -29,6 +44,10 @@ pub(crate) struct Plan {
     pub(crate) fails: bool,
     /// How often it fails before it does what it should, and is tried again.
     pub(crate) failures: u64,
+    /// How often it shows no sign of life any more.
+    pub(crate) silences: u64,
+    /// How long it may be queued, in seconds.
+    pub(crate) queue_seconds: Option<u64>,
     pub(crate) has_file: bool,
     pub(crate) children: Vec<Plan>,
 }
@@ -50,6 +69,10 @@ impl Plan {
             is_parallel: world.below(2) == 0,
             fails: depth > 0 && world.below(8) == 0,
             failures: FAILURES_MAX.saturating_sub(world.below(FAILURES_DRAWN_OF)),
+            silences: u64::from(world.below(SILENT_ONE_IN) == 0),
+            queue_seconds: (world.below(QUEUE_LIMITED_ONE_IN) == 0).then(|| {
+                QUEUE_SECONDS_MIN + world.below(QUEUE_SECONDS_MAX - QUEUE_SECONDS_MIN + 1)
+            }),
             has_file: world.below(3) == 0,
             children: (0..count)
                 .map(|_| Self::draw(world, next, depth + 1))
@@ -72,7 +95,23 @@ impl Plan {
         let children: Vec<Value> = self.children.iter().map(Self::arguments).collect();
         json!({
             "number": self.number, "milliseconds": self.milliseconds, "parallel": self.is_parallel,
-            "fails": self.fails, "failures": self.failures, "file": self.has_file, "children": children,
+            "fails": self.fails, "failures": self.failures, "silences": self.silences,
+            "queue_seconds": self.queue_seconds.unwrap_or_default(), "file": self.has_file, "children": children,
         })
     }
+}
+
+/// The retries and limits of a run that is asked for with `arguments`.
+pub(crate) fn policies(arguments: &Value) -> (Value, Value) {
+    let silences = &arguments["silences"];
+    let queue = arguments["queue_seconds"]
+        .as_u64()
+        .filter(|seconds| *seconds > 0);
+    let heartbeat = (*silences != 0).then_some(HEARTBEAT_SECONDS);
+    let retries = json!({"capsule": arguments["failures"], "time": silences});
+    let limits = json!({
+        "queue_seconds": queue, "heartbeat_seconds": heartbeat,
+        "preparation_seconds": TRANSFER_SECONDS, "collection_seconds": TRANSFER_SECONDS,
+    });
+    (retries, limits)
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use aod_domain::digest::Digest;
 use aod_ports::BoxError;
@@ -18,6 +19,10 @@ use crate::link::Link;
 
 /// One operation in so many finds the store not answering.
 const UNAVAILABLE_ONE_IN: u64 = 150;
+
+/// One file in so many comes or goes slowly, and how slowly, in milliseconds.
+const HANGS_ONE_IN: u64 = 100;
+const HANG_MILLISECONDS_MAX: u64 = 20_000;
 
 /// What is stored. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +69,17 @@ impl SimulatedStore {
 
     async fn put(&self, bytes: Bytes) -> Result<Stored, StoreError> {
         self.reach("put").await?;
+        self.hang("put hung").await;
         Ok(self.objects.put(bytes))
+    }
+
+    /// Now and then the bytes come so slowly that whoever waits for them may have given up.
+    async fn hang(&self, kind: &'static str) {
+        let world = &self.link.world;
+        if world.strikes(kind, HANGS_ONE_IN) {
+            let milliseconds = world.below(HANG_MILLISECONDS_MAX);
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        }
     }
 
     fn find(&self, digest: Digest) -> Result<Bytes, StoreError> {
@@ -136,6 +151,7 @@ impl ArtifactStore for SimulatedStore {
 
     async fn get_file(&self, digest: Digest, size_bytes: u64) -> Result<LocalFile, StoreError> {
         self.reach("get").await?;
+        self.hang("get hung").await;
         let bytes = self.find(digest)?;
         let found_bytes = bytes.len() as u64;
         if found_bytes != size_bytes {

@@ -1,12 +1,13 @@
 //! What all parts of a simulation share: the seed's numbers, the trace, the counts, what went wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::id::RunId;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// One simulated world. Cheap to clone.
@@ -20,8 +21,13 @@ struct State {
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
-    /// How often which run has failed of itself.
-    failures: BTreeMap<RunId, u64>,
+    /// How often which run has done what its plan wants it to do so often.
+    done: BTreeMap<(&'static str, RunId), u64>,
+    /// Launches that kill each node which begins on them.
+    deadly: BTreeSet<RunId>,
+    /// The programs that were killed so.
+    kills: mpsc::UnboundedSender<String>,
+    killed: Option<mpsc::UnboundedReceiver<String>>,
     /// While faults are allowed to happen.
     is_hostile: bool,
     is_printed: bool,
@@ -35,6 +41,7 @@ impl fmt::Debug for World {
 
 impl World {
     pub(crate) fn new(seed: u64, is_printed: bool) -> Self {
+        let (kills, killed) = mpsc::unbounded_channel();
         Self(Arc::new(Mutex::new(State {
             random: fastrand::Rng::with_seed(seed),
             began: Instant::now(),
@@ -42,7 +49,10 @@ impl World {
             steps: 0,
             counts: BTreeMap::new(),
             violations: Vec::new(),
-            failures: BTreeMap::new(),
+            done: BTreeMap::new(),
+            deadly: BTreeSet::new(),
+            kills,
+            killed: Some(killed),
             is_hostile: true,
             is_printed,
         })))
@@ -86,13 +96,34 @@ impl World {
         strikes
     }
 
-    /// Whether `run` fails once more, which it does `max` times.
-    pub(crate) fn fails_again(&self, run: RunId, max: u64) -> bool {
+    /// Whether `run` does this once more, which it does `max` times.
+    pub(crate) fn is_due(&self, what: &'static str, run: RunId, max: u64) -> bool {
         let mut state = self.state();
-        let failures = state.failures.entry(run).or_default();
-        let fails = *failures < max;
-        *failures += u64::from(fails);
-        fails
+        let done = state.done.entry((what, run)).or_default();
+        let is_due = *done < max;
+        *done += u64::from(is_due);
+        is_due
+    }
+
+    /// From now on `run` kills each node that begins on its launch.
+    pub(crate) fn make_deadly(&self, run: RunId) {
+        self.state().deadly.insert(run);
+    }
+
+    pub(crate) fn is_deadly(&self, run: RunId) -> bool {
+        self.state().deadly.contains(&run)
+    }
+
+    /// The program on the host `who` dies of what it does.
+    pub(crate) fn kill(&self, who: &str) {
+        self.count("killed by a launch");
+        self.step("FAULT", &format!("a launch kills {who}"));
+        let _ = self.state().kills.send(who.to_owned());
+    }
+
+    /// The hosts of programs that die so; to be taken once.
+    pub(crate) fn killed(&self) -> mpsc::UnboundedReceiver<String> {
+        self.state().killed.take().expect("taken once")
     }
 
     /// A number from 0 to `end`, which is not reached.

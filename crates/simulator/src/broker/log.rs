@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aod_domain::subject::Subject;
 use aod_ports::BoxError;
 use aod_ports::event_log::{
     Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
@@ -36,6 +37,13 @@ pub(crate) struct SimulatedLog {
 }
 
 impl SimulatedLog {
+    /// Whether the program dies of what it begins on with this.
+    fn is_deadly(&self, append: &Append) -> bool {
+        let subject = append.subject.as_str();
+        let run = Subject::run_of(subject).filter(|_| subject.ends_with(".s.delivered"));
+        run.is_some_and(|run| self.link.world.is_deadly(run))
+    }
+
     async fn reading<T>(&self, filter: &str, read: impl FnOnce() -> T) -> Result<T, ReadError> {
         let failed = |source: crate::link::Unreachable| ReadError {
             what: filter.to_owned(),
@@ -76,6 +84,10 @@ impl EventLog for SimulatedLog {
             let answer = self.broker.store(append);
             world.count("append");
             world.step(&self.link.who, &format!("append {}", append.subject));
+            if self.is_deadly(append) {
+                world.kill(&self.link.who);
+                std::future::pending::<()>().await;
+            }
             let is_lost = world.strikes("answer lost", ANSWER_LOST_ONE_IN);
             if self.link.hop().await.is_err() || is_lost {
                 return Tried::Unknown("the connection was lost".into());

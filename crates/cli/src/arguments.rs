@@ -1,11 +1,15 @@
 //! The command line: every flag, with its environment variable and default.
 
+mod dead_letters;
+mod limits;
 mod service;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
+pub use self::limits::LimitArguments;
 pub use self::service::{
     BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, UpArguments,
 };
@@ -70,6 +74,9 @@ pub enum Command {
     /// Look at runs, or cancel one
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Look at runs that were given up, launch one anew or take it off the list
+    #[command(subcommand, name = "deadletters")]
+    DeadLetters(DeadLettersCommand),
     /// Check, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
@@ -145,9 +152,8 @@ pub struct RunArguments {
     #[arg(long)]
     pub label: Option<String>,
 
-    /// Running time at the most, waiting for callees not counted; the capsule's own unless given
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub timeout: Option<u32>,
+    #[command(flatten)]
+    pub limits: LimitArguments,
 
     /// Tries again so often when the capsule fails
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]

@@ -3,6 +3,7 @@
 mod capsule;
 mod completions;
 mod credentials;
+mod dead_letters;
 mod doctor;
 mod down;
 mod inputs;
@@ -37,6 +38,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Credentials(directory) => credentials::credentials(&directory, console),
         Command::Run(run) => run::run(run, console).await,
         Command::Runs(command) => runs::runs(command, console).await,
+        Command::DeadLetters(command) => dead_letters::dead_letters(command, console).await,
         Command::Capsule(command) => capsule::capsule(command, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,

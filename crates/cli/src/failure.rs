@@ -82,6 +82,9 @@ impl Failure {
             "unknown_capsule" => failure
                 .with_hint("`aod capsule ls` lists the capsules, `aod capsule build DIR` adds one"),
             "unknown_run" => failure.with_hint("`aod runs ls` lists the runs"),
+            "unknown_dead_letter" => {
+                failure.with_hint("`aod deadletters ls` lists the dead letters")
+            }
             "unknown_node" => failure.with_hint("`aod nodes ls` lists the nodes"),
             "internal" => failure.with_hint(format!(
                 "the gateway's log has more under request {}",

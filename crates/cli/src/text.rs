@@ -1,5 +1,6 @@
 //! What people read on a terminal, as pure functions of what the gateway answered.
 
+pub(crate) mod dead_letter;
 pub(crate) mod event;
 pub(crate) mod problem;
 pub(crate) mod run;

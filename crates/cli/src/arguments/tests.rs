@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 21] = [
         &[],
         &["up"],
         &["down"],
@@ -37,6 +37,8 @@ fn every_command_explains_itself() {
         &["runs", "logs"],
         &["runs", "tree"],
         &["runs", "cancel"],
+        &["deadletters"],
+        &["deadletters", "ls"],
         &["capsule"],
         &["capsule", "validate"],
         &["capsule", "build"],
@@ -80,7 +82,7 @@ fn a_run_takes_what_it_is_given() {
     assert_eq!(
         (
             run.output_dir,
-            run.timeout,
+            run.limits.timeout,
             run.label.as_deref(),
             run.detach
         ),

@@ -69,7 +69,9 @@ async fn launch(
         arguments: inputs.arguments,
         files,
         label: arguments.label.clone(),
-        timeout_seconds: arguments.timeout,
+        timeout_seconds: arguments.limits.timeout,
+        deadline_seconds: arguments.limits.deadline,
+        limits: arguments.limits.into(),
         retries: RetriesView {
             capsule: arguments.retries,
             time: arguments.time_retries,

@@ -28,6 +28,10 @@ fn remark(event: &EventView) -> Option<String> {
             .data
             .get("attempt")
             .map(|attempt| format!("attempt {attempt}")),
+        "delivered" => {
+            let number = event.data.pointer("/work/delivery");
+            number.map(|number| format!("delivery {number}, without an attempt so far"))
+        }
         "attempt_lost" => text("/error/message").map(str::to_owned),
         "attempt_failed" => {
             let pause = event.data.get("pause_ms").and_then(Value::as_u64)?;
@@ -51,6 +55,7 @@ fn remark(event: &EventView) -> Option<String> {
 pub(crate) fn short(event: &EventView) -> String {
     let word = match name(event) {
         "launch" => "queued",
+        "delivered" => "delivered, not taken on yet",
         "lease" => "taken on by a node",
         "attempt_lost" => "lost its node, waits for another",
         "attempt_failed" => "failed, rests before it is tried again",

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use aod_api::capsules::RegisteredCapsule;
 use aod_api::files::FileView;
 use aod_api::runs::{RunKind, RunView};
+use jiff::Timestamp;
 
 use super::{problem, units};
 
@@ -62,11 +63,10 @@ pub(crate) fn details(view: &RunView) -> String {
             ),
         );
     }
-    let deadline = view.deadline.strftime("%Y-%m-%d %H:%M:%SZ");
-    line(
-        "ends by",
-        &format!("{deadline}; runs at most {} s", view.timeout_seconds),
-    );
+    deadlines(&mut line, view);
+    if let Some(old) = view.requeued_from {
+        line("requeued", &format!("from the dead letter {old}"));
+    }
     if let Some(node) = run.node {
         line("node", &node.to_string());
     }
@@ -77,6 +77,33 @@ pub(crate) fn details(view: &RunView) -> String {
     files(&mut text, "input", &view.inputs);
     ending(&mut text, view);
     text
+}
+
+/// When the run must have been taken and must have ended, and how long its parts may take.
+fn deadlines(line: &mut impl FnMut(&str, &str), view: &RunView) {
+    let time = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+    line("ends by", &time(view.deadline));
+    let taken_by = view.queued_until.map_or_else(
+        || "no limit but its end".to_owned(),
+        |until| format!("until {}", time(until)),
+    );
+    line("queued", &taken_by);
+    line("limits", &limits(view));
+}
+
+/// How long each part of a run may take; what has no limit of its own is not left out.
+fn limits(view: &RunView) -> String {
+    let seconds = |limit: Option<u32>| {
+        limit.map_or_else(|| "no limit".to_owned(), |seconds| format!("{seconds} s"))
+    };
+    let limits = &view.limits;
+    format!(
+        "preparation {}, run {} s, heartbeat {}, collection {}",
+        seconds(limits.preparation_seconds),
+        view.timeout_seconds,
+        seconds(limits.heartbeat_seconds),
+        seconds(limits.collection_seconds)
+    )
 }
 
 fn ending(text: &mut String, view: &RunView) {

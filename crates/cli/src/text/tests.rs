@@ -1,18 +1,20 @@
 //! What people see, from fixed data.
 
 use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
-use aod_api::events::EventView;
+use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
+use aod_api::events::{EventView, LogLineView, LogOutput};
 use aod_api::nodes::NodeView;
 use aod_api::problem::{Problem, ProblemItem};
 use aod_api::runs::{ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::{NodeId, RunId};
+use aod_domain::run::DeadLetterReason;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{event, problem, run, table, tree};
+use super::{dead_letter, event, problem, run, table, tree};
 use crate::failure::Failure;
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -123,6 +125,60 @@ fn runs_are_a_table() {
         at(3_700_000)
     ));
     assert_eq!(table::runs(&[], at(0)), "no runs");
+}
+
+fn given_up(state: DeadLetterState) -> DeadLetterSummary {
+    let why = ErrorView {
+        source: ErrorSource::Platform,
+        ..error("dead_letter", "5 attempts ended without a result")
+    };
+    DeadLetterSummary {
+        run: RunSummary {
+            attempts: 6,
+            error: Some(why),
+            ..summary(root().child(&Digest::of("x")), "chart", RunState::Failed)
+        },
+        reason: DeadLetterReason::AttemptsLost,
+        dead_letter: state,
+        requeued_as: (state == DeadLetterState::Requeued).then(root),
+    }
+}
+
+#[test]
+fn dead_letters_are_a_table() {
+    let letters = [
+        given_up(DeadLetterState::Open),
+        given_up(DeadLetterState::Requeued),
+    ];
+    insta::assert_snapshot!(dead_letter::table(&letters, at(3_700_000)));
+    assert_eq!(dead_letter::table(&[], at(0)), "no dead letters");
+}
+
+#[test]
+fn a_dead_letter_shows_its_attempts_and_the_last_that_it_wrote() {
+    let attempt = |number, node: Option<u128>, text: &str| AttemptView {
+        attempt: number,
+        node: node.map(|node| NodeId::new(Uuid::from_u128(node))),
+        leased_at: at(i64::from(number) * 1_000),
+        ended_at: Some(at(i64::from(number) * 1_000 + 500)),
+        error: Some(error("runtime_failed", text)),
+    };
+    let view = DeadLetterView {
+        summary: given_up(DeadLetterState::Open),
+        deliveries: 7,
+        attempts: vec![
+            attempt(1, Some(7), "the engine does not answer"),
+            attempt(6, None, "5 attempts ended without a result"),
+        ],
+        last_lines: vec![LogLineView {
+            attempt: 1,
+            number: 3,
+            at: at(1_200),
+            output: LogOutput::Stdout,
+            text: "reading penguins.csv".to_owned(),
+        }],
+    };
+    insta::assert_snapshot!(dead_letter::details(&view));
 }
 
 fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {

@@ -7,6 +7,7 @@
 mod calls;
 mod endings;
 mod inside;
+mod limits;
 mod many;
 mod needs_root;
 mod redaction;

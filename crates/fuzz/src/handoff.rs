@@ -56,11 +56,13 @@ fn check_channel(bytes: &[u8]) {
             assert!(handoff.timeout_seconds != Some(0));
             let retries = handoff.retries;
             assert!(retries.capsule <= RETRIES_MAX && retries.time <= RETRIES_MAX);
+            assert!(handoff.limits.are_possible());
             let text = json!({
                 "target": handoff.target,
                 "args": handoff.arguments,
                 "timeout_seconds": handoff.timeout_seconds,
                 "retries": {"capsule": retries.capsule, "time": retries.time},
+                "limits": handoff.limits,
                 "label": handoff.label,
             });
             let again = node::handoff(text.to_string().as_bytes(), &headers);

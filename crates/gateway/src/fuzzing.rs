@@ -43,6 +43,7 @@ pub async fn create_run(
             capsule: wanted.retries.capsule,
             time: wanted.retries.time,
         },
+        limits: wanted.limits.into(),
         deadline_seconds: u32::try_from(request.deadline_seconds).ok(),
         on_disconnect: request.on_disconnect,
     })

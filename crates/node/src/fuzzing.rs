@@ -10,7 +10,7 @@ use aod_api::problem::Problem;
 use aod_domain::contract::Contract;
 use aod_domain::file_name::FileName;
 use aod_domain::id::RunId;
-use aod_domain::run::{Retries, RunError};
+use aod_domain::run::{Limits, Retries, RunError};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
@@ -38,6 +38,7 @@ pub struct Handoff {
     pub idempotency_key: Option<String>,
     pub timeout_seconds: Option<u32>,
     pub retries: Retries,
+    pub limits: Limits,
     pub label: Option<Label>,
 }
 
@@ -49,6 +50,7 @@ impl From<Wish> for Handoff {
             idempotency_key,
             timeout_seconds,
             retries,
+            limits,
             label,
         } = wish;
         Self {
@@ -57,6 +59,7 @@ impl From<Wish> for Handoff {
             idempotency_key,
             timeout_seconds,
             retries,
+            limits,
             label,
         }
     }

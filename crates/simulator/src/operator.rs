@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, GATEWAYS};
 use crate::link::Switch;
 use crate::network::Route;
 use crate::plan::Plan;
+use crate::world::World;
 
 /// How long one request waits for a result, in seconds.
 const WAIT_SECONDS: u64 = 20;
@@ -29,14 +30,17 @@ pub(crate) async fn attend(cluster: &Cluster, plan: &Plan, run: &Value) {
         route: cluster.route(&format!("operator-{}", plan.number), &Switch::new()),
         path: format!("/v1/deadletters/{}", run.as_str().unwrap_or_default()),
     };
-    if world.below(2) == 0 {
-        let purged = operator
-            .insist("POST", &format!("{}/purge", operator.path))
-            .await;
+    // What was purged may still be requeued.
+    let (is_purged, is_requeued) = [(true, false), (true, true), (false, true)][choice(world)];
+    if is_purged {
+        let purge = format!("{}/purge", operator.path);
+        let purged = operator.insist("POST", &purge).await;
         world.count("purged");
         if purged["dead_letter"] != "purged" {
             world.violation(format!("{run} is not purged: {purged}"));
         }
+    }
+    if !is_requeued {
         return;
     }
     let requeue = format!("{}/requeue", operator.path);
@@ -55,6 +59,10 @@ pub(crate) async fn attend(cluster: &Cluster, plan: &Plan, run: &Value) {
     if !is_right && !cluster.broker.has_given_up(anew["id"].as_str()) {
         world.violation(format!("{run} was requeued, and comes to {result}"));
     }
+}
+
+fn choice(world: &World) -> usize {
+    usize::try_from(world.below(3)).unwrap_or_default()
 }
 
 struct Operator {

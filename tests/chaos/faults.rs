@@ -187,6 +187,26 @@ impl<'a> Faults<'a> {
         }
     }
 
+    /// The gateway to which nodes have the most connections; `drawn` if they are equal.
+    pub(crate) fn busiest_gateway(&self, drawn: usize) -> usize {
+        let nodes = self.cluster.nodes.iter();
+        let nodes: Vec<String> = nodes
+            .map(|node| format!(" {}:", node.host().address()))
+            .collect();
+        let connections = |gateway: usize| {
+            let mut command = self.cluster.gateways[gateway].host().command("ss");
+            command.args(["-Htn", "state", "established"]);
+            let output = command.output().expect("ss is installed").stdout;
+            let text = String::from_utf8_lossy(&output).into_owned();
+            let is_of_node = |line: &&str| nodes.iter().any(|node| line.contains(node));
+            text.lines().filter(is_of_node).count()
+        };
+        let gateways = 0..self.cluster.gateways.len();
+        gateways
+            .max_by_key(|&gateway| (connections(gateway), gateway == drawn))
+            .expect("there are gateways")
+    }
+
     /// Whether all nodes are present, and take work as far as they say.
     pub(crate) fn all_nodes_take_work(&self) -> bool {
         let person = self.cluster.person(0);
@@ -211,7 +231,7 @@ impl<'a> Faults<'a> {
                     .cluster
                     .person(gateway)
                     .request(&self.http, "POST", &path);
-                let sent = self.runtime.block_on(request.send());
+                let sent = self.runtime.block_on(async { request.send().await });
                 sent.is_ok_and(|answer| answer.status().is_success())
                     .then_some(())
             })

@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use crate::faults::{Done, Faults};
 use crate::history::History;
-use crate::kind::{Kind, Size};
+use crate::kind::{Kind, Part, Size};
 use crate::load::{Asker, CLIENTS, Load, Seen};
 use crate::report::{Again, Machine, Report, Runs};
 use crate::schedule::{self, Act, Fault};
+use crate::takeover::Takeover;
 use crate::{orphans, takeover};
 use aod_tests::progress::say;
 
@@ -33,6 +34,9 @@ const DISK_BYTES: u64 = 512 << 20;
 
 /// How long nothing else happens around a fault whose cost is measured.
 const APART: Duration = Duration::from_secs(10);
+
+/// How long each of the six faults of the short chaos takes with its repair: ninety seconds all.
+const SHORT_APART: Duration = Duration::from_secs(15);
 
 /// How long it is waited, before a fault whose cost is measured, until all parts are there again and a
 /// run has ended: a broker may need 40 s to move a launch on after one of its servers has died.
@@ -77,6 +81,10 @@ pub(crate) fn play(
         load: &load,
         is_interrupted,
         began,
+        apart: match length {
+            Length::Short => SHORT_APART,
+            Length::Minutes(_) => APART,
+        },
         restarted: 0,
     };
     let is_whole = player.all_acts(&mut Rng::with_seed(seed), length);
@@ -95,9 +103,10 @@ pub(crate) fn play(
     let answered = judge(&seen, &mut violations);
     violations.extend(history.violations(seen.asked.len()));
     violations.extend(untried(&done, length));
+    violations.extend(unmeasured(&takeovers, length));
     violations.extend(orphans::look(&cluster));
     let counts = history.counts();
-    let machine = Machine::look(docker)?;
+    let machine = Machine::look(&docker)?;
     if !violations.is_empty() {
         keep_logs(&mut cluster)?;
     }
@@ -115,7 +124,7 @@ pub(crate) fn play(
         },
         again: Again {
             client_retries: load.retries.load(Ordering::Relaxed),
-            runs_again: counts.run_again,
+            runs_with_more_attempts: counts.run_again,
             callees_joined: counts.joined,
             programs_restarted: restarted,
         },
@@ -195,6 +204,8 @@ struct Player<'a, 'b> {
     load: &'a Load,
     is_interrupted: &'a AtomicBool,
     began: Instant,
+    /// How long a fault that stands alone has at least for itself.
+    apart: Duration,
     restarted: usize,
 }
 
@@ -240,13 +251,17 @@ impl Player<'_, '_> {
         true
     }
 
-    fn alone(&mut self, fault: Fault) -> bool {
+    fn alone(&mut self, mut fault: Fault) -> bool {
         let is_measured = Kind::MEASURED.contains(&fault.kind);
         if is_measured && !self.until_calm() {
             return false;
         }
+        // What it costs is told by those who wait there.
+        if let Part::Gateway(drawn) = fault.part {
+            fault.part = Part::Gateway(self.faults.busiest_gateway(drawn));
+        }
         let began = Instant::now();
-        self.inflict(fault, is_measured) && self.until_repaired() && self.pass(began + APART)
+        self.inflict(fault, is_measured) && self.until_repaired() && self.pass(began + self.apart)
     }
 
     fn inflict(&mut self, fault: Fault, is_alone: bool) -> bool {
@@ -263,15 +278,18 @@ impl Player<'_, '_> {
 
     /// Lets time pass until `end`, and does what is due meanwhile; false if that was cut short.
     fn pass(&mut self, end: Instant) -> bool {
-        while Instant::now() < end {
+        loop {
             if self.is_interrupted.load(Ordering::Relaxed) {
                 return false;
             }
+            // Also when the time is over already: what is due is waited for.
             self.faults.repair_due();
             self.restarted += self.faults.restart_ended();
+            if Instant::now() >= end {
+                return true;
+            }
             std::thread::sleep(LOOK_INTERVAL);
         }
-        true
     }
 
     fn until_repaired(&mut self) -> bool {
@@ -352,6 +370,17 @@ fn untried(done: &[Done], length: Length) -> Vec<String> {
         .iter()
         .filter(is_untried)
         .map(|kind| format!("{} was never tried", kind.name()))
+        .collect()
+}
+
+/// What was to be measured and met nobody: while all kinds are tried somebody always waits.
+fn unmeasured(takeovers: &[Takeover], length: Length) -> Vec<String> {
+    let is_whole = matches!(length, Length::Minutes(_));
+    let without = takeovers
+        .iter()
+        .filter(|takeover| is_whole && takeover.n == 0);
+    without
+        .map(|takeover| format!("{} was never measured", takeover.name))
         .collect()
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// `docker` is what a daemon says of its version.
-    pub(crate) fn look(docker: String) -> anyhow::Result<Self> {
+    pub(crate) fn look(docker: &str) -> anyhow::Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| path.to_owned());
         let memory = read("/proc/meminfo")?;
         let kibibytes: u64 = memory
@@ -64,7 +64,7 @@ pub(crate) struct Again {
     /// Requests of clients.
     pub(crate) client_retries: u64,
     /// Runs with more than one attempt.
-    pub(crate) runs_again: usize,
+    pub(crate) runs_with_more_attempts: usize,
     /// Callees that a later attempt of their caller joined or found ended, instead of another one.
     pub(crate) callees_joined: usize,
     /// Programs that ended by themselves and were started again.
@@ -112,7 +112,7 @@ impl Report {
             runs.nested,
             runs.answered,
             again.client_retries,
-            again.runs_again,
+            again.runs_with_more_attempts,
             again.callees_joined,
             again.programs_restarted
         )?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use aod_ports::presence::PRESENCE_SECONDS;
 use aod_tests::cluster::LEASE_SECONDS;
-use aod_tests::programs::ProgramCluster;
+use aod_tests::programs::{Program, ProgramCluster};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ pub(crate) fn all(
     }
     let calls = |kinds: &[Kind]| -> Vec<f64> {
         alone(done, kinds)
-            .flat_map(|done| moved_calls(done, cluster))
+            .flat_map(|one| moved_calls(one, until_next(one, done), cluster))
             .collect()
     };
     let people = |kinds: &[Kind]| -> Vec<f64> {
@@ -115,18 +115,25 @@ fn alone<'a>(done: &'a [Done], kinds: &'a [Kind]) -> impl Iterator<Item = &'a Do
         .filter(move |done| done.is_alone && kinds.contains(&done.fault.kind))
 }
 
+/// How long what follows a fault is looked for: until the same part has its next one.
+fn until_next(one: &Done, done: &[Done]) -> Duration {
+    let is_next = |other: &&Done| other.fault.part == one.fault.part && other.began > one.began;
+    let next = done.iter().find(is_next);
+    next.map_or(LOOK, |next| LOOK.min(next.began - one.began))
+}
+
 /// For each call that was waited for at a gateway: seconds until another gateway had taken it on.
-fn moved_calls(done: &Done, cluster: &ProgramCluster) -> Vec<f64> {
+fn moved_calls(done: &Done, look: Duration, cluster: &ProgramCluster) -> Vec<f64> {
     let Part::Gateway(gateway) = done.fault.part else {
         return Vec::new();
     };
     let from = format!("before=\"{}\"", cluster.person(gateway).url());
-    let logs = cluster.nodes.iter().map(|node| node.log_text());
+    let logs = cluster.nodes.iter().map(Program::log_text);
     let moved_at = |line: &str| {
         let is_moved = line.contains(MOVED) && line.contains(&from);
         let at: Timestamp = line.split_whitespace().next()?.parse().ok()?;
         let after = at.duration_since(done.began_at).as_secs_f64();
-        (is_moved && (0.0..LOOK.as_secs_f64()).contains(&after)).then_some(after)
+        (is_moved && (0.0..look.as_secs_f64()).contains(&after)).then_some(after)
     };
     logs.flat_map(|log| log.lines().filter_map(moved_at).collect::<Vec<_>>())
         .collect()

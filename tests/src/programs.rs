@@ -70,7 +70,7 @@ fn newest(path: &Path) -> SystemTime {
 /// A program that runs on, on a host.
 #[derive(Debug)]
 pub struct Program {
-    program: PathBuf,
+    executable: PathBuf,
     name: String,
     host: Host,
     arguments: Vec<String>,
@@ -90,7 +90,7 @@ impl Program {
     ) -> Self {
         let log = host.directory().join(format!("{name}.log"));
         let mut program = Self {
-            program: program.to_owned(),
+            executable: program.to_owned(),
             name: name.to_owned(),
             host: host.clone(),
             arguments,
@@ -110,13 +110,13 @@ impl Program {
             .append(true)
             .open(&self.log)
             .expect("a directory of ours");
-        let mut command = self.host.command(&self.program);
+        let mut command = self.host.command(&self.executable);
         command
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(log);
-        let running = HostProcess::start(&mut command, &self.program, || self.log_text());
+        let running = HostProcess::start(&mut command, &self.executable, || self.log_text());
         self.running = Some(running);
     }
 

@@ -103,7 +103,7 @@ fn a_disk_of_a_host_is_filled_alone_and_an_engine_comes_back() {
     let disk = host.disk().expect("it was mounted");
     disk.fill();
     assert!(!write(), "there is no room");
-    std::fs::write(host.directory().join("other"), [0; 1 << 16]).expect("elsewhere there is");
+    std::fs::write(host.directory().join("other"), vec![0; 1 << 16]).expect("elsewhere there is");
     disk.empty();
     assert!(write(), "there is room again");
     host.kill_engine();

@@ -73,10 +73,11 @@ fn configure(host: &Host, hosts: &[Host]) -> String {
             .iter()
             .map(|host| format!("\"nats://{}:{CLUSTER_PORT}\"", host.address()))
             .collect();
-        text += &format!(
-            "cluster {{\n  name: aod\n  listen: \"{address}:{CLUSTER_PORT}\"\n  routes: [{}]\n}}\n",
-            routes.join(", ")
-        );
+        let routes = routes.join(", ");
+        let listen = format!("{address}:{CLUSTER_PORT}");
+        let cluster =
+            format!("cluster {{\n  name: aod\n  listen: \"{listen}\"\n  routes: [{routes}]\n}}\n");
+        text.push_str(&cluster);
     }
     text
 }

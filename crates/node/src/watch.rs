@@ -9,6 +9,7 @@ use aod_domain::run::{Exit, Outcome, Run, RunError};
 use aod_ports::container_runtime::{Container, ContainerEvent, IoPaths};
 use futures::StreamExt;
 use jiff::Timestamp;
+use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -144,7 +145,7 @@ impl Watch<'_> {
         let mut clock = RunClock::start(Duration::from_secs(resources.timeout_seconds.into()));
         let silence_max = run.launched.event.limits.heartbeat();
         let mut heartbeat = Heartbeat::start(silence_max, self.calls.served());
-        let mut waiting = self.calls.waiting();
+        let mut waiting = told_from_zero(self.calls.waiting());
         let mut renewals = attempt.lease.renewals();
         let lost = attempt.lease.lost();
         let mut quota = pin!(quota::exceeded(
@@ -293,5 +294,27 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// What is more than nothing already comes as a change: a capsule may call before its start is known to
+/// have succeeded.
+fn told_from_zero(mut counted: Receiver<usize>) -> Receiver<usize> {
+    if *counted.borrow() > 0 {
+        counted.mark_changed();
+    }
+    counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_from_before_the_watch_is_told() {
+        let open = tokio::sync::watch::Sender::new(0);
+        assert!(!told_from_zero(open.subscribe()).has_changed().unwrap());
+        open.send_replace(1);
+        assert!(told_from_zero(open.subscribe()).has_changed().unwrap());
     }
 }

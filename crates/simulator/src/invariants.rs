@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aod_domain::error_code::ErrorCode;
+use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
@@ -87,7 +87,8 @@ impl Invariants {
         }
     }
 
-    /// No part of a plan is done by two runs.
+    /// No part of a plan is done by two runs. Only where a caller further up was given up by the platform
+    /// or for time, its own caller may make it anew, and with it all that it had called.
     fn done_once(&mut self, world: &World, id: RunId) {
         let Some(Payload::Inline(arguments)) =
             self.runs.get(&id).map(|run| &run.launched.event.payload)
@@ -95,7 +96,8 @@ impl Invariants {
             return;
         };
         let number = arguments["number"].as_u64().unwrap_or_default();
-        if let Some(other) = self.done.insert((id.root(), number), id) {
+        let other = self.done.insert((id.root(), number), id);
+        if let Some(other) = other.filter(|other| !self.is_below_given_up(*other)) {
             world.violation(format!("{id} does what {other} has done"));
         }
     }
@@ -118,6 +120,21 @@ impl Invariants {
                 world.violation(format!("{id} may be queued as long as it likes"));
             }
         }
+    }
+
+    /// Whether one of the callers of `run` has ended in a way that a later attempt does not take for its
+    /// own. What is cancelled is not made anew.
+    fn is_below_given_up(&self, run: RunId) -> bool {
+        let parent = |run: &Run| run.launched.event.parent.as_ref().map(|parent| parent.run);
+        let above = |id: &RunId| self.runs.get(id).and_then(parent);
+        std::iter::successors(above(&run), above).any(|caller| {
+            let ended = self.runs.get(&caller).and_then(Run::ended);
+            ended.is_some_and(|ended| {
+                let error = ended.event.error.as_ref();
+                ended.event.outcome == Outcome::TimedOut
+                    || error.is_some_and(|error| error.source == ErrorSource::Platform)
+            })
+        })
     }
 
     pub(crate) fn all_ended(&self) -> bool {

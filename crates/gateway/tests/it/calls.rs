@@ -264,7 +264,7 @@ async fn nothing_is_made_anew_below_a_cancelled_run() {
     let root = caller.taken.id();
     let middle = tokio::spawn(send(caller.request(&caller.body(
         "caller",
-        &json!({}),
+        &json!({"depth": 1}),
         "m",
     ))));
     caller.taken = take(&caller.cluster, Class::Child).await;

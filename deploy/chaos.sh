@@ -18,7 +18,7 @@ is_root || die "the chaos makes network namespaces, mounts and Docker daemons, w
     tools_directory="$("$DEPLOY_DIR/prerequisites/tools.sh" nats-server)"
 } >&2
 export PATH="$tools_directory:$PATH" AOD_TEST_NATS_SERVER="$tools_directory/nats-server"
-# As tests are built: every check of the programs' own stays in.
-"$DEPLOY_DIR/cargo.sh" build --quiet --locked -p aod-cli -p aod-tests
+# As tests are built: every check of the programs' own stays in, and neither builds what the other has.
+"$DEPLOY_DIR/cargo.sh" test --quiet --locked --workspace --no-run
 export AOD_TEST_AOD="$REPOSITORY_DIR/target/debug/aod"
 exec target/debug/aod-chaos "$@"

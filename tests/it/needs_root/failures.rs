@@ -60,6 +60,20 @@ async fn a_killed_node_is_replaced_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_killed_and_comes_back_fails_nobody() {
+    let cluster = chain::cluster(Store::JetStream, 1, 2).await;
+    let run = chain::start(&cluster.person(0), FOR_EVER_SECONDS).await;
+    let first = worker_node(&cluster, &run).await;
+    let host = cluster.nodes[first].host();
+    host.kill_engine();
+    // It asks the containers to end that it finds running.
+    host.start_engine();
+    let callee = chain::check(&cluster.person(0), &run).await;
+    assert!(callee["attempts"].as_u64() >= Some(2), "{callee}");
+    wait_until_clean(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_is_cut_off_and_comes_back_leaves_one_result_and_no_container() {
     let cluster = chain::cluster(Store::JetStream, 1, 2).await;
     let run = chain::start(&cluster.person(0), FOR_EVER_SECONDS).await;

@@ -9,6 +9,21 @@ use axum::http::Uri;
 
 use crate::http::error::{ApiError, ApiResult};
 
+/// Items of a page, unless asked for less; and at the most.
+const PAGE_SIZE_DEFAULT: usize = 50;
+const PAGE_SIZE_MAX: usize = 500;
+
+/// Which page of a list is asked for.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// From 1 to [`PAGE_SIZE_MAX`].
+    pub(crate) limit: usize,
+    /// Where the page before ended.
+    pub(crate) cursor: Option<String>,
+    /// The sequence that the list must contain.
+    pub(crate) at_least: u64,
+}
+
 /// The parameters that are still to be taken, and what was wrong so far.
 #[derive(Debug)]
 pub(crate) struct Parameters {
@@ -60,6 +75,17 @@ impl Parameters {
             ));
         }
         value
+    }
+
+    pub(crate) fn page(&mut self) -> Page {
+        let limit = self.value("limit", "a number from 1 to 500");
+        let cursor = self.text("cursor");
+        let at_least = self.value("at_least", "a sequence of the log");
+        Page {
+            limit: limit.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX),
+            cursor,
+            at_least: at_least.unwrap_or_default(),
+        }
     }
 
     /// Something is wrong with what `name` was given.

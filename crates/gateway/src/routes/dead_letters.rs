@@ -16,7 +16,7 @@ use crate::http::error::ApiResult;
 use crate::http::parameters::Parameters;
 use crate::reading;
 use crate::routes::logs;
-use crate::routes::runs::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, put_headers, run_id};
+use crate::routes::runs::{put_headers, run_id};
 
 /// Lines of output that come with a dead letter; all that is left is at `/v1/runs/{run}/logs`.
 const LAST_LINES: usize = 20;
@@ -41,17 +41,11 @@ pub(super) async fn list(
 ) -> ApiResult<Json<DeadLetterPage>> {
     let mut parameters = Parameters::of(&uri)?;
     let is_all = parameters.value("all", "true or false").unwrap_or_default();
-    let limit = parameters
-        .value::<usize>("limit", "a number from 1 to 500")
-        .unwrap_or(PAGE_SIZE_DEFAULT);
-    let cursor = parameters.text("cursor");
-    let at_least = parameters
-        .value::<u64>("at_least", "a sequence of the log")
-        .unwrap_or_default();
+    let page = parameters.page();
     parameters.finish()?;
-    context.read_model.wait_for(at_least).await?;
-    let limit = limit.clamp(1, PAGE_SIZE_MAX);
-    let page = context.read_model.dead_letters(is_all, cursor, limit);
+    let lists = &context.read_model;
+    lists.wait_for(page.at_least).await?;
+    let page = lists.dead_letters(is_all, page.cursor, page.limit);
     Ok(Json(page.await?))
 }
 

@@ -51,10 +51,6 @@ const LABEL_BYTES_MAX: usize = 256;
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 256;
 
-/// Runs of a page, unless asked for less; and at the most.
-pub(super) const PAGE_SIZE_DEFAULT: usize = 50;
-pub(super) const PAGE_SIZE_MAX: usize = 500;
-
 /// What a root is asked for with.
 #[derive(Debug)]
 pub(crate) struct RootRequest {
@@ -332,17 +328,11 @@ fn root_of_key(principal: &str, key: &str) -> RunId {
 pub(super) async fn list(State(context): State<Shared>, uri: Uri) -> ApiResult<Json<RunPage>> {
     let mut parameters = Parameters::of(&uri)?;
     let filter = Filter::read(&mut parameters);
-    let limit = parameters
-        .value::<usize>("limit", "a number from 1 to 500")
-        .unwrap_or(PAGE_SIZE_DEFAULT);
-    let cursor = parameters.text("cursor");
-    let at_least = parameters
-        .value::<u64>("at_least", "a sequence of the log")
-        .unwrap_or_default();
+    let page = parameters.page();
     parameters.finish()?;
-    context.read_model.wait_for(at_least).await?;
-    let limit = limit.clamp(1, PAGE_SIZE_MAX);
-    Ok(Json(context.read_model.page(filter, cursor, limit).await?))
+    let lists = &context.read_model;
+    lists.wait_for(page.at_least).await?;
+    Ok(Json(lists.page(filter, page.cursor, page.limit).await?))
 }
 
 /// Shows one run, as the log has it.

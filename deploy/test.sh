@@ -10,7 +10,7 @@ source "$DEPLOY_DIR/parts.sh"
 
 # Tools, images, build and test data together stay below this.
 DISK_GIGABYTES=25
-# Histories that the simulator tries, some three minutes on two cores; and those tried once more, which
+# Histories that the simulator tries, four minutes or more on two cores; and those tried once more, which
 # must come out the same.
 SIMULATED_SEEDS=10000
 SIMULATED_TWICE=1000

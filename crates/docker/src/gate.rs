@@ -234,10 +234,12 @@ fn event(message: FromGate) -> ContainerEvent {
             code,
             signal,
             out_of_memory,
+            asked_from_outside,
             ..
         }) => ContainerEvent::Exited {
             exit: Exit { code, signal },
             out_of_memory,
+            asked_from_outside,
         },
         // Said once, before anything else; a second time it is not our gate.
         FromGate::Hello(_) => ContainerEvent::Lost,

@@ -134,6 +134,10 @@ pub struct Exited {
     /// The kernel has killed a process of the container because its memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub out_of_memory: bool,
+    /// While the command ran, a signal came to the gate from outside of its container: its engine, or
+    /// somebody on its host, has asked for the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_from_outside: bool,
 }
 
 impl Exited {

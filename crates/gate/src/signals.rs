@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Origin;
 
 /// What is passed on to the command: all that images name as their stop signal. PID 1 receives no
 /// signal from its own container for which it has no handler.
@@ -16,7 +17,7 @@ const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 /// The handlers and what they caught.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    delivery: SignalDelivery<UnixStream, SignalOnly>,
+    delivery: SignalDelivery<UnixStream, WithOrigin>,
 }
 
 /// What was caught since the last look.
@@ -26,6 +27,8 @@ pub(crate) struct Caught {
     pub(crate) child: bool,
     /// To be passed on to the command.
     pub(crate) passed_on: Vec<Signal>,
+    /// One of those came from outside of the container.
+    pub(crate) from_outside: bool,
 }
 
 impl Signals {
@@ -35,17 +38,20 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         let signals = PASSED_ON.iter().chain(&[SIGCHLD]);
         Ok(Self {
-            delivery: SignalDelivery::with_pipe(read, write, SignalOnly, signals)?,
+            delivery: SignalDelivery::with_pipe(read, write, WithOrigin::default(), signals)?,
         })
     }
 
     /// Takes what has been caught; never blocks.
     pub(crate) fn take(&mut self) -> Caught {
         let mut caught = Caught::default();
-        for number in self.delivery.pending() {
-            match Signal::from_named_raw(number) {
+        for origin in self.delivery.pending() {
+            match Signal::from_named_raw(origin.signal) {
                 Some(Signal::CHILD) => caught.child = true,
-                Some(signal) => caught.passed_on.push(signal),
+                Some(signal) => {
+                    caught.passed_on.push(signal);
+                    caught.from_outside |= is_from_outside(&origin);
+                }
                 None => (),
             }
         }
@@ -58,6 +64,12 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
+}
+
+/// Whether the sender is in no PID namespace that is seen from here: then it has the id 0. Source:
+/// pid_namespaces(7), "siginfo_t".
+fn is_from_outside(origin: &Origin) -> bool {
+    origin.process.is_some_and(|sender| sender.pid == 0)
 }
 
 /// Has the standard library take back its two handlers, which it does on a signal that is not a

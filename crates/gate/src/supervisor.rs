@@ -82,6 +82,8 @@ struct Supervisor {
     outputs: Outputs,
     /// Children wait to be reaped, and no signal will say so.
     must_reap: bool,
+    /// See [`Exited::asked_from_outside`].
+    asked_from_outside: bool,
     scratch: Vec<u8>,
 }
 
@@ -125,6 +127,7 @@ impl Supervisor {
             forwarder: Some(forwarder),
             outputs: Outputs::default(),
             must_reap: false,
+            asked_from_outside: false,
             scratch: vec![0; SCRATCH_SIZE_BYTES],
         })
     }
@@ -245,6 +248,9 @@ impl Supervisor {
     fn take_signals(&mut self) {
         let caught = self.signals.take();
         self.must_reap |= caught.child;
+        if let Stage::Running { .. } = self.stage {
+            self.asked_from_outside |= caught.from_outside;
+        }
         for signal in caught.passed_on {
             self.pass_on(signal);
         }
@@ -331,6 +337,7 @@ impl Supervisor {
 
     fn report(&mut self, mut exited: Exited) {
         exited.out_of_memory = memory::has_run_out();
+        exited.asked_from_outside = self.asked_from_outside;
         let code = exited.exit_code();
         self.link.send(&FromGate::Exited(exited));
         self.stage = Stage::Reporting { code };

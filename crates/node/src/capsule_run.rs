@@ -31,9 +31,6 @@ use crate::workdir::WorkDirectory;
 /// Characters of a log line in a failure's message: the whole is in the logs.
 const LINE_LENGTH_MAX: usize = 400;
 
-/// The signal by which engines ask containers to end. Source: signal(7).
-const SIGTERM: i32 = 15;
-
 /// How long the end of a container whose gate could not speak waits for the engine's word.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -327,8 +324,11 @@ impl<'a> Room<'a> {
                 out_of_memory: true,
                 ..
             } => Judgement::Failed(self.out_of_memory()),
-            // An engine that was killed stops its containers when it is back. We have asked for no end.
-            End::Exited { exit, .. } if exit.signal == Some(SIGTERM) => {
+            // So does an engine that was killed, when it is back: whatever the capsule made of it.
+            End::Exited {
+                asked_from_outside: true,
+                ..
+            } => {
                 let text =
                     "the container was asked to end by its engine, or by somebody on its host";
                 Judgement::Lost(RunError::new(ErrorCode::RuntimeFailed, text))

@@ -44,7 +44,11 @@ pub(crate) struct Watched {
 #[derive(Debug)]
 pub(crate) enum End {
     /// As the gate tells it.
-    Exited { exit: Exit, out_of_memory: bool },
+    Exited {
+        exit: Exit,
+        out_of_memory: bool,
+        asked_from_outside: bool,
+    },
     /// The image's command could not be started: why.
     Unusable(String),
     /// The gate could not say.
@@ -226,10 +230,12 @@ impl Watch<'_> {
             Some(ContainerEvent::Exited {
                 exit,
                 out_of_memory,
+                asked_from_outside,
             }) => {
                 return Some(End::Exited {
                     exit,
                     out_of_memory,
+                    asked_from_outside,
                 });
             }
             Some(ContainerEvent::Unusable(text)) => return Some(End::Unusable(text)),

@@ -71,6 +71,8 @@ pub enum ContainerEvent {
         exit: Exit,
         /// A process of the container was killed because its memory ran out.
         out_of_memory: bool,
+        /// Its engine, or somebody on its host, asked for the end, not through [`Container`].
+        asked_from_outside: bool,
     },
     /// The command could not be started at all: why.
     Unusable(String),

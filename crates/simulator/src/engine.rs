@@ -112,6 +112,11 @@ impl Engine {
         self.double.crash();
     }
 
+    /// The engine was killed and is back.
+    pub(crate) fn restart(&self) {
+        self.double.restart();
+    }
+
     async fn act(&self, action: &'static str) -> Result<(), RuntimeError> {
         self.world.pause().await;
         if self.switch.is_on() {

@@ -46,7 +46,7 @@ async fn one(cluster: Arc<Cluster>) {
         world.count(kind);
         world.step("FAULT", kind);
     };
-    match world.below(9) {
+    match world.below(10) {
         0 => {
             tell("node killed");
             cluster.nodes[node].kill();
@@ -96,6 +96,13 @@ async fn one(cluster: Arc<Cluster>) {
             cluster.engines[node].switch.set(false);
             tokio::time::sleep(rest / 2).await;
             cluster.engines[node].switch.set(true);
+        }
+        8 => {
+            tell("engine restarted");
+            cluster.engines[node].switch.set(false);
+            tokio::time::sleep(rest / 4).await;
+            cluster.engines[node].switch.set(true);
+            cluster.engines[node].restart();
         }
         _ => {
             tell("clock set");

@@ -55,7 +55,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 51] = [
+pub const KINDS: [&str; 52] = [
     "acknowledgement",
     "answer broke off",
     "answer late",
@@ -75,6 +75,7 @@ pub const KINDS: [&str; 51] = [
     "delivery counted",
     "ended by force",
     "engine away",
+    "engine restarted",
     "exit forgotten",
     "gateway cut off",
     "gateway killed",
@@ -211,7 +212,8 @@ fn draw_plans(world: &World) -> Vec<Plan> {
         let mut next = 0;
         let mut plans = Vec::new();
         while next < RUNS && plans.len() < ROOTS {
-            plans.push(Plan::draw(world, &mut next, 0));
+            let others = (ROOTS - 1 - plans.len()) as u64;
+            plans.push(Plan::draw(world, &mut next, RUNS - others, 0));
         }
         if next == RUNS && plans.len() == ROOTS {
             return plans;

@@ -58,6 +58,9 @@ pub trait Bench: Sync {
 
     /// The first attempt of a new run, with a lease that has `left`.
     fn spec(&self, image: &str, left: Duration) -> ContainerSpec;
+
+    /// Asks a container to end, not through the runtime: as its engine does, or somebody on its host.
+    fn ask_from_outside(&self, container: &str);
 }
 
 /// Runs all of it; nothing of it is left on the engine but images.
@@ -67,6 +70,7 @@ pub async fn check_all(bench: &dyn Bench) {
     every_end_has_its_code(bench).await;
     a_command_that_is_not_there_is_told(bench).await;
     who_is_asked_to_end_may_do_so_its_own_way(bench).await;
+    an_end_that_others_asked_for_is_told_as_such(bench).await;
     force_ends_what_does_not_listen(bench).await;
     a_lease_lasts_while_it_is_renewed_and_no_longer(bench).await;
     a_container_is_listed_until_it_is_removed(bench).await;
@@ -159,6 +163,7 @@ const fn exited(code: Option<i32>, signal: Option<i32>) -> ContainerEvent {
     ContainerEvent::Exited {
         exit: Exit { code, signal },
         out_of_memory: false,
+        asked_from_outside: false,
     }
 }
 
@@ -232,6 +237,25 @@ async fn who_is_asked_to_end_may_do_so_its_own_way(bench: &dyn Bench) {
     started.container.terminate().await.expect("a message");
     assert_eq!(started.end().await, (exited(None, Some(15)), verdict(143)));
     started.remove(bench).await;
+}
+
+async fn an_end_that_others_asked_for_is_told_as_such(bench: &dyn Bench) {
+    let ends = [
+        (Behaviour::Obeys, Some(5), None),
+        (Behaviour::Waits, None, Some(15)),
+    ];
+    for (behaviour, code, signal) in ends {
+        let mut started = Started::new(bench, behaviour).await;
+        started.hear("ready").await;
+        bench.ask_from_outside(started.container.name());
+        let expected = ContainerEvent::Exited {
+            exit: Exit { code, signal },
+            out_of_memory: false,
+            asked_from_outside: true,
+        };
+        assert_eq!(started.end().await.0, expected);
+        started.remove(bench).await;
+    }
 }
 
 async fn is_not_gone(started: &Started) {

@@ -121,6 +121,20 @@ impl Engine {
         }
     }
 
+    /// Asks a container to end, as somebody on its host may.
+    pub fn ask_from_outside(&self, name: &str) {
+        if let Some(live) = self.live().get(name) {
+            live.ask_from_outside();
+        }
+    }
+
+    /// The engine was killed and is back: it asks those to end that it finds running.
+    pub fn restart(&self) {
+        for live in self.live().values() {
+            live.ask_from_outside();
+        }
+    }
+
     /// Makes a container whose gate is never told to go.
     pub async fn create(&self, spec: ContainerSpec) -> Result<(), RuntimeError> {
         let live = self.make(spec).await?.0;

@@ -46,6 +46,10 @@ impl Bench for Fixture {
             ..self.spec(image)
         }
     }
+
+    fn ask_from_outside(&self, container: &str) {
+        docker(&["kill", "--signal", "TERM", container]);
+    }
 }
 
 fn instruction(behaviour: Behaviour) -> String {

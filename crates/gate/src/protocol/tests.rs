@@ -191,16 +191,18 @@ fn any_from_gate() -> impl Strategy<Value = FromGate> {
             any::<Option<i32>>(),
             any::<Option<i32>>(),
             any::<Option<String>>(),
+            any::<bool>(),
             any::<bool>()
         )
-            .prop_map(
-                |(code, signal, error, out_of_memory)| FromGate::Exited(Exited {
+            .prop_map(|(code, signal, error, out_of_memory, asked_from_outside)| {
+                FromGate::Exited(Exited {
                     code,
                     signal,
                     error,
-                    out_of_memory
+                    out_of_memory,
+                    asked_from_outside,
                 })
-            ),
+            }),
     ]
 }
 

@@ -133,6 +133,7 @@ fn a_command_that_cannot_be_started_is_an_exit_with_its_reason() {
             signal: None,
             error: Some(error.into()),
             out_of_memory: false,
+            asked_from_outside: false,
         };
         assert_eq!(
             gate.rest(),

@@ -133,14 +133,43 @@ fn a_burst_of_signals_does_not_kill_the_gate() {
     );
     gate.go_with_script(&script, LONG_LEASE_MILLISECONDS);
     wait_until("ready", || directory.join("ready").exists());
-    let pid = gate.process_id();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let pid_1 = children.expect("of unshare").trim().parse().expect("one");
+    let pid_1 = pid_1_of(&gate);
     kill("-STOP", pid_1);
     std::fs::write(directory.join("go"), "").expect("own directory");
     wait_until("sent", || directory.join("sent").exists());
     kill("-CONT", pid_1);
     assert_eq!(gate.rest().exited, exited_with(9));
+}
+
+/// The process id of PID 1 as it is seen from here.
+fn pid_1_of(gate: &Gate) -> u32 {
+    let pid = gate.process_id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children.expect("of unshare").trim().parse().expect("one")
+}
+
+#[test]
+fn who_asked_for_the_end_is_told() {
+    let script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    let Some(mut asked_by_its_node) = gate() else {
+        return;
+    };
+    asked_by_its_node.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    asked_by_its_node.expect_stdout("ready\n");
+    asked_by_its_node.send_signal(15);
+    assert_eq!(asked_by_its_node.rest().exited, exited_with(7));
+
+    let Some(mut asked_from_outside) = gate() else {
+        return;
+    };
+    asked_from_outside.go_with_script(script, LONG_LEASE_MILLISECONDS);
+    asked_from_outside.expect_stdout("ready\n");
+    kill("-TERM", pid_1_of(&asked_from_outside));
+    let expected = Exited {
+        asked_from_outside: true,
+        ..exited_with(7)
+    };
+    assert_eq!(asked_from_outside.rest().exited, expected);
 }
 
 #[test]

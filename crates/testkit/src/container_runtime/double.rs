@@ -89,4 +89,8 @@ impl Bench for Double<'_> {
             lease_until: watch::channel(self.clock.since_boot() + left).1,
         }
     }
+
+    fn ask_from_outside(&self, container: &str) {
+        self.engine.ask_from_outside(container);
+    }
 }

@@ -70,6 +70,7 @@ impl Inside {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     is_asked: bool,
+    is_from_outside: bool,
     is_trapped: bool,
 }
 
@@ -92,6 +93,13 @@ impl Live {
             attempt: self.spec.attempt,
             is_running: self.gone.borrow().is_none(),
         }
+    }
+
+    pub(super) fn ask_from_outside(&self) {
+        self.asked.send_modify(|asked| {
+            asked.is_asked = true;
+            asked.is_from_outside = true;
+        });
     }
 
     pub(super) async fn gone(&self) -> Verdict {
@@ -122,6 +130,7 @@ pub(super) async fn run(
     let exited = |code, signal| ContainerEvent::Exited {
         exit: Exit { code, signal },
         out_of_memory: false,
+        asked_from_outside: live.asked.borrow().is_from_outside,
     };
     let end = tokio::select! {
         biased;

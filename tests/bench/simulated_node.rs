@@ -11,7 +11,8 @@ use anyhow::bail;
 use aod_domain::admission::Capacity;
 use aod_jetstream::{Broker, Config as BrokerConfig, LEASE_SECONDS_DEFAULT};
 use aod_node::{
-    Config, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw,
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports,
+    load_or_draw,
 };
 use aod_ports::clock::SystemClock;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
@@ -83,6 +84,7 @@ async fn start(
         lease: Duration::from_secs(LEASE_SECONDS_DEFAULT.into()),
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
+        disk_look: DISK_LOOK_DEFAULT,
         host: label.to_owned(),
     };
     let programs = [

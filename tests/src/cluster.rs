@@ -120,6 +120,7 @@ impl Cluster {
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: LOG_BYTES_MAX,
+            disk_look: DISK_LOOK_DEFAULT,
             host: name,
         };
         let ports = aod_node::Ports {

@@ -82,19 +82,19 @@ impl Spool {
     /// Writes what `reader` yields; blocks.
     pub(crate) fn write_reader(&self, reader: &mut dyn Read) -> Result<Spooled, StoreError> {
         let mut file = self.create()?;
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = Vec::new();
         loop {
-            let count = match reader.read(&mut buffer) {
+            buffer.clear();
+            let mut piece = (&mut *reader).take(READ_BYTES as u64);
+            match piece.read_to_end(&mut buffer) {
                 Ok(0) => return Ok(file.finish()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(_) => file.write(&buffer)?,
                 Err(error) => {
                     return Err(StoreError::Source {
                         source: error.into(),
                     });
                 }
-            };
-            file.write(&buffer[..count])?;
+            }
         }
     }
 
@@ -186,23 +186,25 @@ pub(crate) fn adopt(path: &Path, known: Option<Stored>) -> Result<Spooled, Store
 /// Reads a file to its end; blocks.
 pub(crate) fn hash(path: &Path) -> io::Result<Stored> {
     let mut file = File::open(path)?;
-    let mut buffer = vec![0; READ_BYTES];
+    let mut buffer = Vec::new();
     let mut hasher = Hasher::new();
     let mut size_bytes = 0;
     loop {
-        match file.read(&mut buffer) {
-            Ok(0) => {
+        buffer.clear();
+        match (&mut file)
+            .take(READ_BYTES as u64)
+            .read_to_end(&mut buffer)?
+        {
+            0 => {
                 return Ok(Stored {
                     digest: hasher.finish(),
                     size_bytes,
                 });
             }
-            Ok(count) => {
-                hasher.update(&buffer[..count]);
+            count => {
+                hasher.update(&buffer);
                 size_bytes += count as u64;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
         }
     }
 }

@@ -22,12 +22,17 @@ pub struct Config {
     pub grace: Duration,
     /// Output of one container that is kept, in bytes; the rest is counted.
     pub log_bytes_max: u64,
+    /// Time between two looks at how much a capsule has written.
+    pub disk_look: Duration,
     /// The name that people know this host by.
     pub host: String,
 }
 
 /// Default of [`Config::log_bytes_max`]: a day of a talkative program, 64 MiB.
 pub const LOG_BYTES_MAX_DEFAULT: u64 = 64 << 20;
+
+/// Default of [`Config::disk_look`]. Source: the settled points of the design.
+pub const DISK_LOOK_DEFAULT: Duration = Duration::from_millis(200);
 
 /// Default of [`Config::lease`]. Source: the settled points of the design.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);

@@ -12,9 +12,6 @@ use tokio::time::Instant;
 use crate::tree::Tree;
 use crate::workdir::GIVEN;
 
-/// Time between two looks. Source: the settled points of the design.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
 /// A look may take this share of the time at the most: with many files it looks less often.
 const LOOK_SHARE: u32 = 10;
 
@@ -22,9 +19,14 @@ const LOOK_SHARE: u32 = 10;
 const ENTRIES_MAX: usize = 200_000;
 
 /// Returns once a capsule has written more than `bytes_max`, with what it has written.
-pub(crate) async fn exceeded(io: PathBuf, workspace: PathBuf, bytes_max: u64) -> u64 {
+pub(crate) async fn exceeded(
+    io: PathBuf,
+    workspace: PathBuf,
+    bytes_max: u64,
+    look_every: Duration,
+) -> u64 {
     let directories = [(io, GIVEN.as_slice()), (workspace, [].as_slice())];
-    let mut pause = LOOK_EVERY;
+    let mut pause = look_every;
     loop {
         tokio::time::sleep(pause).await;
         let looked = directories.clone();
@@ -40,6 +42,6 @@ pub(crate) async fn exceeded(io: PathBuf, workspace: PathBuf, bytes_max: u64) ->
         if used > bytes_max {
             return used;
         }
-        pause = LOOK_EVERY.max(start.elapsed() * LOOK_SHARE);
+        pause = look_every.max(start.elapsed() * LOOK_SHARE);
     }
 }

@@ -101,7 +101,8 @@ impl Tree {
                 });
             }
         }
-        if stat.st_nlink != 1 {
+        // None at all: another file has taken its name since it was opened.
+        if stat.st_nlink > 1 {
             return Err(Refused::Linked { name: name.into() });
         }
         let size_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
@@ -117,7 +118,7 @@ impl Tree {
 
     /// Whether there is nothing in it: then nothing has to be walked, which is for another thread.
     pub(crate) fn is_empty(&self) -> bool {
-        let entries = self.open_beneath(".", DIRECTORY).and_then(Dir::read_from);
+        let entries = self.open_beneath(".", DIRECTORY).and_then(Dir::new);
         entries.is_ok_and(|entries| {
             entries
                 .flatten()
@@ -148,7 +149,7 @@ impl Tree {
         let handle = self
             .open_beneath(opened, DIRECTORY)
             .map_err(|errno| refusal(directory, errno))?;
-        let entries = Dir::read_from(&handle).map_err(|errno| refusal(directory, errno))?;
+        let entries = Dir::new(handle).map_err(|errno| refusal(directory, errno))?;
         for entry in entries {
             let entry = entry.map_err(|errno| refusal(directory, errno))?;
             let bytes = entry.file_name().to_bytes();
@@ -208,9 +209,7 @@ impl Tree {
         let mut total = 0;
         let mut pending = vec![(String::from("."), 0)];
         while let Some((directory, depth)) = pending.pop() {
-            let Ok(mut entries) = self
-                .open_beneath(&directory, DIRECTORY)
-                .and_then(Dir::read_from)
+            let Ok(mut entries) = self.open_beneath(&directory, DIRECTORY).and_then(Dir::new)
             else {
                 continue;
             };

@@ -155,7 +155,8 @@ impl Watch<'_> {
         let mut quota = pin!(quota::exceeded(
             self.paths.io.clone(),
             self.paths.workspace.clone(),
-            resources.disk_bytes
+            resources.disk_bytes,
+            attempt.shared.config.disk_look,
         ));
         let mut hand_back = pin!(attempt.shared.must_hand_back());
         let mut deadline = pin!(tokio::time::sleep(self.until_deadline()));

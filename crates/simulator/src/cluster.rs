@@ -220,7 +220,7 @@ impl Cluster {
             data_directory: host.data.clone(),
             lease_seconds: LEASE_SECONDS,
             // Nobody looks at lists here.
-            lists_delay: Duration::from_secs(2),
+            lists_delay: Duration::from_secs(4),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
         };
@@ -282,6 +282,8 @@ impl Cluster {
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,
+            // Nobody writes much here.
+            disk_look: Duration::from_secs(2),
             host: name.clone(),
         };
         let ports = aod_node::Ports {

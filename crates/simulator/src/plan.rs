@@ -53,14 +53,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Draws a plan whose runs have numbers from `first` on.
-    pub(crate) fn draw(world: &World, next: &mut u64, depth: u64) -> Self {
+    /// Draws a plan whose runs have the numbers after `next`, hardly one of them above `last`.
+    pub(crate) fn draw(world: &World, next: &mut u64, last: u64, depth: u64) -> Self {
         *next += 1;
         let number = *next;
         let count = if depth >= DEPTH_MAX {
             0
         } else {
-            world.below(CHILDREN_MAX + 1)
+            world
+                .below(CHILDREN_MAX + 1)
+                .min(last.saturating_sub(number))
         };
         let count = if depth == 0 { count.max(1) } else { count };
         Self {
@@ -75,7 +77,7 @@ impl Plan {
             }),
             has_file: world.below(3) == 0,
             children: (0..count)
-                .map(|_| Self::draw(world, next, depth + 1))
+                .map(|_| Self::draw(world, next, last, depth + 1))
                 .collect(),
         }
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
 use aod_jetstream::Broker;
-use aod_node::{Config, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports};
+use aod_node::{
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports,
+};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime as _, EngineInfo};
@@ -89,6 +91,7 @@ pub(super) async fn begin(
         lease: Duration::from_secs(setup.lease_seconds.into()),
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
+        disk_look: DISK_LOOK_DEFAULT,
         host: setup.host.unwrap_or_else(host_name),
     };
     tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");

@@ -12,6 +12,9 @@ use super::ReadModelError;
 /// A change of the tables changes the number: the old file is left, the new one is filled anew.
 pub(super) const FILE_NAME: &str = "read-model-2.sqlite3";
 
+/// What a file says whose tables have all been made.
+const IS_COMPLETE: i64 = 1;
+
 /// `launch_sequence` sorts: it is the place of the launch in the log.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS position (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), sequence INTEGER NOT NULL, hash TEXT NOT NULL);
@@ -93,7 +96,11 @@ pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
-    connection.execute_batch(TABLES)?;
+    let state: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if state != IS_COMPLETE {
+        connection.execute_batch(TABLES)?;
+        connection.pragma_update(None, "user_version", IS_COMPLETE)?;
+    }
     Ok(connection)
 }
 

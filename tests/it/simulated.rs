@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aod_domain::admission::Capacity;
+use aod_domain::capsule::Grant;
 use aod_testkit::engine::Engine;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
@@ -46,6 +47,22 @@ fn stay() -> Command {
     })
 }
 
+/// A capsule that makes the calls that it is given, one after the other, and answers with what became
+/// of each: the error's code, or nothing.
+fn knock() -> Command {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let mut codes = Vec::new();
+            for call in inside.input()["calls"].as_array().expect("a list") {
+                let (_, answer) = handoff(&inside, call).await;
+                codes.push(answer["code"].clone());
+            }
+            inside.write_output(&json!({"codes": codes}));
+            0
+        })
+    })
+}
+
 async fn cluster(gateways: usize, slots: usize) -> Cluster {
     let mut cluster = Cluster::start(gateways).await;
     let capacity = Capacity {
@@ -54,7 +71,11 @@ async fn cluster(gateways: usize, slots: usize) -> Cluster {
         memory_bytes: 4 << 30,
     };
     cluster
-        .add_node(&["any"], capacity, runtime([("nest".to_owned(), nest())]))
+        .add_node(
+            &["any"],
+            capacity,
+            runtime([("nest".to_owned(), nest()), ("knock".to_owned(), knock())]),
+        )
         .await;
     cluster.register("nest", &any_schema()).await;
     cluster
@@ -164,4 +185,80 @@ async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
     add_node(&mut cluster).await;
     let result = client.result(&run).await;
     assert_eq!(result["output"]["attempt"], 2, "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_capsule_may_not_call_is_refused_and_told() {
+    let cluster = cluster(1, 8).await;
+    let grant = Grant {
+        calls_max: Some(2),
+        ..Grant::from("Nest")
+    };
+    cluster.register_with_grants("knock", vec![grant]).await;
+    let nest = |caller: u32| json!({"target": "nest", "args": {"depth": 0, "caller": caller}});
+    let calls = [
+        nest(1),
+        json!({"target": "knock", "args": {"calls": []}}),
+        json!({"target": "nobody", "args": {}}),
+        // Refused as malformed, which is no question of permission; nor does it count.
+        json!({"target": "nest", "args": {"depth": 0}, "timeout_seconds": 0}),
+        nest(2),
+        nest(3),
+    ];
+    let client = cluster.client(0);
+    let run = client.start("knock", json!({"calls": calls})).await;
+    let result = client.result(&run).await;
+    let expected = json!([
+        null,
+        "target_not_allowed",
+        "unknown_capsule",
+        "request_malformed",
+        null,
+        "calls_exhausted"
+    ]);
+    assert_eq!(result["output"]["codes"], expected, "{result}");
+
+    let (_, page) = client.get(&format!("/v1/runs/{run}/events")).await;
+    let events = page["items"].as_array().expect("a list of events");
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| event["type"] == "dev.aod.run.call_refused.v1")
+        .map(|event| {
+            (
+                event["data"]["target"].clone(),
+                event["data"]["code"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (json!("knock"), json!("target_not_allowed")),
+            (json!("nobody"), json!("unknown_capsule")),
+            (json!("nest"), json!("calls_exhausted")),
+        ],
+        "{page}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_without_end_are_told_a_hundred_times_and_counted() {
+    let cluster = cluster(1, 8).await;
+    cluster.register_with_grants("knock", Vec::new()).await;
+    let calls = vec![json!({"target": "nest", "args": {}}); 130];
+    let client = cluster.client(0);
+    let run = client.start("knock", json!({"calls": calls})).await;
+    client.result(&run).await;
+    let (_, page) = client
+        .get(&format!("/v1/runs/{run}/events?limit=1000"))
+        .await;
+    let refusals: Vec<_> = page["items"]
+        .as_array()
+        .expect("a list of events")
+        .iter()
+        .filter(|event| event["type"] == "dev.aod.run.call_refused.v1")
+        .collect();
+    assert_eq!(refusals.len(), 101, "{page}");
+    let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
+    assert!(last.starts_with("the last of 30 refusals more"), "{last}");
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::Registration;
+use aod_domain::capsule::{Grant, Handoffs, Registration};
 use aod_domain::digest::Digest;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
-use aod_node::{Config as NodeConfig, HttpGateways, Node, load_or_draw};
+use aod_node::{Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, Node, load_or_draw};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
@@ -156,6 +156,16 @@ impl Cluster {
             schema,
         )
         .await;
+    }
+
+    /// Registers a simulated capsule that may call these and no others.
+    pub async fn register_with_grants(&self, name: &str, grants: Vec<Grant>) {
+        let schema = store_schema(self.artifacts.as_ref(), &any_schema()).await;
+        let registration = Registration {
+            handoffs: Handoffs::Listed(grants),
+            ..registration(name, schema)
+        };
+        append_registration(&self.broker("registrar").await, registration).await;
     }
 
     /// The data directory of the program `name`: `gateway-0`, `node-0` and so on.

@@ -95,7 +95,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::RequestMalformed => 400,
         ErrorCode::Unauthorized => 401,
-        ErrorCode::TargetNotAllowed => 403,
+        ErrorCode::TargetNotAllowed | ErrorCode::CallsExhausted => 403,
         ErrorCode::UnknownCapsule
         | ErrorCode::UnknownRun
         | ErrorCode::UnknownDeadLetter

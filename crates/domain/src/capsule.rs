@@ -52,10 +52,81 @@ impl Default for Resources {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handoffs {
-    /// The names in its `tools.yaml`; none without one.
-    Listed(Vec<String>),
+    /// Those in its `tools.yaml`; none without one.
+    Listed(Vec<Grant>),
     /// Everyone: what an operator sets for capsules of the original implementation.
     Open,
+}
+
+/// A capsule that may be called. Stored as its name alone where nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredGrant", into = "StoredGrant")]
+pub struct Grant {
+    /// A title, an alias or a name.
+    pub target: String,
+    /// Calls of one attempt, at the most.
+    pub calls_max: Option<u32>,
+    /// How long one call may take, at the most.
+    pub timeout_seconds: Option<u32>,
+}
+
+impl From<&str> for Grant {
+    /// Without bounds.
+    fn from(target: &str) -> Self {
+        StoredGrant::Name(target.to_owned()).into()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredGrant {
+    Name(String),
+    Bounded {
+        target: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        calls_max: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_seconds: Option<u32>,
+    },
+}
+
+impl From<StoredGrant> for Grant {
+    fn from(stored: StoredGrant) -> Self {
+        let (target, calls_max, timeout_seconds) = match stored {
+            StoredGrant::Name(target) => (target, None, None),
+            StoredGrant::Bounded {
+                target,
+                calls_max,
+                timeout_seconds,
+            } => (target, calls_max, timeout_seconds),
+        };
+        Self {
+            target,
+            calls_max,
+            timeout_seconds,
+        }
+    }
+}
+
+impl From<Grant> for StoredGrant {
+    fn from(grant: Grant) -> Self {
+        match grant {
+            Grant {
+                target,
+                calls_max: None,
+                timeout_seconds: None,
+            } => Self::Name(target),
+            Grant {
+                target,
+                calls_max,
+                timeout_seconds,
+            } => Self::Bounded {
+                target,
+                calls_max,
+                timeout_seconds,
+            },
+        }
+    }
 }
 
 /// A capsule whose image is built.

@@ -99,6 +99,7 @@ error_codes! {
     CapsuleInvalid => "capsule_invalid", Caller, false, "the capsule directory does not follow the standard";
     NameAmbiguous => "name_ambiguous", Caller, false, "the name stands for more than one capsule";
     TooManyCalls => "too_many_calls", Caller, true, "the run has too many calls in flight or in its tree";
+    CallsExhausted => "calls_exhausted", Caller, false, "the caller has made all calls of this capsule that it may make";
     LogFull => "log_full", Platform, true, "the event log is nearly full and takes no new roots";
     StoreUnavailable => "store_unavailable", Platform, true, "the artifact store does not answer";
     BrokerUnavailable => "broker_unavailable", Platform, true, "the broker does not answer";

@@ -35,7 +35,7 @@ pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
     queued_until,
 };
-pub use self::note::{Note, NoteKind};
+pub use self::note::{CallRefused, Note, NoteKind, REFUSED_TARGET_LENGTH_MAX};
 pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;

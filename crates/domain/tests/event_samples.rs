@@ -14,7 +14,7 @@ use aod_domain::event::{CloudEvent, Header};
 use aod_domain::id::{EventId, NodeId, RunId};
 use aod_domain::node;
 use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
-use aod_domain::run::{Event, Note, NoteKind};
+use aod_domain::run::{CallRefused, Event, Note, NoteKind};
 use aod_domain::subject::Label;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -73,6 +73,11 @@ fn notes() -> Vec<Note> {
         Note::Waiting(note(3)),
         Note::Resumed(note(4)),
         Note::Collecting(note(5)),
+        Note::CallRefused(CallRefused {
+            kind: note(6),
+            target: "Capsule B".into(),
+            code: "target_not_allowed".into(),
+        }),
     ]
 }
 

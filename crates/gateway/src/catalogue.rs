@@ -171,8 +171,8 @@ impl Capsules {
     pub(crate) fn allows(&self, handoffs: &Handoffs, target: &Registration) -> bool {
         match handoffs {
             Handoffs::Open => true,
-            Handoffs::Listed(names) => names.iter().any(|name| {
-                self.find(name)
+            Handoffs::Listed(grants) => grants.iter().any(|grant| {
+                self.find(&grant.target)
                     .is_ok_and(|found| found.event.name == target.name)
             }),
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Event, Grant, Handoffs, Image, Registration, Resources};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -154,7 +154,11 @@ impl Prepared {
                 .tools
                 .capsules
                 .iter()
-                .map(|grant| grant.target.clone())
+                .map(|grant| Grant {
+                    target: grant.target.clone(),
+                    calls_max: grant.calls_max,
+                    timeout_seconds: grant.timeout_seconds,
+                })
                 .collect(),
         )
     }

@@ -8,8 +8,7 @@ use aod_api::runs::{
 use aod_domain::event::Recorded;
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::{
-    BrokenHistory, Ended, Event, FileEntry, Holder, Launched, Note, NoteKind, Outcome, Phase, Run,
-    Work,
+    BrokenHistory, Ended, Event, FileEntry, Holder, Launched, Note, Outcome, Phase, Run, Work,
 };
 use aod_domain::subject::Subject;
 use aod_ports::event_log::StoredEvent;
@@ -64,7 +63,9 @@ impl Seen {
             Recorded::<Note>::decode(stored.sequence, &stored.bytes),
         ) {
             // Nothing depends on notes: one of a later version of ours is passed over.
-            seen.note = Some(note.event);
+            if state_of_note(&note.event).is_some() {
+                seen.note = Some(note.event);
+            }
         }
         Ok(())
     }
@@ -81,9 +82,10 @@ impl Seen {
             Phase::Queued => RunState::Queued,
             Phase::Ended(ended) => ended.event.outcome.into(),
             Phase::Leased(lease) => match &self.note {
-                Some(note) if note_kind(note).attempt == lease.event.attempt => state_of_note(note),
-                _ => RunState::Leased,
-            },
+                Some(note) if note.kind().attempt == lease.event.attempt => state_of_note(note),
+                _ => None,
+            }
+            .unwrap_or(RunState::Leased),
         }
     }
 
@@ -153,22 +155,14 @@ pub(crate) fn node_of(holder: &Holder) -> Option<NodeId> {
     }
 }
 
-pub(crate) fn note_kind(note: &Note) -> &NoteKind {
+/// The state that begins with a note; none for one that tells of something else.
+pub(crate) const fn state_of_note(note: &Note) -> Option<RunState> {
     match note {
-        Note::Preparing(kind)
-        | Note::Running(kind)
-        | Note::Waiting(kind)
-        | Note::Resumed(kind)
-        | Note::Collecting(kind) => kind,
-    }
-}
-
-pub(crate) fn state_of_note(note: &Note) -> RunState {
-    match note {
-        Note::Preparing(_) => RunState::Preparing,
-        Note::Running(_) | Note::Resumed(_) => RunState::Running,
-        Note::Waiting(_) => RunState::Waiting,
-        Note::Collecting(_) => RunState::Collecting,
+        Note::Preparing(_) => Some(RunState::Preparing),
+        Note::Running(_) | Note::Resumed(_) => Some(RunState::Running),
+        Note::Waiting(_) => Some(RunState::Waiting),
+        Note::Collecting(_) => Some(RunState::Collecting),
+        Note::CallRefused(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@ use aod_ports::presence::{Member, NodeMember};
 use aod_ports::work_queue::Waiting;
 
 use crate::context::Context;
-use crate::views::{self, Seen};
+use crate::views::Seen;
 use aod_api::runs::RunState;
 
 /// Why `seen` waits, if it does. What cannot be found out is left out.
@@ -44,10 +44,7 @@ pub(crate) fn into_node(member: Member) -> Option<NodeMember> {
 }
 
 fn held(seen: &Seen) -> Option<String> {
-    let text = seen
-        .note
-        .as_ref()
-        .and_then(|note| views::note_kind(note).text.clone());
+    let text = seen.note.as_ref().and_then(|note| note.kind().text.clone());
     match (seen.state(), &seen.run.launched.event.work) {
         (RunState::Running, Work::Build { name, .. }) => {
             Some(format!("the image of {name} is being built"))
@@ -56,10 +53,7 @@ fn held(seen: &Seen) -> Option<String> {
             text.or_else(|| Some("image and files are being brought to the node".into()))
         }
         (RunState::Waiting, _) => {
-            let callee = seen
-                .note
-                .as_ref()
-                .and_then(|note| views::note_kind(note).callee);
+            let callee = seen.note.as_ref().and_then(|note| note.kind().callee);
             Some(callee.map_or_else(
                 || "it waits for a callee".into(),
                 |callee| format!("it waits for {callee}"),

@@ -3,6 +3,8 @@
 //! A call goes on when the connection of the capsule breaks; asked again in the same words, it is
 //! the same call. That the capsule waits is nothing but an open request: [`Calls::waiting`].
 
+mod bring_home;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aod_api::internal::{CallLine, CallRequest};
 use aod_api::problem::{Problem, ProblemItem};
-use aod_domain::contract::{Contract, FileKind, rewrite};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::FileName;
@@ -26,9 +27,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::deliver::{deliver, final_names};
 use crate::gateway_client::{GatewayClient, Speaker};
-use crate::payload::load_payload;
+use crate::grants::{Bounds, Counted, Grants};
+use crate::notes::Refusals;
 use crate::stage::{StageError, stage};
 
 /// What a capsule asks for.
@@ -77,6 +78,7 @@ pub(crate) struct Calls {
     outgoing: PathBuf,
     incoming: PathBuf,
     bytes_max: u64,
+    permissions: Permissions,
     state: Mutex<State>,
     open: watch::Sender<usize>,
     /// Requests of the capsule that are being served, whatever they ask for.
@@ -87,6 +89,12 @@ pub(crate) struct Calls {
     tasks: TaskTracker,
 }
 
+/// What an attempt may call, and where it is told that it tried more.
+pub(crate) struct Permissions {
+    pub(crate) grants: Grants,
+    pub(crate) refusals: Refusals,
+}
+
 #[derive(Default)]
 struct State {
     by_key: BTreeMap<Digest, Arc<CallState>>,
@@ -94,6 +102,7 @@ struct State {
     occurrences: HashMap<Digest, Vec<Arc<CallState>>>,
     children: BTreeMap<RunId, Digest>,
     incoming_taken: BTreeSet<FileName>,
+    counted: Counted,
     calls: u32,
 }
 
@@ -149,6 +158,7 @@ impl Calls {
         artifacts: Arc<dyn ArtifactStore>,
         (outgoing, incoming): (PathBuf, PathBuf),
         bytes_max: u64,
+        permissions: Permissions,
     ) -> Arc<Self> {
         Arc::new(Self {
             speaker,
@@ -157,6 +167,7 @@ impl Calls {
             outgoing,
             incoming,
             bytes_max,
+            permissions,
             state: Mutex::default(),
             open: watch::Sender::new(0),
             served: watch::Sender::new(0),
@@ -218,6 +229,15 @@ impl Calls {
 
     /// Starts a call, or joins the one that it repeats.
     pub(crate) async fn call(self: &Arc<Self>, wish: Wish) -> Result<Arc<CallState>, Box<Problem>> {
+        let target = wish.target.clone();
+        let made = self.make(wish).await;
+        if let Err(problem) = &made {
+            self.permissions.refusals.tell(&target, problem).await;
+        }
+        made
+    }
+
+    async fn make(self: &Arc<Self>, wish: Wish) -> Result<Arc<CallState>, Box<Problem>> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Box::new(Problem::new(
                 ErrorCode::RunEnded,
@@ -233,15 +253,17 @@ impl Calls {
         )
         .await
         .map_err(|error| Box::new(stage_problem(error)))?;
-        let (call, key) = self.claim(&wish, &arguments, &files)?;
+        let bounds = self.bounds(&wish.target).await?;
+        let (call, key) = self.claim(&wish, &arguments, &files, bounds.as_ref())?;
         let Some(key) = key else { return Ok(call) };
+        let longest = bounds.and_then(|bounds| bounds.timeout_seconds);
         let request = CallRequest {
             attempt: self.speaker.attempt,
             target: wish.target,
             arguments: wish.arguments,
             files,
             call_key: key,
-            timeout_seconds: wish.timeout_seconds,
+            timeout_seconds: wish.timeout_seconds.into_iter().chain(longest).min(),
             retries: wish.retries,
             limits: wish.limits,
             label: wish.label,
@@ -252,8 +274,9 @@ impl Calls {
                 biased;
                 () = calls.stopped.cancelled() => (),
                 answer = calls.answer(&request, &state) => {
-                    if matches!(answer, Answer::Refused(_)) {
+                    if let Answer::Refused(problem) = &answer {
                         calls.forget(&request.call_key, &state);
+                        calls.permissions.refusals.tell(&request.target, problem).await;
                     }
                     state.progress.send_replace(Progress::Done(answer));
                 }
@@ -262,12 +285,23 @@ impl Calls {
         Ok(call)
     }
 
+    /// The bounds of calls of `target` by the caller's list.
+    async fn bounds(&self, target: &str) -> Result<Option<Bounds>, Box<Problem>> {
+        let grants = &self.permissions.grants;
+        if grants.is_empty() {
+            return Ok(None);
+        }
+        let targets = self.gateways.targets(&self.speaker).await?;
+        Ok(grants.bounds(target, &targets.targets))
+    }
+
     /// Finds the call that `wish` is: a known one, or a new one with its key.
     fn claim(
         &self,
         wish: &Wish,
         arguments: &Value,
         files: &[FileEntry],
+        bounds: Option<&Bounds>,
     ) -> Result<(Arc<CallState>, Option<Digest>), Box<Problem>> {
         let by_name: BTreeMap<_, _> = files
             .iter()
@@ -311,12 +345,7 @@ impl Calls {
                 "the Idempotency-Key was used for a call with another target, arguments or files";
             return Err(Box::new(Problem::new(ErrorCode::KeyReused, text)));
         }
-        if state.in_flight() >= CALLS_IN_FLIGHT_MAX {
-            let text = format!(
-                "{CALLS_IN_FLIGHT_MAX} calls of this run are in flight; wait for one to end"
-            );
-            return Err(Box::new(Problem::new(ErrorCode::TooManyCalls, text)));
-        }
+        state.admit(key, bounds)?;
         let call = Arc::new(CallState {
             request,
             progress: watch::Sender::new(Progress::Sent),
@@ -339,6 +368,7 @@ impl Calls {
     fn forget(&self, key: &Digest, call: &Arc<CallState>) {
         let mut state = self.state();
         state.by_key.remove(key);
+        state.counted.remove(key);
         if let Some(occurrences) = state.occurrences.get_mut(&call.request) {
             occurrences.retain(|occurrence| !Arc::ptr_eq(occurrence, call));
         }
@@ -369,89 +399,6 @@ impl Calls {
                 self.bring_home(run, *ended, &request.target).await
             }
         }
-    }
-
-    /// Puts the callee's files into `incoming/`; afterwards its answer may name them.
-    async fn bring_home(&self, run: RunId, ended: Ended, target: &str) -> Answer {
-        let files = final_names(
-            ended.files.iter().map(|file| file.name.clone()),
-            &mut self.state().incoming_taken,
-        );
-        let name_of = |name: &FileName| files.get(name).unwrap_or(name).clone();
-        let delivered = deliver(
-            &ended.files,
-            name_of,
-            &self.incoming,
-            self.artifacts.as_ref(),
-        )
-        .await;
-        if let Err(error) = delivered {
-            let text = format!(
-                "the files of {run} cannot be brought back: {}",
-                chain(&error)
-            );
-            return Answer::Refused(Box::new(Problem::new(ErrorCode::StoreUnavailable, text)));
-        }
-        let loaded = match &ended.output {
-            Some(payload) => load_payload(payload, self.artifacts.as_ref())
-                .await
-                .map(Some),
-            None => Ok(None),
-        };
-        let output = match loaded {
-            Ok(output) => output,
-            Err(error) => {
-                let text = format!("the output of {run} cannot be read: {}", chain(&error));
-                return Answer::Refused(Box::new(Problem::new(ErrorCode::StoreUnavailable, text)));
-            }
-        };
-        let renamed = files.iter().any(|(name, chosen)| name != chosen);
-        let output = match output {
-            Some(output) if renamed => match self.rewrite(output, target, &files).await {
-                Ok(output) => Some(output),
-                Err(problem) => return Answer::Refused(problem),
-            },
-            output => output,
-        };
-        Answer::Ended(Arc::new(CallEnd {
-            run,
-            ended,
-            output,
-            files,
-        }))
-    }
-
-    /// `output` with its declared references set to the names that the files have here.
-    async fn rewrite(
-        &self,
-        output: Value,
-        target: &str,
-        files: &BTreeMap<FileName, FileName>,
-    ) -> Result<Value, Box<Problem>> {
-        let targets = self.gateways.targets(&self.speaker).await?;
-        let called = slug(target);
-        let callee = targets.targets.iter().find(|candidate| {
-            candidate.title.as_deref() == Some(target)
-                || candidate.aliases.iter().any(|alias| alias == target)
-                || Some(&candidate.name) == called.as_ref()
-        });
-        let schema = callee
-            .map(|callee| callee.schema.to_string())
-            .unwrap_or_default();
-        let invalid = |errors: Vec<aod_domain::contract::Problem>| {
-            let items = errors
-                .iter()
-                .map(|problem| ProblemItem::within("/output", problem))
-                .collect();
-            let text =
-                "a returned file needs another name, as incoming/ has one of its name already";
-            Box::new(Problem::new(ErrorCode::ArgumentsInvalid, text).with_errors(items))
-        };
-        let contract = Contract::parse(schema.as_bytes()).map_err(&invalid)?;
-        let exists = |name: &str| files.contains_key(name).then_some(FileKind::File);
-        let checked = contract.check_output(output, &exists).map_err(&invalid)?;
-        let final_name = |name: &FileName| files.get(name).unwrap_or(name).clone();
-        rewrite(checked.payload, &checked.references, &final_name).map_err(invalid)
     }
 
     /// Takes no more calls, and returns once those that go on have ended: cancelled, unless they
@@ -488,6 +435,26 @@ impl Calls {
 }
 
 impl State {
+    /// Counts a new call, unless there are too many.
+    fn admit(&mut self, key: Digest, bounds: Option<&Bounds>) -> Result<(), Box<Problem>> {
+        if self.in_flight() >= CALLS_IN_FLIGHT_MAX {
+            let text = format!(
+                "{CALLS_IN_FLIGHT_MAX} calls of this run are in flight; wait for one to end"
+            );
+            return Err(Box::new(Problem::new(ErrorCode::TooManyCalls, text)));
+        }
+        let Some(bounds) = bounds else { return Ok(()) };
+        if self.counted.add(bounds, key) {
+            return Ok(());
+        }
+        let text = format!(
+            "tools.yaml allows {} calls of {}, and as many were made",
+            bounds.calls_max.unwrap_or_default(),
+            bounds.target
+        );
+        Err(Box::new(Problem::new(ErrorCode::CallsExhausted, text)))
+    }
+
     fn in_flight(&self) -> usize {
         self.by_key
             .values()

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::attempt::{Attempt, Finish, Leftover, stopped};
-use crate::calls::{Calls, chain};
+use crate::calls::{Calls, Permissions, chain};
 use crate::channel;
 use crate::collect::{Collected, collect, own_error};
 use crate::environment::environment;
+use crate::grants::Grants;
 use crate::heartbeat::within;
 use crate::ledger::Seat;
 use crate::logs::Logs;
@@ -71,12 +72,18 @@ impl<'a> Room<'a> {
         let shared = &attempt.shared;
         let directory = shared.directories.make(attempt.run.id, attempt.number)?;
         let paths = directory.paths();
+        let notes = Notes::start(shared.runs.clone(), attempt.run.id, attempt.number);
+        let permissions = Permissions {
+            grants: Grants::of(&attempt.run.launched.event.work),
+            refusals: notes.refusals(),
+        };
         let calls = Calls::new(
             attempt.speaker.clone(),
             Arc::clone(&shared.gateways),
             Arc::clone(&shared.ports.artifacts),
             (paths.outgoing.clone(), paths.incoming.clone()),
             attempt.run.launched.event.resources.disk_bytes,
+            permissions,
         );
         let logs = Logs::start(
             &directory.private("log"),
@@ -88,7 +95,6 @@ impl<'a> Room<'a> {
         );
         let channel = CancellationToken::new();
         channel::serve(directory.listener()?, Arc::clone(&calls), channel.clone())?;
-        let notes = Notes::start(shared.runs.clone(), attempt.run.id, attempt.number);
         Ok(Self {
             attempt,
             directory,

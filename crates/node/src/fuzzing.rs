@@ -23,12 +23,14 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use uuid::Uuid;
 
-use crate::calls::{Calls, Wish};
+use crate::calls::{Calls, Permissions, Wish};
 use crate::channel::request::{parse_execute, parse_handoff};
 use crate::channel::serve_one;
 use crate::collect::{check, own_error, parse_output};
 use crate::gateway_client::{GatewayClient, Speaker};
+use crate::grants::Grants;
 use crate::logs::Logs;
+use crate::notes::Refusals;
 
 /// What a capsule asks for in one handoff.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +121,10 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
         desk.artifacts,
         directories,
         desk.bytes_max,
+        Permissions {
+            grants: Grants::default(),
+            refusals: Refusals::untold(),
+        },
     );
     serve_one(stream, Arc::clone(&calls)).await;
     calls.stop();

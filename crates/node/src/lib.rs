@@ -28,6 +28,7 @@ mod environment;
 pub mod fuzzing;
 mod gateway_client;
 mod gateway_http;
+mod grants;
 mod heartbeat;
 mod identity;
 mod lease;
@@ -57,7 +58,9 @@ use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::config::{Config, GRACE_DEFAULT, LEASE_DEFAULT, LOG_BYTES_MAX_DEFAULT};
+pub use self::config::{
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, LEASE_DEFAULT, LOG_BYTES_MAX_DEFAULT,
+};
 pub use self::gateway_http::HttpGateways;
 pub use self::identity::{IdentityError, load_or_draw};
 pub use self::shared::Ports;

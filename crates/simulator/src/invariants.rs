@@ -74,13 +74,7 @@ impl Invariants {
         let Ok(recorded) = Recorded::<Note>::decode(stored.sequence, &stored.bytes) else {
             return world.violation(format!("{id}: a note cannot be read"));
         };
-        let kind = match recorded.event {
-            Note::Preparing(kind)
-            | Note::Running(kind)
-            | Note::Waiting(kind)
-            | Note::Resumed(kind)
-            | Note::Collecting(kind) => kind,
-        };
+        let kind = recorded.event.kind();
         let last = self.notes.insert((id, kind.attempt), kind.number);
         if last.is_some_and(|last| kind.number <= last) {
             world.violation(format!("{id}: note {} comes again", kind.number));

@@ -38,6 +38,7 @@ fn remark(event: &EventView) -> Option<String> {
             let seconds = pause.div_ceil(1_000);
             Some(format!("{}; again in {seconds} s", text("/error/message")?))
         }
+        "call_refused" => Some(format!("{}: {}", text("/target")?, text("/text")?)),
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
         "result" => {
@@ -60,7 +61,7 @@ pub(crate) fn short(event: &EventView) -> String {
         "attempt_lost" => "lost its node, waits for another",
         "attempt_failed" => "failed, rests before it is tried again",
         "waiting" => "waiting for what it called",
-        "resumed" => "running",
+        "resumed" | "call_refused" => "running",
         "result" => "ended",
         word => word,
     };

@@ -25,6 +25,9 @@ pub enum Note {
     /// The capsule has ended; its outputs are being collected.
     #[serde(rename = "dev.aod.run.collecting.v1")]
     Collecting(NoteKind),
+    /// It asked for a call that it may not make. It goes on.
+    #[serde(rename = "dev.aod.run.call_refused.v1")]
+    CallRefused(CallRefused),
 }
 
 /// What all notes hold.
@@ -44,7 +47,33 @@ pub struct NoteKind {
     pub previous: Option<Digest>,
 }
 
+/// A call that was refused for want of a permission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRefused {
+    #[serde(flatten)]
+    pub kind: NoteKind,
+    /// As the capsule wrote it, cut to [`REFUSED_TARGET_LENGTH_MAX`].
+    pub target: String,
+    /// The code of the error that it got.
+    pub code: String,
+}
+
+/// Characters of a target that are kept.
+pub const REFUSED_TARGET_LENGTH_MAX: usize = 128;
+
 impl Note {
+    /// What all notes hold.
+    pub const fn kind(&self) -> &NoteKind {
+        match self {
+            Self::Preparing(kind)
+            | Self::Running(kind)
+            | Self::Waiting(kind)
+            | Self::Resumed(kind)
+            | Self::Collecting(kind) => kind,
+            Self::CallRefused(refused) => &refused.kind,
+        }
+    }
+
     /// The last token of the note's subject.
     pub const fn token(&self) -> &'static str {
         match self {
@@ -53,6 +82,7 @@ impl Note {
             Self::Waiting(_) => "waiting",
             Self::Resumed(_) => "resumed",
             Self::Collecting(_) => "collecting",
+            Self::CallRefused(_) => "call_refused",
         }
     }
 

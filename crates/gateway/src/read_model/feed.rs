@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{ReadModelError, schema};
-use crate::views::{kind_of, node_of, note_kind, state_of_note};
+use crate::views::{kind_of, node_of, state_of_note};
 
 /// Events of one transaction: enough to make its cost small beside theirs.
 const BATCH_MAX: usize = 512;
@@ -260,9 +260,15 @@ fn apply_dead_letter(connection: &Connection, event: &dead_letter::Event) -> rus
 /// A note of a former attempt, or one that comes late, changes nothing.
 fn apply_note(connection: &Connection, run: RunId, note: &Note) -> rusqlite::Result<()> {
     let sql = "UPDATE runs SET state = ?2 WHERE id = ?1 AND is_ended = 0 AND attempts = ?3 AND state <> 'queued'";
-    let state = state_of_note(note).as_str();
+    let Some(state) = state_of_note(note) else {
+        return Ok(());
+    };
     connection
         .prepare_cached(sql)?
-        .execute(params![run.to_string(), state, note_kind(note).attempt])
+        .execute(params![
+            run.to_string(),
+            state.as_str(),
+            note.kind().attempt
+        ])
         .map(drop)
 }

@@ -223,7 +223,9 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
             timeout_seconds: resources.timeout_seconds,
         },
         handoffs: match &registration.handoffs {
-            Handoffs::Listed(names) => Some(names.clone()),
+            Handoffs::Listed(grants) => {
+                Some(grants.iter().map(|grant| grant.target.clone()).collect())
+            }
             Handoffs::Open => None,
         },
         registered_at: registered.time,

@@ -169,10 +169,13 @@ fn check_allowed(context: &Context, caller: &Run, target: &Registered) -> ApiRes
         return Ok(());
     }
     let allowed = match handoffs {
-        Handoffs::Listed(names) if names.is_empty() => {
+        Handoffs::Listed(grants) if grants.is_empty() => {
             "it may call nobody, since its tools.yaml lists no capsules".into()
         }
-        Handoffs::Listed(names) => format!("its tools.yaml lists {}", names.join(", ")),
+        Handoffs::Listed(grants) => {
+            let names: Vec<_> = grants.iter().map(|grant| grant.target.as_str()).collect();
+            format!("its tools.yaml lists {}", names.join(", "))
+        }
         Handoffs::Open => String::new(),
     };
     let detail = format!(

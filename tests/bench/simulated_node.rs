@@ -11,8 +11,8 @@ use anyhow::bail;
 use aod_domain::admission::Capacity;
 use aod_jetstream::{Broker, Config as BrokerConfig, LEASE_SECONDS_DEFAULT};
 use aod_node::{
-    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports,
-    load_or_draw,
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT,
+    LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw,
 };
 use aod_ports::clock::SystemClock;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
@@ -85,6 +85,7 @@ async fn start(
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
+        image_keep: IMAGE_KEEP_DEFAULT,
         host: label.to_owned(),
     };
     let programs = [

@@ -5,4 +5,5 @@ mod chain;
 mod failures;
 mod handoff;
 mod hosts;
+mod images;
 mod product;

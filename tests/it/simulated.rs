@@ -1,12 +1,15 @@
 //! The control plane from HTTP to HTTP, over a real NATS, with capsules that are functions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::capsule::Grant;
-use aod_testkit::engine::Engine;
+use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_testkit::capsules::registration;
+use aod_testkit::engine::{Engine, Recipe};
 use aod_tests::client::{Client, eventually};
-use aod_tests::cluster::{Cluster, any_schema};
+use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -261,4 +264,40 @@ async fn refusals_without_end_are_told_a_hundred_times_and_counted() {
     assert_eq!(refusals.len(), 101, "{page}");
     let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
     assert!(last.starts_with("the last of 30 refusals more"), "{last}");
+}
+
+/// Builds an image on the engine itself, which is all that a node sees of another's build.
+async fn built(engine: &Engine, capsule: &str) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let context = directory.path().join("context.tar");
+    std::fs::write(&context, capsule).expect("a file");
+    engine
+        .images()
+        .teach(capsule.as_bytes(), Recipe::Makes(Some(knock())));
+    let (progress, _lines) = tokio::sync::mpsc::channel(1);
+    let built = engine
+        .build_image(context, capsule, capsule, progress)
+        .await;
+    built.expect("an image")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_goes_when_its_capsule_has_another_and_nobody_uses_it() {
+    let mut cluster = Cluster::start(1).await;
+    let engine = runtime([]);
+    let (old, new) = (
+        built(&engine, "renewed").await,
+        built(&engine, "kept").await,
+    );
+    let schema = store_schema(cluster.artifacts.as_ref(), &any_schema()).await;
+    let mut registration = registration("kept", schema);
+    registration.image.config_digest.clone_from(&new);
+    append_registration(&cluster.broker("registrar").await, registration).await;
+    cluster.image_keep = Duration::from_secs(2);
+    cluster.add_node(&["any"], ONE_SLOT, engine.clone()).await;
+    eventually("the old image is gone", async || {
+        !engine.has_image(&old).await.expect("an answer")
+    })
+    .await;
+    assert!(engine.has_image(&new).await.expect("an answer"));
 }

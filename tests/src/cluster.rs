@@ -10,7 +10,9 @@ use aod_domain::capsule::{Grant, Handoffs, Registration};
 use aod_domain::digest::Digest;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
-use aod_node::{Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, Node, load_or_draw};
+use aod_node::{
+    Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT, Node, load_or_draw,
+};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
@@ -37,6 +39,8 @@ pub struct Cluster {
     pub gateways: Vec<Gateway>,
     pub nodes: Vec<Node>,
     pub artifacts: Arc<dyn ArtifactStore>,
+    /// Of nodes that are added from now on.
+    pub image_keep: Duration,
     directory: TempDir,
 }
 
@@ -56,6 +60,7 @@ impl Cluster {
             gateways: Vec::new(),
             nodes: Vec::new(),
             artifacts,
+            image_keep: IMAGE_KEEP_DEFAULT,
             directory,
         };
         for _ in 0..gateways {
@@ -121,6 +126,7 @@ impl Cluster {
             grace: Duration::from_secs(1),
             log_bytes_max: LOG_BYTES_MAX,
             disk_look: DISK_LOOK_DEFAULT,
+            image_keep: self.image_keep,
             host: name,
         };
         let ports = aod_node::Ports {

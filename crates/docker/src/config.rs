@@ -28,6 +28,9 @@ pub struct Config {
     pub launch_concurrency: usize,
     /// What a build may take.
     pub build: BuildLimits,
+    /// A file with the credentials of private registries, as `docker login` writes it; builds pull
+    /// the images that they begin with by it.
+    pub registries: Option<PathBuf>,
     /// How long the engine may take for an answer.
     pub timeouts: Timeouts,
     /// An OCI runtime other than the engine's default, for instance `crun` or `runsc`.
@@ -53,6 +56,7 @@ impl Config {
             capsule_user: CapsuleUser::of_this_process(),
             launch_concurrency: 2 * cores,
             build: BuildLimits::default(),
+            registries: None,
             timeouts: Timeouts::default(),
             runtime: None,
         }

@@ -9,6 +9,7 @@ use bollard::models::ImageInspect;
 use crate::engine::{CallError, Engine};
 
 pub(crate) mod build;
+pub(crate) mod garbage;
 pub(crate) mod transfer;
 
 /// What an image says about how its containers are to be run.
@@ -21,6 +22,8 @@ pub(crate) struct ImageFacts {
     pub(crate) environment: Vec<(String, String)>,
     /// The paths that it declares as volumes.
     pub(crate) volumes: Vec<String>,
+    /// Operating system and processor, as in `linux/amd64`.
+    pub(crate) platform: String,
 }
 
 /// Images that were looked at. An image never changes under its id.
@@ -101,8 +104,10 @@ impl From<ImageInspect> for ImageFacts {
                     .map(|(key, value)| (key.into(), value.into()))
             })
             .collect();
+        let (system, processor) = (image.os, image.architecture);
         Self {
             command,
+            platform: [system, processor].map(Option::unwrap_or_default).join("/"),
             user: config.user.unwrap_or_default(),
             environment,
             volumes: config.volumes.unwrap_or_default(),

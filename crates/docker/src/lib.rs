@@ -25,6 +25,7 @@ mod gate;
 mod image;
 mod launch;
 mod names;
+mod registries;
 mod removal;
 mod text;
 

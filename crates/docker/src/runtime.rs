@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aod_domain::node::ObservedContainer;
 use aod_ports::container_runtime::{
-    Container, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError,
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage, RuntimeError,
 };
 use async_trait::async_trait;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
@@ -135,6 +135,7 @@ impl ContainerRuntime for DockerRuntime {
             name,
             tag,
             limits: self.config.build,
+            registries: self.config.registries.as_deref(),
         };
         let work = Box::pin(image::build::build(&self.engine, build, progress));
         self.builds.run(tag, work).await
@@ -150,6 +151,22 @@ impl ContainerRuntime for DockerRuntime {
     async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
         let work = Box::pin(image::transfer::load(&self.engine, image, &archive));
         self.loads.run(image, work).await
+    }
+
+    async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {
+        image::garbage::list(&self.engine, &self.config.cluster)
+            .await
+            .map_err(|error| error.during("listing images"))
+    }
+
+    async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError> {
+        let removed = image::garbage::remove(&self.engine, &self.config.cluster, image)
+            .await
+            .map_err(|error| error.during("removing an image"))?;
+        if removed {
+            self.launcher.images.forget(image);
+        }
+        Ok(removed)
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {

@@ -166,9 +166,7 @@ pub enum Event {
 impl Event {
     pub fn subject(&self) -> Subject {
         match self {
-            Self::Registered(registration) => {
-                subject::capsule_event(&registration.name, "registered")
-            }
+            Self::Registered(registration) => subject::registrations(&registration.name),
         }
     }
 }

@@ -117,6 +117,11 @@ pub(crate) fn run_note(run: RunId, kind: &str) -> Subject {
     Subject(format!("{}.n.{kind}", run_prefix(run)))
 }
 
+/// The registrations of one capsule.
+pub fn registrations(name: &CapsuleName) -> Subject {
+    capsule_event(name, "registered")
+}
+
 pub(crate) fn capsule_event(name: &CapsuleName, kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.capsule.{name}.{kind}"))
 }

@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
 use crate::calls::chain;
+use crate::images;
 use crate::lease;
 use crate::reconcile::reconcile;
 use crate::shared::Shared;
@@ -65,6 +66,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         stoppable(&shared, hand_back_in_time(Arc::clone(&shared))),
         stoppable(&shared, follow_cancels(Arc::clone(&shared))),
         stoppable(&shared, reconcile_for_ever(Arc::clone(&shared))),
+        stoppable(&shared, images::collect_for_ever(&shared)),
     );
 }
 

@@ -24,6 +24,8 @@ pub struct Config {
     pub log_bytes_max: u64,
     /// Time between two looks at how much a capsule has written.
     pub disk_look: Duration,
+    /// How long an image stays that no capsule is registered with any more, after its last use here.
+    pub image_keep: Duration,
     /// The name that people know this host by.
     pub host: String,
 }
@@ -33,6 +35,10 @@ pub const LOG_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
 /// Default of [`Config::disk_look`]. Source: the settled points of the design.
 pub const DISK_LOOK_DEFAULT: Duration = Duration::from_millis(200);
+
+/// Default of [`Config::image_keep`]: runs that began with the image before have mostly ended, and
+/// one that has not gets it from the artifact store.
+pub const IMAGE_KEEP_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 
 /// Default of [`Config::lease`]. Source: the settled points of the design.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);

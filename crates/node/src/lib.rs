@@ -31,6 +31,7 @@ mod gateway_http;
 mod grants;
 mod heartbeat;
 mod identity;
+mod images;
 mod lease;
 mod ledger;
 mod logs;
@@ -59,7 +60,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::config::{
-    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, LEASE_DEFAULT, LOG_BYTES_MAX_DEFAULT,
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, IMAGE_KEEP_DEFAULT, LEASE_DEFAULT,
+    LOG_BYTES_MAX_DEFAULT,
 };
 pub use self::gateway_http::HttpGateways;
 pub use self::identity::{IdentityError, load_or_draw};

@@ -52,6 +52,7 @@ pub(crate) async fn prepare(
 /// Loads the image from the artifact store unless the engine has it.
 pub(crate) async fn ensure_image(shared: &Shared, image: &Image) -> Result<(), RunError> {
     let runtime = &shared.ports.runtime;
+    shared.image_uses.touch(&image.config_digest);
     if runtime
         .has_image(&image.config_digest)
         .await

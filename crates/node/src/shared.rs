@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::disk::Disk;
 use crate::gateway_client::GatewayClient;
+use crate::images::LastUses;
 use crate::ledger::Ledger;
 use crate::workdir::WorkDirectories;
 
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     /// When what runs is to be handed back, if an operator has set a time.
     pub(crate) drained_at: watch::Sender<Option<Timestamp>>,
+    pub(crate) image_uses: LastUses,
     /// That time has come.
     pub(crate) is_drained: watch::Sender<bool>,
     /// The engine has failed a call, or the disk is full: worth a look whether work can be taken.
@@ -97,6 +99,7 @@ impl Shared {
             directories,
             tasks: TaskTracker::new(),
             stop,
+            image_uses: LastUses::default(),
             drained_at: watch::Sender::new(None),
             is_drained: watch::Sender::new(false),
             engine_doubt: Notify::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aod_domain::capsule::Resources;
 use aod_domain::id::RunId;
+use aod_domain::manifest::CapsuleName;
 use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
 use async_trait::async_trait;
@@ -122,6 +123,15 @@ pub struct EngineInfo {
     pub warnings: Vec<String>,
 }
 
+/// An image that this cluster has built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedImage {
+    /// The config digest, `sha256:…`.
+    pub id: String,
+    /// The name that it was built for.
+    pub capsule: CapsuleName,
+}
+
 /// A started container. Dropping it does not stop it.
 #[async_trait]
 pub trait Container: Send + Sync {
@@ -171,6 +181,12 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
 
     /// Loads a saved image and fails unless it is `image`. Several callers share one load.
     async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError>;
+
+    /// The images on this engine that this cluster has built, wherever.
+    async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError>;
+
+    /// Takes an image of this cluster away. Whether it is gone: one that a container needs stays.
+    async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError>;
 
     /// Creates and starts a container. A container of the same attempt that is there already is
     /// replaced: the caller has its lease.

@@ -284,6 +284,7 @@ impl Cluster {
             log_bytes_max: 1 << 16,
             // Nobody writes much here.
             disk_look: Duration::from_secs(2),
+            image_keep: Duration::from_secs(24 * 3_600),
             host: name.clone(),
         };
         let ports = aod_node::Ports {

@@ -11,7 +11,8 @@ use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage,
+    RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
@@ -229,6 +230,16 @@ impl ContainerRuntime for Engine {
     async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
         self.act("load").await?;
         self.double.load_image(image, archive).await
+    }
+
+    async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {
+        self.act("list images").await?;
+        self.double.built_images().await
+    }
+
+    async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError> {
+        self.act("remove image").await?;
+        self.double.remove_image(image).await
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {

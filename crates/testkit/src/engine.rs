@@ -14,7 +14,8 @@ use std::time::Duration;
 use aod_domain::node::ObservedContainer;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage,
+    RuntimeError, Verdict,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -221,11 +222,11 @@ impl ContainerRuntime for Engine {
     async fn build_image(
         &self,
         context: PathBuf,
-        _name: &str,
+        name: &str,
         tag: &str,
         progress: mpsc::Sender<String>,
     ) -> Result<String, RuntimeError> {
-        self.0.images.build(&context, tag, progress).await
+        self.0.images.build(&context, name, tag, progress).await
     }
 
     async fn save_image(
@@ -237,6 +238,18 @@ impl ContainerRuntime for Engine {
 
     async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
         self.0.images.load(image, &archive)
+    }
+
+    async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {
+        Ok(self.0.images.built())
+    }
+
+    async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError> {
+        let is_needed = self.live().values().any(|live| live.spec.image == image);
+        if !is_needed {
+            self.0.images.forget(image);
+        }
+        Ok(!is_needed)
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {

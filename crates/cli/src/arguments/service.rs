@@ -134,6 +134,15 @@ pub struct CapacityArguments {
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
+
+    /// Credentials of private registries, which builds pull from: a file as docker login writes it
+    #[arg(
+        long,
+        env = "AOD_REGISTRIES",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub registries: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -8,7 +8,8 @@ use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
 use aod_jetstream::Broker;
 use aod_node::{
-    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, LOG_BYTES_MAX_DEFAULT, Node, Ports,
+    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT,
+    LOG_BYTES_MAX_DEFAULT, Node, Ports,
 };
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
@@ -66,13 +67,14 @@ pub(super) async fn begin(
     let id = aod_node::load_or_draw(&setup.directory, &SystemClock)
         .map_err(|error| Failure::environment("the node has no id").because(&error))?;
     let url = &setup.capacity.docker;
-    let config = aod_docker::Config::new(
+    let mut config = aod_docker::Config::new(
         docker::socket(url)?,
         setup.cluster,
         id,
         put_gate(&setup.directory)?,
         setup.directory.join("hosts"),
     );
+    config.registries.clone_from(&setup.capacity.registries);
     let runtime = DockerRuntime::connect(config)
         .await
         .map_err(|error| docker::unusable(url, &error))?;
@@ -92,6 +94,7 @@ pub(super) async fn begin(
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
+        image_keep: IMAGE_KEEP_DEFAULT,
         host: setup.host.unwrap_or_else(host_name),
     };
     tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");

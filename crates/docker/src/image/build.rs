@@ -15,8 +15,9 @@ use tokio_util::io::ReaderStream;
 
 use crate::config::BuildLimits;
 use crate::engine::{CallError, Engine};
-use crate::image;
+use crate::image::{self, ImageFacts};
 use crate::names::{LABEL_CLUSTER, LABEL_NAME, LABEL_VERSION};
+use crate::registries;
 use crate::text::beginning;
 
 const ACTION: &str = "building an image";
@@ -35,6 +36,8 @@ pub(crate) struct Build<'a> {
     pub(crate) name: &'a str,
     pub(crate) tag: &'a str,
     pub(crate) limits: BuildLimits,
+    /// Of private registries.
+    pub(crate) registries: Option<&'a Path>,
 }
 
 /// Builds the image and answers with its id.
@@ -49,10 +52,15 @@ pub(crate) async fn build(
             action: "opening a build's context",
             source: Box::new(error),
         })?;
+    let credentials = build.registries.map(registries::read).transpose();
+    let credentials = credentials.map_err(|source| RuntimeError::Engine {
+        action: "reading the credentials of registries",
+        source,
+    })?;
     let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
     let body = body_try_stream(ReaderStream::new(context));
     let mut stream = docker
-        .build_image(options(&build), None, Some(body))
+        .build_image(options(&build), credentials, Some(body))
         .boxed();
     let mut log = Log {
         lines: VecDeque::new(),
@@ -77,10 +85,57 @@ pub(crate) async fn build(
         Ok(Err(error)) => return Err(log.sort(error)),
         Ok(Ok(())) => (),
     }
-    match id {
-        Some(id) => Ok(id),
-        None => id_of_tag(engine, build.tag).await,
+    let id = match id {
+        Some(id) => id,
+        None => id_of_tag(engine, build.tag).await?,
+    };
+    match unfit(engine, &id).await? {
+        None => Ok(id),
+        Some(message) => Err(log.failure(message)),
     }
+}
+
+/// Why no container of the image can ever be started here; said to its author now, not to callers later.
+async fn unfit(engine: &Engine, id: &str) -> Result<Option<String>, RuntimeError> {
+    let failed = |error: CallError| error.during(ACTION);
+    let inspected = image::inspect(engine, id).await.map_err(failed)?;
+    if ImageFacts::from(inspected.unwrap_or_default())
+        .command
+        .is_empty()
+    {
+        let text = "the image has neither ENTRYPOINT nor CMD; expected the command of the capsule";
+        return Ok(Some(text.to_owned()));
+    }
+    let version = engine.query(engine.docker.version());
+    let version = version.await.map_err(failed)?;
+    let here = [version.os, version.arch]
+        .map(Option::unwrap_or_default)
+        .join("/");
+    let platforms = platforms(engine, id).await.map_err(failed)?;
+    let other = platforms.into_iter().find(|platform| *platform != here);
+    Ok(other.map(|other| {
+        format!(
+            "the image is for {other}, and this node is {here}; expected a base image for {here}"
+        )
+    }))
+}
+
+/// The platforms of an image and of those here that it was made of: the classic builder calls what it
+/// makes of an image for another processor its own.
+async fn platforms(engine: &Engine, id: &str) -> Result<Vec<String>, CallError> {
+    let history = engine.query(engine.docker.image_history(id)).await?;
+    // Source: moby, what came with an image from elsewhere has no id of its own.
+    let made_here = history
+        .into_iter()
+        .map(|layer| layer.id)
+        .filter(|id| id != "<missing>");
+    let mut platforms = Vec::new();
+    for id in made_here {
+        if let Some(image) = image::inspect(engine, &id).await? {
+            platforms.push(ImageFacts::from(image).platform);
+        }
+    }
+    Ok(platforms)
 }
 
 /// Older builders do not tell the id: the tag has it.

@@ -209,3 +209,121 @@ async fn an_image_survives_saving_and_loading() {
         "{saved:?}"
     );
 }
+
+/// What a build of the Dockerfile fails with.
+async fn failure_of(fixture: &Fixture, dockerfile: &str) -> String {
+    let (progress, _lines) = mpsc::channel(1);
+    let tag = format!("aod/{}:unfit", fixture.cluster);
+    let context = context(fixture, dockerfile);
+    let built = fixture.runtime.build_image(context, "demo", &tag, progress);
+    match built.await {
+        Err(RuntimeError::BuildFailed { message, .. }) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Loads an image that says that it is for s390x; answers its tag.
+fn image_for_another_processor(fixture: &Fixture) -> String {
+    let (saved, changed) = (fixture.path("saved.tar"), fixture.path("changed.tar"));
+    let [saved, changed] = [&saved, &changed].map(|path| path.to_str().expect("a path of ours"));
+    docker(&["save", &fixture.image(&[]), "--output", saved]);
+    let tag = format!("{}:other", fixture.cluster);
+    let mut archive = tar::Archive::new(fs::File::open(saved).expect("a file"));
+    let mut new = tar::Builder::new(fs::File::create(changed).expect("a file"));
+    for entry in archive.entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a name").into_owned();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).expect("its bytes");
+        if let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(&bytes) {
+            if json.get("rootfs").is_some() {
+                json["architecture"] = "s390x".into();
+            } else if json[0].get("RepoTags").is_some() {
+                json[0]["RepoTags"] = serde_json::json!([tag]);
+            }
+            bytes = json.to_string().into_bytes();
+        }
+        let mut header = entry.header().clone();
+        header.set_size(bytes.len() as u64);
+        new.append_data(&mut header, name, &bytes[..])
+            .expect("a file takes all");
+    }
+    new.finish().expect("a file takes all");
+    docker(&["load", "--input", changed]);
+    tag
+}
+
+#[tokio::test]
+async fn an_image_that_can_never_be_started_is_refused_when_it_is_built() {
+    let fixture = Fixture::new().await;
+    let message = failure_of(&fixture, "FROM scratch\nADD root.tar /").await;
+    assert!(message.contains("neither ENTRYPOINT nor CMD"), "{message}");
+
+    let base = image_for_another_processor(&fixture);
+    let dockerfile = format!("FROM {base}\nCOPY Dockerfile /\nCMD busybox");
+    let message = failure_of(&fixture, &dockerfile).await;
+    assert!(message.contains("is for linux/s390x"), "{message}");
+}
+
+/// A registry that wants a user and a password and has no image: answers how often it was told both.
+async fn strict_registry() -> (u16, std::sync::Arc<std::sync::atomic::AtomicU32>) {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let port = listener.local_addr().expect("it listens").port();
+    let told = std::sync::Arc::new(AtomicU32::new(0));
+    let counter = std::sync::Arc::clone(&told);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 16_384];
+            let length = stream.read(&mut request).await.unwrap_or_default();
+            let text = String::from_utf8_lossy(&request[..length]).to_lowercase();
+            // `user:secret` in base64, as HTTP has it.
+            let is_known = text.contains(&"authorization: basic dxnlcjpzzwnyzxq=".to_lowercase());
+            counter.fetch_add(u32::from(is_known), Ordering::Relaxed);
+            let status = match is_known {
+                true => "404 Not Found",
+                false => "401 Unauthorized\r\nWww-Authenticate: Basic realm=\"test\"",
+            };
+            let body = r#"{"errors": [{"code": "UNKNOWN", "message": "told by the registry"}]}"#;
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (port, told)
+}
+
+#[tokio::test]
+async fn a_registry_that_refuses_is_told_and_credentials_go_to_it_by_its_name() {
+    use std::sync::atomic::Ordering;
+
+    let (port, told) = strict_registry().await;
+    let dockerfile = format!("FROM 127.0.0.1:{port}/private/base:1\nCMD x");
+    let stranger = Fixture::new().await;
+    let message = failure_of(&stranger, &dockerfile).await;
+    assert!(message.contains("no basic auth credentials"), "{message}");
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("config.json");
+    let entry = r#"{"username": "user", "password": "secret"}"#;
+    let text = format!(r#"{{"auths": {{"127.0.0.1:{port}": {entry}}}}}"#);
+    fs::write(&path, text).expect("a file");
+    let known = Fixture::with(|config| aod_docker::config::Config {
+        registries: Some(path),
+        ..config
+    })
+    .await;
+    let message = failure_of(&known, &dockerfile).await;
+    assert!(message.contains("told by the registry"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
+    assert!(
+        told.load(Ordering::Relaxed) > 0,
+        "the registry was not told"
+    );
+}

@@ -16,6 +16,7 @@ pub(super) async fn check(bench: &dyn Bench) {
     a_build_that_is_asked_for_twice_is_one(bench).await;
     a_build_that_fails_says_what_it_last_said(bench).await;
     a_saved_image_is_loaded_as_what_it_is(bench).await;
+    what_was_built_is_listed_until_it_is_removed(bench).await;
 }
 
 async fn has(bench: &dyn Bench, image: &str) -> bool {
@@ -113,4 +114,33 @@ async fn a_saved_image_is_loaded_as_what_it_is(bench: &dyn Bench) {
     second.expect("it is loaded");
     assert!(has(bench, &image).await);
     speaks(bench, &image).await;
+}
+
+async fn what_was_built_is_listed_until_it_is_removed(bench: &dyn Bench) {
+    let runtime = bench.runtime();
+    let listed = async |image: &str| {
+        let images = runtime.built_images().await.expect("a list");
+        let found = images.into_iter().find(|found| found.id == image);
+        found.map(|found| found.capsule.to_string())
+    };
+    let context = bench.context(Recipe::Makes(Behaviour::Waits));
+    let (progress, _lines) = mpsc::channel(LINES_MAX);
+    let tag = bench.tag("garbage");
+    let built = soon(runtime.build_image(context, "garbage", &tag, progress)).await;
+    let image = built.expect("an image");
+    assert_eq!(listed(&image).await.as_deref(), Some("garbage"));
+
+    let mut started = Started::of(bench, bench.spec(&image, LONG)).await;
+    started.hear("ready").await;
+    let removed = soon(runtime.remove_image(&image)).await;
+    assert!(!removed.expect("an answer"), "a container has it");
+    assert!(has(bench, &image).await);
+    started.remove(bench).await;
+
+    let removed = soon(runtime.remove_image(&image)).await;
+    assert!(removed.expect("an answer"));
+    assert!(!has(bench, &image).await);
+    assert_eq!(listed(&image).await, None);
+    let again = soon(runtime.remove_image(&image)).await;
+    assert!(again.expect("an answer"), "what is gone is gone");
 }

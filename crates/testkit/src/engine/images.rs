@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aod_domain::digest::Digest;
-use aod_ports::container_runtime::RuntimeError;
+use aod_domain::manifest::CapsuleName;
+use aod_ports::container_runtime::{ObservedImage, RuntimeError};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{OnceCell, mpsc};
@@ -33,6 +34,8 @@ struct State {
     here: BTreeSet<String>,
     /// By the bytes of the directory.
     recipes: BTreeMap<Vec<u8>, Recipe>,
+    /// Those that were built here, with the capsules that they were built for.
+    built: BTreeMap<String, CapsuleName>,
     /// By tag.
     building: BTreeMap<String, Arc<OnceCell<Built>>>,
 }
@@ -66,6 +69,19 @@ impl Images {
         self.state().recipes.insert(context.to_owned(), recipe);
     }
 
+    pub(super) fn built(&self) -> Vec<ObservedImage> {
+        let state = self.state();
+        let here = state
+            .built
+            .iter()
+            .filter(|(id, _)| state.here.contains(*id));
+        here.map(|(id, capsule)| ObservedImage {
+            id: id.clone(),
+            capsule: capsule.clone(),
+        })
+        .collect()
+    }
+
     pub(super) fn has(&self, image: &str) -> bool {
         self.state().here.contains(image)
     }
@@ -79,6 +95,7 @@ impl Images {
     pub(super) async fn build(
         &self,
         context: &Path,
+        name: &str,
         tag: &str,
         progress: mpsc::Sender<String>,
     ) -> Result<String, RuntimeError> {
@@ -90,6 +107,9 @@ impl Images {
         self.state()
             .building
             .retain(|_, building| !Arc::ptr_eq(building, &cell));
+        if let (Ok(image), Ok(capsule)) = (&built, name.parse()) {
+            self.state().built.insert(image.clone(), capsule);
+        }
         built
             .clone()
             .map_err(|last_lines| RuntimeError::BuildFailed {

@@ -1,0 +1,70 @@
+//! The images that this cluster has built here, and taking one away.
+
+use std::collections::HashMap;
+
+use aod_ports::container_runtime::ObservedImage;
+use bollard::models::ImageSummary;
+use bollard::query_parameters::{ListImagesOptions, RemoveImageOptions};
+
+use crate::engine::{CallError, Engine};
+use crate::names::{LABEL_CLUSTER, LABEL_NAME};
+
+/// What the tags of capsules begin with.
+const TAG_PREFIX: &str = "aod/";
+
+/// All of them, without the layers below them.
+pub(crate) async fn list(engine: &Engine, cluster: &str) -> Result<Vec<ObservedImage>, CallError> {
+    let found = summaries(engine, cluster).await?;
+    Ok(found.into_iter().filter_map(observed).collect())
+}
+
+/// Whether the image is gone: one that has a container, or a name that is not ours, stays.
+pub(crate) async fn remove(engine: &Engine, cluster: &str, image: &str) -> Result<bool, CallError> {
+    let mut found = summaries(engine, cluster).await?.into_iter();
+    let Some(found) = found.find(|found| found.id == image) else {
+        return Ok(true);
+    };
+    let tags: Vec<String> = found
+        .repo_tags
+        .into_iter()
+        .filter(|tag| tag != "<none>:<none>")
+        .collect();
+    if tags.iter().any(|tag| !tag.starts_with(TAG_PREFIX)) {
+        return Ok(false);
+    }
+    // With its last name the image goes.
+    let names = if tags.is_empty() {
+        vec![found.id]
+    } else {
+        tags
+    };
+    for name in names {
+        let removal = engine
+            .docker
+            .remove_image(&name, None::<RemoveImageOptions>, None);
+        match engine.call(engine.timeouts.remove, removal).await {
+            Ok(_) => (),
+            Err(error) if error.is_status(404) => (),
+            Err(error) if error.is_status(409) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+async fn summaries(engine: &Engine, cluster: &str) -> Result<Vec<ImageSummary>, CallError> {
+    let label = format!("{LABEL_CLUSTER}={cluster}");
+    let options = ListImagesOptions {
+        filters: Some(HashMap::from([("label".to_owned(), vec![label])])),
+        ..ListImagesOptions::default()
+    };
+    engine.query(engine.docker.list_images(Some(options))).await
+}
+
+fn observed(image: ImageSummary) -> Option<ObservedImage> {
+    let capsule = image.labels.get(LABEL_NAME)?.parse().ok()?;
+    Some(ObservedImage {
+        id: image.id,
+        capsule,
+    })
+}

@@ -1,0 +1,112 @@
+//! Takes images away that no capsule is registered with any more, once they are not used either.
+//!
+//! Nothing is lost: a run that began with such an image gets it from the artifact store.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use aod_domain::capsule;
+use aod_domain::event::Recorded;
+use aod_domain::manifest::CapsuleName;
+use aod_domain::subject;
+use aod_ports::container_runtime::ObservedImage;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::calls::chain;
+use crate::shared::Shared;
+
+/// How often they are looked at, at the most; more often where they are kept for a short time.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(600);
+
+/// How often they are looked at, at the least.
+const LOOK_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// When each image was last needed here, as far as this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct LastUses(Mutex<HashMap<String, Instant>>);
+
+impl LastUses {
+    /// Somebody is about to need the image.
+    pub(crate) fn touch(&self, image: &str) {
+        self.lock().insert(image.to_owned(), Instant::now());
+    }
+
+    /// Since when nobody has needed it; since now for one that is seen for the first time.
+    fn unused_for(&self, image: &str) -> Duration {
+        self.lock()
+            .entry(image.to_owned())
+            .or_insert_with(Instant::now)
+            .elapsed()
+    }
+
+    /// Forgets those that are not here any more.
+    fn retain(&self, here: &[ObservedImage]) {
+        self.lock()
+            .retain(|id, _| here.iter().any(|image| image.id == *id));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at them again and again.
+pub(crate) async fn collect_for_ever(shared: &Shared) {
+    let keep = shared.config.image_keep;
+    let every = (keep / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
+    loop {
+        tokio::time::sleep(every).await;
+        collect(shared).await;
+    }
+}
+
+async fn collect(shared: &Shared) {
+    let runtime = &shared.ports.runtime;
+    let here = match runtime.built_images().await {
+        Ok(here) => here,
+        Err(error) => {
+            warn!(error = %chain(&error), "the images of this host cannot be listed");
+            return;
+        }
+    };
+    shared.image_uses.retain(&here);
+    for image in here {
+        let is_old = shared.image_uses.unused_for(&image.id) >= shared.config.image_keep;
+        // What the log does not tell now is left for the next time.
+        if !is_old || is_registered(shared, &image).await != Some(false) {
+            continue;
+        }
+        match runtime.remove_image(&image.id).await {
+            Ok(true) => {
+                info!(image = image.id, capsule = %image.capsule, "an image that is not used any more is gone")
+            }
+            // A container has it.
+            Ok(false) => (),
+            Err(error) => {
+                warn!(image = image.id, error = %chain(&error), "an image was not removed")
+            }
+        }
+    }
+}
+
+/// Whether the capsule is registered with this image; nothing if the log does not answer.
+async fn is_registered(shared: &Shared, image: &ObservedImage) -> Option<bool> {
+    let registered = registration(shared, &image.capsule).await?;
+    Some(registered.is_some_and(|registration| registration.image.config_digest == image.id))
+}
+
+async fn registration(
+    shared: &Shared,
+    capsule: &CapsuleName,
+) -> Option<Option<capsule::Registration>> {
+    let filter = subject::registrations(capsule);
+    let stored = shared.runs.log().read_last(filter.as_str()).await.ok()?;
+    let Some(stored) = stored else {
+        return Some(None);
+    };
+    let recorded = Recorded::<capsule::Event>::decode(stored.sequence, &stored.bytes).ok()?;
+    let capsule::Event::Registered(registration) = recorded.event;
+    Some(Some(registration))
+}

@@ -7,3 +7,4 @@ mod handoff;
 mod hosts;
 mod images;
 mod product;
+mod rolling;

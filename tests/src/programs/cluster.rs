@@ -151,6 +151,29 @@ impl ProgramCluster {
             .push(Program::start(&host, aod(), "node", arguments, environment));
     }
 
+    /// Returns when all programs run, know each other, and the broker's servers have caught up.
+    pub async fn wait_until_whole(&mut self) {
+        let http = reqwest::Client::builder().no_proxy().build();
+        let http = http.expect("an HTTP client");
+        self.wait_until("everything is there again", async |cluster| {
+            for broker in &cluster.brokers {
+                let health = format!("{}/healthz", broker::monitoring_url(broker));
+                let answer = http.get(health).send().await;
+                if !answer.is_ok_and(|answer| answer.status().is_success()) {
+                    return false;
+                }
+            }
+            for gateway in 0..cluster.gateways.len() {
+                let person = cluster.person(gateway);
+                if !person.is_ready().await || person.count_nodes().await != cluster.nodes.len() {
+                    return false;
+                }
+            }
+            true
+        })
+        .await;
+    }
+
     /// Looks until `condition` holds, while all programs run.
     async fn wait_until(&mut self, what: &str, condition: impl AsyncFn(&Self) -> bool) {
         let deadline = tokio::time::Instant::now() + START_PATIENCE;

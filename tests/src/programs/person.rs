@@ -103,6 +103,29 @@ impl Person {
             .to_owned()
     }
 
+    /// As [`Person::start`], for whom the gateway may be away: nothing then. The same key is the same run.
+    pub async fn try_start(
+        &self,
+        key: &str,
+        capsule: &str,
+        arguments: &Value,
+        file: (&str, Vec<u8>),
+    ) -> Option<String> {
+        let request = self
+            .post("/v1/files")
+            .header("content-type", "application/octet-stream")
+            .body(file.1);
+        let (_, uploaded) = answer(request).await.ok()?;
+        let files = json!([{"name": file.0, "file": uploaded["file"].as_str()?}]);
+        let request = self
+            .post("/v1/runs")
+            .header("prefer", "respond-async")
+            .header("idempotency-key", key)
+            .json(&json!({"capsule": capsule, "arguments": arguments, "files": files}));
+        let (_, run) = answer(request).await.ok()?;
+        run["id"].as_str().map(str::to_owned)
+    }
+
     /// A GET that must succeed.
     pub async fn get(&self, path: &str) -> Value {
         let (status, answer) = self.try_get(path).await.expect("the gateway answers");

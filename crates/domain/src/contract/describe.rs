@@ -31,7 +31,8 @@ pub(crate) fn misfits(schema: &Schema, payload: &Value) -> Vec<Problem> {
         .collect()
 }
 
-/// Where `document` breaks the rules of its draft; pointers begin with `root`.
+/// Where `document` breaks the rules of its draft; pointers begin with `root`. The newer drafts find one
+/// mistake by several ways, as each of their vocabularies leads to all: it is told once.
 pub(crate) fn schema_errors(
     document: &Value,
     draft: Draft,
@@ -40,8 +41,14 @@ pub(crate) fn schema_errors(
 ) {
     let draft_uri = json!({ "$schema": draft_uri(draft) });
     if let Ok(validator) = meta::validator_for(&draft_uri) {
-        let errors = validator.iter_errors(document).take(PROBLEMS_MAX);
-        problems.extend(errors.map(|error| schema_error(&error, root)));
+        let mut told = Vec::new();
+        for error in validator.iter_errors(document) {
+            let problem = schema_error(&error, root);
+            if told.len() < PROBLEMS_MAX && !told.contains(&problem) {
+                told.push(problem);
+            }
+        }
+        problems.extend(told);
     }
 }
 

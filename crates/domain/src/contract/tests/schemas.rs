@@ -96,6 +96,15 @@ fn all_mistakes_of_a_schema_are_told_at_once() {
 }
 
 #[test]
+fn a_mistake_of_a_schema_is_told_once() {
+    let input = json!({"properties": {"list": {"items": [{"type": "integer"}]}}});
+    check_input_schema(
+        &input,
+        &[("/input/properties/list/items", ProblemCode::SchemaInvalid)],
+    );
+}
+
+#[test]
 fn references_stay_in_their_schema() {
     use ProblemCode::SchemaReference;
     for reference in [

@@ -1,0 +1,120 @@
+//! A case of the contract: a schema, a payload, the files there are. What comes of it is told as
+//! JSON, so that it can be held against a file, and against what the Python SDK makes of it.
+
+use std::collections::BTreeMap;
+
+use aod_domain::contract::{Checked, Contract, FileKind, Problem, rewrite};
+use aod_domain::file_name::{Directory, FileName};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Where a payload stands, and with it where its files are.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Side {
+    /// What a run is given; names are relative to `/io/input`.
+    Input,
+    /// What a capsule calls another one with; names are relative to `/io/handoff/outgoing`.
+    Handoff,
+    /// What a run answers; names are relative to `/io/output`.
+    Output,
+}
+
+/// A case, as it stands in `tests/contract/`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    /// A whole `schema.json`.
+    schema: Value,
+    side: Side,
+    /// May contain what [`expanded`] knows.
+    instance: Value,
+    #[serde(default)]
+    files: Vec<String>,
+    #[serde(default)]
+    directories: Vec<String>,
+    /// Files that get another name.
+    #[serde(default)]
+    rename: BTreeMap<String, FileName>,
+}
+
+impl Case {
+    /// `{"payload", "references", "rewritten"}`, or `{"refused": "schema"|"payload"|"rename",
+    /// "problems": [{"pointer", "code"}]}` with the problems sorted.
+    pub(crate) fn answer(&self) -> Value {
+        let contract = match Contract::parse(self.schema.to_string().as_bytes()) {
+            Ok(contract) => contract,
+            Err(problems) => return refused("schema", &problems),
+        };
+        let checked = match self.check(&contract) {
+            Ok(checked) => checked,
+            Err(problems) => return refused("payload", &problems),
+        };
+        let final_name = |name: &FileName| {
+            let other = self.rename.get(name.as_str());
+            other.unwrap_or(name).clone()
+        };
+        match rewrite(checked.payload.clone(), &checked.references, &final_name) {
+            Ok(rewritten) => json!({
+                "payload": checked.payload, "references": checked.references, "rewritten": rewritten,
+            }),
+            Err(problems) => refused("rename", &problems),
+        }
+    }
+
+    fn check(&self, contract: &Contract) -> Result<Checked, Vec<Problem>> {
+        let exists = |name: &str| {
+            let is_among = |names: &[String]| names.iter().any(|known| known == name);
+            if is_among(&self.files) {
+                Some(FileKind::File)
+            } else {
+                is_among(&self.directories).then_some(FileKind::Directory)
+            }
+        };
+        let payload = expanded(&self.instance);
+        match self.side {
+            Side::Input => contract.check_input(payload, Directory::Input, &exists),
+            Side::Handoff => contract.check_input(payload, Directory::Outgoing, &exists),
+            Side::Output => contract.check_output(payload, &exists),
+        }
+    }
+}
+
+fn refused(stage: &str, problems: &[Problem]) -> Value {
+    let mut problems: Vec<_> = problems
+        .iter()
+        .map(|problem| json!({"pointer": problem.pointer, "code": problem.code}))
+        .collect();
+    problems.sort_by_key(ToString::to_string);
+    json!({"refused": stage, "problems": problems})
+}
+
+/// `value` with the short forms for what is large written out: `{"$repeat": TEXT, "times": N}` is a
+/// text, `{"$list": VALUE, "times": N}` a list, `{"$nest": VALUE, "levels": N}` so many lists in one another.
+pub(crate) fn expanded(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(expanded).collect(),
+        Value::Object(members) => short_form(members).unwrap_or_else(|| {
+            let members = members.iter();
+            Value::Object(
+                members
+                    .map(|(key, member)| (key.clone(), expanded(member)))
+                    .collect(),
+            )
+        }),
+        scalar => scalar.clone(),
+    }
+}
+
+fn short_form(members: &Map<String, Value>) -> Option<Value> {
+    let number = |name: &str| usize::try_from(members.get(name)?.as_u64()?).ok();
+    if let Some(text) = members.get("$repeat") {
+        return Some(text.as_str()?.repeat(number("times")?).into());
+    }
+    if let Some(item) = members.get("$list") {
+        return Some(vec![expanded(item); number("times")?].into());
+    }
+    let levels = number("levels")?;
+    let value = expanded(members.get("$nest")?);
+    Some((0..levels).fold(value, |inner, _| Value::Array(vec![inner])))
+}

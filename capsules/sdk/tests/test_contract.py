@@ -1,0 +1,74 @@
+"""The golden cases, which the orchestrator is held against as well; and that the two have one engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aod
+from aod.file_name import NameRefused, check_name, relative, unique_name
+from cases import answer, expanded
+
+SDK = Path(__file__).parents[1]
+REPOSITORY = SDK.parents[1]
+GOLDEN = REPOSITORY / "tests" / "contract"
+CASES = [(file.stem, case) for file in sorted(GOLDEN.glob("cases/*.json")) for case in json.loads(file.read_text())]
+NAMES = json.loads((GOLDEN / "names.json").read_text())
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) >= 150
+
+
+@pytest.mark.parametrize("golden", [case for _, case in CASES], ids=[f"{file}: {case['name']}" for file, case in CASES])
+def test_golden(golden: dict[str, Any]) -> None:
+    # As text: 1 and 1.0 and True are one to Python.
+    found = json.dumps(answer(golden["case"]), sort_keys=True)
+    assert found == json.dumps(expanded(golden["expected"]), sort_keys=True)
+
+
+def test_golden_names() -> None:
+    for proper in map(expanded, NAMES["proper"]):
+        assert check_name(proper) == proper
+    for refused in map(expanded, NAMES["refused"]):
+        with pytest.raises(NameRefused):
+            check_name(refused)
+    for case in NAMES["relative"]:
+        assert relative(case["directory"], case["text"]) == case["name"]
+    for case in NAMES["unique"]:
+        found = unique_name(expanded(case["name"]), set(map(expanded, case["taken"])))
+        assert found == expanded(case["expected"])
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(NameRefused, match="UTF-8"):
+        check_name("a\udcff")
+
+
+def test_problems_tell_place_value_and_expectation() -> None:
+    schema = {"input": {"required": ["must"], "properties": {"n": {"type": "integer"}, "f": {"enum": [1, 2]}}}}
+    contract = aod.Contract(json.dumps({**schema, "output": {}}).encode())
+    with pytest.raises(aod.Unfit) as refused:
+        contract.check_input({"n": "x" * 300, "f": 3}, "input", lambda name: None)
+    told = {str(problem) for problem in refused.value.problems}
+    assert 'the whole: property "must" is missing; expected it here' in told
+    assert "/f: 3 is not one of 1 or 2" in told
+    (long,) = (text for text in told if text.startswith("/n"))
+    assert 'is not of type "integer"' in long
+    assert "x" * 121 not in long
+
+
+def test_versions_are_those_of_the_workspace() -> None:
+    project = tomllib.loads((SDK / "pyproject.toml").read_text())["project"]
+    workspace = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
+    assert project["version"] == aod.__version__ == workspace["version"]
+    lock = (REPOSITORY / "Cargo.lock").read_text()
+    (minor,) = re.findall(r'name = "jsonschema"\nversion = "(\d+\.\d+)\.', lock)
+    (engine,) = (line for line in project["dependencies"] if line.startswith("jsonschema-rs"))
+    assert engine.startswith(f"jsonschema-rs~={minor}.")
+    assert len(project["dependencies"]) == 2

@@ -2,6 +2,7 @@
 
 mod cold;
 mod containers;
+mod contract;
 mod control_plane;
 mod launches;
 mod transfer;
@@ -14,7 +15,7 @@ use aod_tests::progress::say;
 /// What it is called.
 pub(crate) const NAME: &str = "handoff";
 
-const PARTS: [&str; 4] = ["control_plane", "cold", "launches", "transfer"];
+const PARTS: [&str; 5] = ["contract", "control_plane", "cold", "launches", "transfer"];
 
 /// The parts by their full names.
 pub(crate) fn parts() -> Vec<String> {
@@ -36,6 +37,7 @@ pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
         say(&format!("==> {NAME}: {part}"));
         settle_disk().await?;
         measurements.extend(match *part {
+            "contract" => contract::measure()?,
             "control_plane" => control_plane::measure().await?,
             "cold" => cold::measure().await?,
             "launches" => launches::measure().await?,

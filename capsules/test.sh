@@ -1,12 +1,15 @@
 #!/bin/sh
-# Tests the capsules: plain logic with the machine's own python3, then drawing, setting and the bridge
-# in the images, which have the libraries. Nothing reaches the network while the tests run.
+# Tests the SDK (sdk/test.sh) and the capsules: plain logic with the machine's own python3, then drawing, setting
+# and the bridge in the images, which have the libraries. Nothing reaches the network while the tests run.
 #
 # Without Docker the second half cannot run: then that is said, and with CI=true it is a failure.
 # Images are built from their directories unless AOD_CAPSULE_IMAGES=NAME is given: then
 # NAME-chart, NAME-report and NAME-survey are used as they are.
 set -eu
 cd "$(dirname "$0")"
+
+echo "capsules/sdk"
+sdk/test.sh
 
 for directory in chart report survey .; do
     echo "capsules/$directory: logic"

@@ -57,12 +57,13 @@ class Directories:
     def kind(self, directory: str, name: str) -> FileKind | None:
         """What ``name`` is, if it can be handed over: a regular file, or a directory with one below, not by any link."""
         path = self.path(directory)
-        for component in name.split("/"):
-            path = path / component
-            if path.is_symlink():
-                return None
+        mode = 0
         try:
-            mode = path.lstat().st_mode
+            for component in name.split("/"):
+                path = path / component
+                mode = path.lstat().st_mode
+                if stat.S_ISLNK(mode):
+                    return None
         except OSError:
             return None
         if stat.S_ISDIR(mode):

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Tests the Python SDK: layout, lints, types, its tests, and that it and the orchestrator's own code answer 10,000
+# generated cases alike. What pip and cargo fetch comes before; the tests themselves reach nothing but this machine.
+set -euo pipefail
+
+# shellcheck source=deploy/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/lib.sh"
+
+PACKAGES=("jsonschema-rs==$JSONSCHEMA_RS_VERSION" "PyYAML==$PYYAML_VERSION" "ruff==$RUFF_VERSION"
+    "mypy==$MYPY_VERSION" "pytest==$PYTEST_VERSION")
+
+# Makes the environment of the tests in the tool cache, one for each set of versions, and prints its directory.
+environment() {
+    local directory
+    directory="$TOOLS_DIR/python-sdk-$({ python3 --version && printf '%s\n' "${PACKAGES[@]}"; } | sha256sum | cut -c1-16)"
+    # Programs in an environment name its path, so it is made where it stays.
+    if [ ! -e "$directory/complete" ]; then
+        rm -rf "$directory"
+        python3 -m venv "$directory" >&2 || die "python3 cannot make an environment" "apt-get install python3-venv"
+        "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "${PACKAGES[@]}" >&2 ||
+            die "pip cannot install ${PACKAGES[*]}" "see above"
+        touch "$directory/complete"
+    fi
+    printf '%s\n' "$directory"
+}
+
+cd "$REPOSITORY_DIR/capsules/sdk"
+export PYTHONDONTWRITEBYTECODE=1
+mkdir -p "$TOOLS_DIR"
+exec 9>"$TOOLS_DIR/python-sdk.lock"
+flock 9
+programs="$(environment)/bin"
+flock --unlock 9
+
+step "the domain's side of the comparison" "$DEPLOY_DIR/cargo.sh" build --quiet --workspace --locked --example contract
+export AOD_CONTRACT_EXAMPLE="${CARGO_TARGET_DIR:-$REPOSITORY_DIR/target}/debug/examples/contract"
+
+step layout "$programs/ruff" format --no-cache --quiet --check .
+step lints "$programs/ruff" check --no-cache --quiet .
+step types "$programs/mypy" --cache-dir "$TOOLS_DIR/python-sdk.mypy" --no-error-summary src tests bench.py
+step tests "$programs/python" -m pytest
+step imports "$programs/python" bench.py

@@ -109,9 +109,14 @@ def test_an_unfit_answer_ends_with_3(capsule: Capsule, answer: str, code: str) -
 
 
 def test_a_link_in_the_output_is_no_file(capsule: Capsule) -> None:
-    main = "def execute(inputs, ctx):\n    ctx.output_file('l').symlink_to('/etc/passwd')\n    return {'f': 'l'}"
-    ended = capsule.run(main, {"input": {}, "output": {"properties": {"f": FILE}}})
-    assert problems_of(ended.output) == [("/f", "file_missing")]
+    main = (
+        "def execute(inputs, ctx):\n"
+        "    ctx.output_file('l').symlink_to('/etc/passwd')\n"
+        "    ctx.output_file('d').symlink_to('/etc')\n"
+        "    return {'f': 'l', 'g': 'd/passwd'}"
+    )
+    ended = capsule.run(main, {"input": {}, "output": {"properties": {"f": FILE, "g": FILE}}})
+    assert problems_of(ended.output) == [("/f", "file_missing"), ("/g", "file_missing")]
 
 
 def test_an_error_of_the_author_ends_with_1_and_is_passed_on(capsule: Capsule) -> None:

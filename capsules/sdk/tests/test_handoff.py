@@ -119,6 +119,30 @@ def test_a_connection_that_breaks_is_asked_again_and_joins(orchestrator: Orchest
     assert len(orchestrator.callees) == 1
 
 
+def test_whoever_waits_has_all_patience_again(
+    orchestrator: Orchestrator, context: aod.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    orchestrator.breaks = 3
+    context.call("b", {})
+    assert pauses == [handoff.PAUSE_SECONDS_MIN] * 3
+
+
+def test_a_key_knows_the_contents_of_files(orchestrator: Orchestrator, context: aod.Context) -> None:
+    def make(context: aod.Context, texts: tuple[str, ...]) -> set[str]:
+        orchestrator.requests.clear()
+        for text in texts:
+            context.outgoing_file("sub/a.txt").write_text(text)
+            context.call("b", {"file": "sub/a.txt"})
+            context.call("b", {"directory": "/io/handoff/outgoing/sub"})
+        return set(keys(orchestrator))
+
+    both = make(context, ("one", "two"))
+    assert len(both) == 4
+    assert make(aod.Context(), ("two",)) | make(aod.Context(), ("one",)) == both
+
+
 def test_keys_are_the_same_in_every_attempt(orchestrator: Orchestrator, context: aod.Context) -> None:
     def make(context: aod.Context) -> list[str]:
         orchestrator.requests.clear()
@@ -166,6 +190,8 @@ def test_a_call_is_cancelled(orchestrator: Orchestrator, context: aod.Context) -
     with pytest.raises(aod.HandoffFailed) as failed:
         handle.result(timeout=30)
     assert failed.value.code == "cancelled"
+    handle.cancel()
+    assert [path for _, path, _ in orchestrator.requests].count("/handoffs/run_0/cancel") == 1, "it has ended"
 
 
 def test_asyncio(orchestrator: Orchestrator, context: aod.Context) -> None:

@@ -64,6 +64,8 @@ def test_a_refusal_has_its_problems_and_is_not_repeated(orchestrator: Orchestrat
     assert (refused.value.status, refused.value.code) == (422, "arguments_invalid")
     assert refused.value.problems == problem["errors"]
     assert len(orchestrator.requests) == 1
+    context.call("b", {"n": "x"})
+    assert len(set(keys(orchestrator))) == 1, "a call that was not taken has not come about"
 
 
 def test_what_is_not_taken_now_is_asked_again_with_the_same_key(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from .channel import Broken, Channel, Reply
 from .directories import Directories
-from .errors import HandoffError, HandoffFailed, HandoffRefused, HandoffTimedOut, HandoffUnavailable
+from .errors import HandoffFailed, HandoffRefused, HandoffTimedOut, HandoffUnavailable
 from .outgoing import Outgoing
 
 #: How long a call is asked again that is not taken (429, 503) or not answered at all, in seconds.
@@ -188,7 +188,7 @@ class Handoffs:
         def perform(call: _Call) -> Answer:
             try:
                 return self._answer(call, self._reply(call))
-            except HandoffUnavailable:
+            except (HandoffRefused, HandoffUnavailable):
                 if key is None:
                     self._occurrences.give_back(signature, occurrence)
                 raise
@@ -271,7 +271,7 @@ class Handoffs:
 class _Occurrences:
     """Tells calls of the same words apart by counting them: the second one is another call.
 
-    A call that never got an answer gives its number back: said again, it is still the same one.
+    A call that was not taken, or never got an answer, gives its number back: said again, it is still the same one.
     """
 
     def __init__(self) -> None:
@@ -332,6 +332,3 @@ def _told(reply: Reply) -> tuple[str, str, list[dict[str, Any]]]:
 def _hash(*parts: Any) -> str:
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-__all__ = ["Answer", "Handle", "HandoffError", "Handoffs", "whole_seconds"]

@@ -1,5 +1,6 @@
 //! The command line: every flag, with its environment variable and default.
 
+mod capsule;
 mod dead_letters;
 mod limits;
 mod service;
@@ -8,6 +9,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::capsule::{
+    BuildArguments, CapsuleCommand, CapsuleRunArguments, ValidateArguments,
+};
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;
 pub use self::service::{
@@ -77,7 +81,7 @@ pub enum Command {
     /// Look at runs that were given up, launch one anew or take it off the list
     #[command(subcommand, name = "deadletters")]
     DeadLetters(DeadLettersCommand),
-    /// Check, build and list capsules
+    /// Write, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
     /// Look at nodes, or take one out of work
@@ -130,11 +134,9 @@ pub struct CredentialsArguments {
     pub directory: PathBuf,
 }
 
-#[derive(Clone, Debug, Args)]
-pub struct RunArguments {
-    /// Name, title or alias of a registered capsule
-    pub capsule: String,
-
+/// What a capsule is called with, and where its files go.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CallArguments {
     /// An argument: `key=value`, or `key=@path` to hand a file over (`key=@@text` for a text that begins with @).
     /// A value is read as JSON where it is JSON and the schema does not ask for a text. Given again, it is a list
     #[arg(short, long = "input", value_name = "KEY=VALUE")]
@@ -147,6 +149,15 @@ pub struct RunArguments {
     /// Directory for the files that the capsule makes
     #[arg(short, long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArguments {
+    /// Name, title or alias of a registered capsule
+    pub capsule: String,
+
+    #[command(flatten)]
+    pub call: CallArguments,
 
     /// Which nodes may take the run; the capsule's own label unless given
     #[arg(long)]
@@ -243,41 +254,6 @@ pub struct CancelArguments {
     /// Why, for people
     #[arg(long, default_value = "")]
     pub reason: String,
-
-    #[command(flatten)]
-    pub connect: ConnectArguments,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub enum CapsuleCommand {
-    /// Check capsule directories without a gateway
-    Validate(ValidateArguments),
-    /// Check a capsule directory, have its image built and register it
-    Build(BuildArguments),
-    /// List the registered capsules
-    Ls(ConnectArguments),
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ValidateArguments {
-    /// The directories
-    #[arg(required = true, value_name = "DIR")]
-    pub directories: Vec<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct BuildArguments {
-    /// The capsule's directory
-    #[arg(value_name = "DIR")]
-    pub directory: PathBuf,
-
-    /// Which nodes build it and take its runs; any unless given
-    #[arg(long)]
-    pub label: Option<String>,
-
-    /// Let it call every capsule, whatever its tools.yaml says: for capsules written before there was one
-    #[arg(long)]
-    pub open_handoffs: bool,
 
     #[command(flatten)]
     pub connect: ConnectArguments,

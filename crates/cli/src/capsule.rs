@@ -3,7 +3,9 @@
 
 mod pack;
 mod place;
+mod source;
 mod validate;
 
 pub(crate) use self::pack::pack;
-pub(crate) use self::validate::{Finding, validate};
+pub(crate) use self::source::{Family, Source};
+pub(crate) use self::validate::{refuse, validate};

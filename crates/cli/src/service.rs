@@ -10,4 +10,6 @@ pub mod wiring;
 pub(crate) mod connection;
 pub(crate) mod docker;
 pub(crate) mod nats;
+pub(crate) mod private;
 pub(crate) mod signals;
+pub(crate) mod stand_in;

@@ -88,6 +88,14 @@ impl DockerRuntime {
             loads,
         })
     }
+
+    /// The id of the image that has this tag; none if no image has.
+    pub async fn image_of_tag(&self, tag: &str) -> Result<Option<String>, RuntimeError> {
+        let inspected = image::inspect(&self.engine, tag).await;
+        inspected
+            .map(|found| found.and_then(|image| image.id))
+            .map_err(|error| error.during("looking for a tag"))
+    }
 }
 
 /// Writes the file that every container has as `/etc/hosts`, by rename, since running containers

@@ -73,7 +73,7 @@ fn a_run_takes_what_it_is_given() {
         panic!("another command");
     };
     assert_eq!(
-        (run.capsule.as_str(), run.inputs.as_slice()),
+        (run.capsule.as_str(), run.call.inputs.as_slice()),
         (
             "chart",
             ["a=1".to_owned(), "b=@x.csv".to_owned()].as_slice()
@@ -81,7 +81,7 @@ fn a_run_takes_what_it_is_given() {
     );
     assert_eq!(
         (
-            run.output_dir,
+            run.call.output_dir,
             run.limits.timeout,
             run.label.as_deref(),
             run.detach

@@ -73,6 +73,16 @@ pub(crate) fn validate(directory: &Path) -> Result<Vec<Finding>, Failure> {
     Ok(check.findings)
 }
 
+/// All that is wrong as one failure.
+pub(crate) fn refuse(findings: &[Finding]) -> Result<(), Failure> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let count = findings.len();
+    let message = format!("{count} problem{} found", if count == 1 { "" } else { "s" });
+    Err(Failure::usage(message).with_details(findings.iter().map(ToString::to_string).collect()))
+}
+
 struct Check<'a> {
     directory: &'a Path,
     findings: Vec<Finding>,

@@ -1,5 +1,7 @@
 //! `aod capsule`: directories checked, packed and built; what is registered.
 
+mod here;
+
 use std::path::Path;
 
 use aod_api::capsules::{CapsuleList, RegisteredCapsule};
@@ -10,7 +12,7 @@ use serde_json::json;
 
 use super::{run, runs};
 use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, ValidateArguments};
-use crate::capsule::{Finding, pack, validate};
+use crate::capsule::{pack, refuse, validate};
 use crate::client::Client;
 use crate::console::Console;
 use crate::exit::Exit;
@@ -22,6 +24,7 @@ const REQUESTS_MAX: usize = 3;
 
 pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result<Exit, Failure> {
     match command {
+        CapsuleCommand::Run(arguments) => return here::run_here(&arguments, console).await,
         CapsuleCommand::Validate(arguments) => check(&arguments, console),
         CapsuleCommand::Build(arguments) => build(&arguments, console).await,
         CapsuleCommand::Ls(connect) => list(&connect, console).await,
@@ -42,16 +45,6 @@ fn check(arguments: &ValidateArguments, console: Console) -> Result<(), Failure>
         _ => String::new(),
     })?;
     refuse(&findings)
-}
-
-/// All that is wrong as one failure.
-fn refuse(findings: &[Finding]) -> Result<(), Failure> {
-    if findings.is_empty() {
-        return Ok(());
-    }
-    let count = findings.len();
-    let message = format!("{count} problem{} found", if count == 1 { "" } else { "s" });
-    Err(Failure::usage(message).with_details(findings.iter().map(ToString::to_string).collect()))
 }
 
 async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::inputs::{self, Inputs};
 use super::progress::Progress;
-use crate::arguments::RunArguments;
+use crate::arguments::{CallArguments, RunArguments};
 use crate::client::{Client, encoded};
 use crate::console::{Console, Format};
 use crate::exit::Exit;
@@ -22,18 +22,22 @@ const WAIT_SECONDS: u64 = 60;
 
 pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exit, Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let capsule: CapsuleView = client
-        .get_patiently(&format!("/v1/capsules/{}", encoded(&arguments.capsule)))
-        .await?
-        .1;
-    let schema = capsule
-        .schema
-        .as_ref()
-        .and_then(|schema| schema.get("input"));
-    let inputs = inputs::read(arguments.json.as_deref(), &arguments.inputs, schema)?;
+    let inputs = inputs_for(&client, &arguments.capsule, &arguments.call).await?;
     let mut signals = Signals::listen()?;
+    let request = CreateRun {
+        capsule: arguments.capsule.clone(),
+        label: arguments.label.clone(),
+        timeout_seconds: arguments.limits.timeout,
+        deadline_seconds: arguments.limits.deadline,
+        limits: arguments.limits.into(),
+        retries: RetriesView {
+            capsule: arguments.retries,
+            time: arguments.time_retries,
+        },
+        ..CreateRun::default()
+    };
     let launched = tokio::select! {
-        launched = launch(&client, &arguments, inputs) => launched?,
+        launched = launch(&client, request, inputs) => launched?,
         // Nothing was started, or nobody knows of it: a request that got through runs on.
         () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there")),
     };
@@ -47,13 +51,28 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
     let result = wait_or_cancel(&client, &id, &mut signals, tell).await;
     progress.end().await;
     let result = result?;
-    finish(&client, &arguments, &result, console).await
+    finish(&client, &arguments.call, &result, console).await
+}
+
+/// What was given, as the schema of `capsule` wants it.
+pub(super) async fn inputs_for(
+    client: &Client,
+    capsule: &str,
+    call: &CallArguments,
+) -> Result<Inputs, Failure> {
+    let path = format!("/v1/capsules/{}", encoded(capsule));
+    let capsule: CapsuleView = client.get_patiently(&path).await?.1;
+    let schema = capsule
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.get("input"));
+    inputs::read(call.json.as_deref(), &call.inputs, schema)
 }
 
 /// Hands the files over and asks for the run.
-async fn launch(
+pub(super) async fn launch(
     client: &Client,
-    arguments: &RunArguments,
+    request: CreateRun,
     inputs: Inputs,
 ) -> Result<RunView, Failure> {
     let mut files = Vec::new();
@@ -65,25 +84,16 @@ async fn launch(
         });
     }
     let request = CreateRun {
-        capsule: arguments.capsule.clone(),
         arguments: inputs.arguments,
         files,
-        label: arguments.label.clone(),
-        timeout_seconds: arguments.limits.timeout,
-        deadline_seconds: arguments.limits.deadline,
-        limits: arguments.limits.into(),
-        retries: RetriesView {
-            capsule: arguments.retries,
-            time: arguments.time_retries,
-        },
-        ..CreateRun::default()
+        ..request
     };
     let key = uuid::Uuid::now_v7().to_string();
     Ok(client.post_patiently("/v1/runs", &key, &request).await?)
 }
 
 /// Waits for the result; the first signal asks for the run to be cancelled, the second leaves it alone.
-async fn wait_or_cancel(
+pub(super) async fn wait_or_cancel(
     client: &Client,
     id: &str,
     signals: &mut Signals,
@@ -128,13 +138,13 @@ pub(super) async fn wait(client: &Client, id: &str) -> Result<RunResult, Failure
     }
 }
 
-async fn finish(
+pub(super) async fn finish(
     client: &Client,
-    arguments: &RunArguments,
+    call: &CallArguments,
     result: &RunResult,
     console: Console,
 ) -> Result<Exit, Failure> {
-    if let Some(directory) = &arguments.output_dir {
+    if let Some(directory) = &call.output_dir {
         for file in &result.files {
             client.download(file, directory).await?;
         }
@@ -144,7 +154,7 @@ async fn finish(
         Format::Text if result.success => console.show_json(&result.output)?,
         Format::Text => (),
     }
-    if let Some(line) = files_line(&result.files, arguments) {
+    if let Some(line) = files_line(&result.files, call) {
         console.tell(&line);
     }
     if result.success {
@@ -153,14 +163,14 @@ async fn finish(
     Err(failed(result))
 }
 
-fn files_line(files: &[FileView], arguments: &RunArguments) -> Option<String> {
+fn files_line(files: &[FileView], call: &CallArguments) -> Option<String> {
     let size = text::units::bytes(files.iter().map(|file| file.size_bytes).sum());
     let count = match files.len() {
         0 => return None,
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
     };
-    Some(match &arguments.output_dir {
+    Some(match &call.output_dir {
         Some(directory) => format!("{count} ({size}) in {}", directory.display()),
         None => format!("{count} ({size}) made; `-o DIR` brings them here"),
     })

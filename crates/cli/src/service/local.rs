@@ -28,6 +28,7 @@ pub(crate) use self::lock::{Holder, Lock};
 use super::connection::Connection;
 use super::credentials::Credentials;
 use super::nats::{self, Choice, NatsServer};
+use super::stand_in::StandIns;
 use super::{data, docker, gateway, node, wiring};
 use crate::arguments::{BrokerArguments, UpArguments};
 use crate::exit::Exit;
@@ -57,6 +58,7 @@ pub struct Local {
     gateway: Gateway,
     node: Node,
     runtime: Arc<DockerRuntime>,
+    artifacts: Arc<dyn ArtifactStore>,
     /// Kept to the very end.
     lock: Lock,
 }
@@ -74,6 +76,14 @@ impl std::fmt::Debug for Local {
 impl Local {
     /// Starts everything; it is ready when this returns. What was started is stopped if it fails.
     pub async fn start(arguments: &UpArguments) -> Result<Self, Failure> {
+        Self::start_with(arguments, None).await
+    }
+
+    /// As [`Local::start`]; what `stand_ins` answer is not run.
+    pub(crate) async fn start_with(
+        arguments: &UpArguments,
+        stand_ins: Option<Arc<StandIns>>,
+    ) -> Result<Self, Failure> {
         let data = data::directory(arguments.data.as_deref())?;
         node::check_length(&data.join("node"))?;
         data::make_directory(&data)?;
@@ -81,13 +91,14 @@ impl Local {
         docker::describe(&arguments.capacity.docker).await?;
         let mut notices = Vec::new();
         let (mut server, broker) = broker_arguments(arguments, &data, &mut notices).await?;
-        let started = Box::pin(begin(arguments, &data, broker, &mut notices)).await;
+        let started = Box::pin(begin(arguments, &data, broker, stand_ins, &mut notices)).await;
         match started {
             Ok(Started {
                 broker,
                 gateway,
                 node,
                 runtime,
+                artifacts,
                 token,
             }) => {
                 let url = url_of(gateway.local_addr());
@@ -107,6 +118,7 @@ impl Local {
                     gateway,
                     node,
                     runtime,
+                    artifacts,
                     lock,
                 })
             }
@@ -127,6 +139,20 @@ impl Local {
     /// The file with its token.
     pub fn token_file(&self) -> &Path {
         &self.token
+    }
+
+    /// The broker that everything meets in.
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The engine that images are built by.
+    pub(crate) fn runtime(&self) -> &Arc<DockerRuntime> {
+        &self.runtime
+    }
+
+    pub(crate) fn artifacts(&self) -> &Arc<dyn ArtifactStore> {
+        &self.artifacts
     }
 
     /// What people should know about how it was started, a line each.
@@ -193,6 +219,7 @@ struct Started {
     gateway: Gateway,
     node: Node,
     runtime: Arc<DockerRuntime>,
+    artifacts: Arc<dyn ArtifactStore>,
     token: PathBuf,
 }
 
@@ -200,6 +227,7 @@ async fn begin(
     arguments: &UpArguments,
     data: &Path,
     broker: BrokerArguments,
+    stand_ins: Option<Arc<StandIns>>,
     notices: &mut Vec<String>,
 ) -> Result<Started, Failure> {
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
@@ -220,13 +248,15 @@ async fn begin(
         cluster: cluster_name(data)?,
         host: None,
         lease_seconds: broker.lease_seconds,
+        stand_ins,
     };
-    let (node, runtime) = node::begin(setup, &connected, artifacts).await?;
+    let (node, runtime) = node::begin(setup, &connected, Arc::clone(&artifacts)).await?;
     Ok(Started {
         broker: connected,
         gateway,
         node,
         runtime,
+        artifacts,
         token: credentials.token,
     })
 }

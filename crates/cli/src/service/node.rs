@@ -13,8 +13,9 @@ use aod_node::{
 };
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
-use aod_ports::container_runtime::{ContainerRuntime as _, EngineInfo};
+use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
 
+use super::stand_in::{StandInRuntime, StandIns};
 use super::{data, docker, wiring};
 use crate::arguments::{CapacityArguments, NodeArguments};
 use crate::failure::Failure;
@@ -37,6 +38,8 @@ pub(super) struct Setup<'a> {
     pub(super) cluster: String,
     pub(super) host: Option<String>,
     pub(super) lease_seconds: u32,
+    /// Who answers in place of capsules, if anyone does.
+    pub(super) stand_ins: Option<Arc<StandIns>>,
 }
 
 /// Starts a node; it takes work when this returns.
@@ -52,6 +55,7 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
         cluster: arguments.cluster.clone(),
         host: arguments.host.clone(),
         lease_seconds: arguments.broker.lease_seconds,
+        stand_ins: None,
     };
     Ok(begin(setup, &broker, artifacts).await?.0)
 }
@@ -101,12 +105,16 @@ pub(super) async fn begin(
     let gateways = HttpGateways::new().map_err(|error| {
         Failure::environment("no client for gateways can be made").because(error.as_ref())
     })?;
+    let containers: Arc<dyn ContainerRuntime> = match setup.stand_ins {
+        None => Arc::clone(&runtime) as _,
+        Some(stand_ins) => Arc::new(StandInRuntime::new(Arc::clone(&runtime) as _, stand_ins)),
+    };
     let ports = Ports {
         queue: Arc::new(broker.work_queue()),
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
         artifacts,
-        runtime: Arc::clone(&runtime) as _,
+        runtime: containers,
         gateways: Arc::new(gateways),
     };
     let node = Node::start(

@@ -1,0 +1,67 @@
+//! Flags of `aod capsule`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::service::DOCKER_DEFAULT;
+use super::{CallArguments, ConnectArguments};
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum CapsuleCommand {
+    /// Check capsule directories without a gateway
+    Validate(ValidateArguments),
+    /// Build a capsule and run it here, without a cluster; nothing is left but its image
+    Run(CapsuleRunArguments),
+    /// Check a capsule directory, have its image built and register it
+    Build(BuildArguments),
+    /// List the registered capsules
+    Ls(ConnectArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ValidateArguments {
+    /// The directories
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BuildArguments {
+    /// The capsule's directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Which nodes build it and take its runs; any unless given
+    #[arg(long)]
+    pub label: Option<String>,
+
+    /// Let it call every capsule, whatever its tools.yaml says: for capsules written before there was one
+    #[arg(long)]
+    pub open_handoffs: bool,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CapsuleRunArguments {
+    /// The capsule's directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    #[command(flatten)]
+    pub call: CallArguments,
+
+    /// Directory of a capsule that it may call, if that does not lie beside it; may be given again
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
+
+    /// Keep the data directory, and say where it is: `aod up --data` looks into it
+    #[arg(long)]
+    pub keep: bool,
+
+    /// The container engine's socket
+    #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
+    pub docker: String,
+}

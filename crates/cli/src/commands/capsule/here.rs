@@ -1,0 +1,117 @@
+//! `aod capsule run`: a directory, built and run on this machine alone.
+
+use std::time::Duration;
+
+use aod_api::events::EventView;
+use aod_api::runs::{CreateRun, RunView};
+use tokio::time::timeout;
+
+use crate::arguments::CapsuleRunArguments;
+use crate::capsule::Family;
+use crate::client::Client;
+use crate::commands::{run, runs};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::private::{ImageOrigin, Private};
+use crate::service::signals::Signals;
+use crate::text;
+
+/// How long what a run wrote may still be told of after its end.
+const REST_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) async fn run_here(
+    arguments: &CapsuleRunArguments,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let directories = std::slice::from_ref(&arguments.directory);
+    let family = Family::gather(directories, &arguments.with)?;
+    for (caller, target) in &family.unknown {
+        console.tell(&format!(
+            "{target}, which {caller} may call, is not here: --with DIR says where"
+        ));
+    }
+    // Until it is there, and while it ends, a signal waits: nothing may be left.
+    let mut signals = Signals::listen()?;
+    let mut cluster = Private::start(&arguments.docker, None).await?;
+    let outcome = in_cluster(&mut cluster, arguments, &family, &mut signals, console).await;
+    let kept = cluster.end(arguments.keep).await?;
+    let hint = match kept {
+        None => "with --keep all of it can be looked at afterwards".to_owned(),
+        Some(directory) => {
+            let directory = directory.display();
+            console.tell(&format!("kept: {directory}"));
+            format!("`aod up --data {directory}`, then `aod runs ls --data {directory}` and so on")
+        }
+    };
+    outcome.map_err(|failure| match failure.exit {
+        Exit::RunFailed | Exit::TimedOut | Exit::Cancelled => failure.with_hint(hint),
+        _ => failure,
+    })
+}
+
+async fn in_cluster(
+    cluster: &mut Private,
+    arguments: &CapsuleRunArguments,
+    family: &Family,
+    signals: &mut Signals,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let tell = |text: &str| console.tell(text);
+    let prepare = async {
+        for source in &family.members {
+            cluster.register(source, ImageOrigin::Built, tell).await?;
+        }
+        let name = family.members[0].name.as_str();
+        let inputs = run::inputs_for(cluster.client(), name, &arguments.call).await?;
+        let request = CreateRun {
+            capsule: name.to_owned(),
+            ..CreateRun::default()
+        };
+        run::launch(cluster.client(), request, inputs).await
+    };
+    let launched = tokio::select! {
+        launched = prepare => launched?,
+        () = signals.next() => {
+            return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there"));
+        }
+    };
+    let client = cluster.client().clone();
+    let id = launched.summary.id.to_string();
+    let telling = tokio::spawn(tell_of(client.clone(), launched, console));
+    let result = tokio::select! {
+        result = run::wait_or_cancel(&client, &id, signals, tell) => result?,
+        failure = cluster.watch() => return Err(failure),
+    };
+    // What was written last may come after the result.
+    let _ = timeout(REST_PATIENCE, telling).await;
+    run::finish(&client, &arguments.call, &result, console).await
+}
+
+/// Tells how far a run is, and what it writes, until it has ended.
+async fn tell_of(client: Client, run: RunView, console: Console) {
+    let (id, name) = (run.summary.id.to_string(), run.summary.capsule);
+    let lines = async {
+        let path = format!("/v1/runs/{id}/logs");
+        let each = |line: &aod_api::events::LogLineView| {
+            console.tell(&format!("  {}", line.text));
+            Ok(())
+        };
+        if let Err(failure) = runs::follow_logs(&client, path, each).await {
+            tracing::debug!(?failure, "what the run wrote cannot be followed");
+        }
+    };
+    let events = async {
+        let mut events = client.follow(format!("/v1/runs/{id}/events"));
+        while let Ok(event) = events.next().await {
+            let Ok(event) = serde_json::from_str::<EventView>(&event.data) else {
+                continue;
+            };
+            console.tell(&format!("{name}: {}", text::event::short(&event)));
+            if text::event::is_result(&event) {
+                return;
+            }
+        }
+    };
+    tokio::join!(lines, events);
+}

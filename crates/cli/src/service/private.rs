@@ -1,0 +1,264 @@
+//! A cluster of this process alone: everything on this machine in a directory that goes with it, and
+//! capsules registered straight from their directories.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aod_api::capsules::CapsuleView;
+use aod_domain::capsule::{Event, Handoffs, Image, Registration};
+use aod_domain::digest::Digest;
+use aod_domain::event::CloudEvent;
+use aod_domain::subject::Label;
+use aod_ports::clock::SystemClock;
+use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_ports::event_log::{Append, EventLog as _, Guard};
+use aod_ports::runs::Runs;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::local::Local;
+use super::stand_in::{self, StandIns};
+use crate::arguments::{CapacityArguments, ConnectArguments, UpArguments};
+use crate::capsule::{Source, pack};
+use crate::client::{Client, encoded};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Who registers capsules here.
+const REGISTERED_BY: &str = "local";
+
+/// How long the gateway may take to read a registration.
+const APPLIED_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is asked.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Lines of a build on their way to the screen.
+const LINES_QUEUED: usize = 256;
+
+/// Characters of a digest in a tag, as nodes have it.
+const TAG_LENGTH: usize = 12;
+
+/// A cluster that nobody else knows of. It must be ended, also after a failure.
+#[derive(Debug)]
+pub(crate) struct Private {
+    local: Local,
+    client: Client,
+    directory: TempDir,
+}
+
+/// Where the image of a capsule comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageOrigin {
+    /// From its directory.
+    Built,
+    /// There is none: all calls are answered by [`StandIns`].
+    None,
+}
+
+impl Private {
+    /// Starts it on the engine at `docker`; it is ready when this returns.
+    pub(crate) async fn start(
+        docker: &str,
+        stand_ins: Option<Arc<StandIns>>,
+    ) -> Result<Self, Failure> {
+        // Short: sockets lie below it.
+        let directory = tempfile::Builder::new()
+            .prefix("aod-")
+            .tempdir()
+            .map_err(|error| {
+                Failure::environment("there is no room for a temporary directory").because(&error)
+            })?;
+        let arguments = UpArguments {
+            data: Some(directory.path().to_owned()),
+            nats: Vec::new(),
+            nats_credentials: None,
+            store: None,
+            listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            capacity: CapacityArguments {
+                slots: None,
+                labels: vec![Label::any()],
+                memory: None,
+                containers_max: None,
+                docker: docker.to_owned(),
+            },
+            detach: false,
+            in_background: false,
+        };
+        let local = Local::start_with(&arguments, stand_ins).await?;
+        let connect = ConnectArguments {
+            data: arguments.data,
+            ..ConnectArguments::default()
+        };
+        match Client::connect(&connect) {
+            Ok(client) => Ok(Self {
+                local,
+                client,
+                directory,
+            }),
+            Err(failure) => {
+                local.stop().await?;
+                Err(failure)
+            }
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Looks after it, and returns only if it cannot be kept alive.
+    pub(crate) async fn watch(&mut self) -> Failure {
+        self.local.watch().await
+    }
+
+    /// Ends it; answers where its data is if that is to be kept.
+    pub(crate) async fn end(self, is_kept: bool) -> Result<Option<PathBuf>, Failure> {
+        let Self {
+            local, directory, ..
+        } = self;
+        local.stop().await?;
+        Ok(is_kept.then(|| directory.keep()))
+    }
+
+    /// Makes a capsule callable. Its image is built unless the engine has one of the same content.
+    pub(crate) async fn register(
+        &self,
+        source: &Source,
+        origin: ImageOrigin,
+        tell: impl Fn(&str),
+    ) -> Result<(), Failure> {
+        let package = pack(&source.directory)?;
+        let package = self.local.artifacts().put_file(package.path(), None).await;
+        let content = package.map_err(|error| unstored(&error))?;
+        let config_digest = match origin {
+            ImageOrigin::None => stand_in::IMAGE.to_owned(),
+            ImageOrigin::Built => {
+                self.image(source, content.digest, content.size_bytes, tell)
+                    .await?
+            }
+        };
+        let agent = &source.agent;
+        let registration = Registration {
+            name: source.name.clone(),
+            title: agent.title.clone(),
+            description: agent.description.clone(),
+            aliases: agent.aliases.clone(),
+            content: content.digest,
+            schema: self.store(&source.schema_json).await?,
+            agent: self.store_optional(source.agent_yaml.as_ref()).await?,
+            tools: self.store_optional(source.tools_yaml.as_ref()).await?,
+            // There is one host, and it has the image: nobody asks for the archive.
+            image: Image {
+                config_digest,
+                archive: Digest::of(""),
+                archive_size_bytes: 0,
+            },
+            resources: agent.resources.clone(),
+            handoffs: Handoffs::Listed(source.targets().map(str::to_owned).collect()),
+            label: Label::any(),
+            registered_by: REGISTERED_BY.to_owned(),
+        };
+        self.append(registration).await
+    }
+
+    /// The id of the image with the tag of this content, built if there is none.
+    async fn image(
+        &self,
+        source: &Source,
+        content: Digest,
+        size_bytes: u64,
+        tell: impl Fn(&str),
+    ) -> Result<String, Failure> {
+        let name = source.name.as_str();
+        let tag = format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH]);
+        let runtime = self.local.runtime();
+        let failed = |error: &aod_ports::container_runtime::RuntimeError| build_failed(name, error);
+        if let Some(id) = runtime
+            .image_of_tag(&tag)
+            .await
+            .map_err(|error| failed(&error))?
+        {
+            return Ok(id);
+        }
+        tell(&format!("{name} is built as {tag}"));
+        let context = self.local.artifacts().get_file(content, size_bytes).await;
+        let context = context.map_err(|error| unstored(&error))?;
+        let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
+        let building = runtime.build_image(context.path().to_owned(), name, &tag, progress);
+        let showing = async {
+            while let Some(line) = lines.recv().await {
+                tell(&format!("  {line}"));
+            }
+        };
+        let (built, ()) = tokio::join!(building, showing);
+        built.map_err(|error| failed(&error))
+    }
+
+    async fn store(&self, bytes: &[u8]) -> Result<Digest, Failure> {
+        let piece = stream::iter([Ok(Bytes::copy_from_slice(bytes))]).boxed();
+        let stored = self.local.artifacts().put_stream(piece).await;
+        Ok(stored.map_err(|error| unstored(&error))?.digest)
+    }
+
+    async fn store_optional(&self, bytes: Option<&Vec<u8>>) -> Result<Option<Digest>, Failure> {
+        match bytes {
+            Some(bytes) => Ok(Some(self.store(bytes).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores the registration and waits until the gateway has read it.
+    async fn append(&self, registration: Registration) -> Result<(), Failure> {
+        let (name, content) = (registration.name.clone(), registration.content);
+        let log = Arc::new(self.local.broker().event_log());
+        let runs = Runs::new(Arc::clone(&log) as _, Arc::new(SystemClock), "/local");
+        let event = Event::Registered(registration);
+        let subject = event.subject();
+        let event = CloudEvent::new(runs.header(), format!("capsule/{name}"), None, event);
+        let bytes = event.encode().map_err(|error| {
+            Failure::usage("what agent.yaml and tools.yaml say does not fit into an event")
+                .because(&error)
+        })?;
+        let append = Append {
+            subject,
+            guard: Guard::None,
+            id: event.id.to_string(),
+            bytes: bytes.into(),
+        };
+        log.append(append).await.map_err(|error| {
+            Failure::environment(format!("{name} cannot be registered")).because(&error)
+        })?;
+        let deadline = Instant::now() + APPLIED_PATIENCE;
+        let path = format!("/v1/capsules/{}", encoded(name.as_str()));
+        while Instant::now() < deadline {
+            let found = self.client.get::<CapsuleView>(&path, &[]).await;
+            if found.is_ok_and(|capsule| capsule.content == content) {
+                return Ok(());
+            }
+            sleep(LOOK_INTERVAL).await;
+        }
+        let message = format!("the gateway has not read the registration of {name} in time");
+        Err(Failure::new(Exit::Internal, message))
+    }
+}
+
+fn unstored(error: &aod_ports::artifact_store::StoreError) -> Failure {
+    Failure::environment("the artifacts of the run cannot be stored").because(error)
+}
+
+fn build_failed(name: &str, error: &aod_ports::container_runtime::RuntimeError) -> Failure {
+    use aod_ports::container_runtime::RuntimeError;
+    let message = format!("the image of {name} is not there");
+    match error {
+        RuntimeError::BuildFailed { .. } => {
+            Failure::new(Exit::RunFailed, message).because(error)
+        }
+        error => Failure::environment(message).because(error),
+    }
+}

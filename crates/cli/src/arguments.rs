@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::capsule::{
-    BuildArguments, CapsuleCommand, CapsuleRunArguments, ValidateArguments,
+    BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, ValidateArguments,
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;
@@ -94,6 +94,14 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it starts everything that it needs for itself alone.
+    pub const fn is_private(&self) -> bool {
+        matches!(
+            self,
+            Self::Capsule(CapsuleCommand::Run(_) | CapsuleCommand::Test(_))
+        )
+    }
+
     /// Whether it runs on until it is stopped.
     pub const fn is_service(&self) -> bool {
         matches!(self, Self::Up(_) | Self::Gateway(_) | Self::Node(_))

@@ -1,6 +1,8 @@
 //! A capsule's directory: checked without a gateway, and packed so that equal directories are equal
 //! bytes. The gateway checks again.
 
+pub(crate) mod cases;
+pub(crate) mod expectation;
 mod pack;
 mod place;
 mod source;

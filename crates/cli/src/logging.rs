@@ -23,10 +23,16 @@ const FILTER_SERVICE: &str = "info,async_nats=warn";
 /// What other commands log unless told otherwise.
 const FILTER_COMMAND: &str = "warn,async_nats=error";
 
+/// What is logged where a whole cluster starts and ends with the command: its warnings are for who
+/// runs one, and `aod doctor` has them.
+const FILTER_PRIVATE: &str = "error,async_nats=off";
+
 /// Sets the log up; once a process.
 pub(crate) fn begin(arguments: &Arguments) -> Result<(), Failure> {
     let default = if arguments.command.is_service() {
         FILTER_SERVICE
+    } else if arguments.command.is_private() {
+        FILTER_PRIVATE
     } else {
         FILTER_COMMAND
     };

@@ -13,6 +13,8 @@ pub enum CapsuleCommand {
     Validate(ValidateArguments),
     /// Build a capsule and run it here, without a cluster; nothing is left but its image
     Run(CapsuleRunArguments),
+    /// Run the test cases of capsules here, without a cluster: tests/cases/NAME of each directory
+    Test(CapsuleTestArguments),
     /// Check a capsule directory, have its image built and register it
     Build(BuildArguments),
     /// List the registered capsules
@@ -60,6 +62,25 @@ pub struct CapsuleRunArguments {
     /// Keep the data directory, and say where it is: `aod up --data` looks into it
     #[arg(long)]
     pub keep: bool,
+
+    /// The container engine's socket
+    #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
+    pub docker: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CapsuleTestArguments {
+    /// The capsules' directories
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directories: Vec<PathBuf>,
+
+    /// Directory of a capsule that they may call, if that does not lie beside them; may be given again
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
+
+    /// File for the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
 
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]

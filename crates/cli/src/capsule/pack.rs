@@ -98,6 +98,13 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<Entry>, Failure> {
     Ok(found)
 }
 
+/// The regular files below `directory`, by name; what tools leave there is none of them.
+pub(super) fn files(directory: &Path) -> Result<Vec<(FileName, PathBuf)>, Failure> {
+    let entries = entries(directory)?.into_iter();
+    let files = entries.filter(|entry| entry.metadata.is_file());
+    Ok(files.map(|entry| (entry.name, entry.path)).collect())
+}
+
 fn is_left_out(name: &OsStr) -> bool {
     LEFT_OUT.iter().any(|left_out| name == *left_out)
         || Path::new(name).extension().is_some_and(|end| end == "pyc")

@@ -1,6 +1,8 @@
 //! `aod capsule`: directories checked, packed and built; what is registered.
 
 mod here;
+mod junit;
+mod test;
 
 use std::path::Path;
 
@@ -25,6 +27,7 @@ const REQUESTS_MAX: usize = 3;
 pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result<Exit, Failure> {
     match command {
         CapsuleCommand::Run(arguments) => return here::run_here(&arguments, console).await,
+        CapsuleCommand::Test(arguments) => return test::test(&arguments, console).await,
         CapsuleCommand::Validate(arguments) => check(&arguments, console),
         CapsuleCommand::Build(arguments) => build(&arguments, console).await,
         CapsuleCommand::Ls(connect) => list(&connect, console).await,

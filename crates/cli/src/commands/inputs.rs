@@ -15,9 +15,9 @@ const JSON_BYTES_MAX: u64 = 1 << 20;
 
 /// What a run is called with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Inputs {
-    pub(super) arguments: Map<String, Value>,
-    pub(super) files: Vec<Upload>,
+pub(crate) struct Inputs {
+    pub(crate) arguments: Map<String, Value>,
+    pub(crate) files: Vec<Upload>,
 }
 
 /// Reads `--json` and each `--input`; `schema` is that of the capsule's input.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::inputs::{self, Inputs};
 use super::progress::Progress;
 use crate::arguments::{CallArguments, RunArguments};
-use crate::client::{Client, encoded};
+use crate::client::{Client, ClientError, encoded};
 use crate::console::{Console, Format};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ pub(super) async fn launch(
     client: &Client,
     request: CreateRun,
     inputs: Inputs,
-) -> Result<RunView, Failure> {
+) -> Result<RunView, ClientError> {
     let mut files = Vec::new();
     for upload in &inputs.files {
         let stored = client.upload(upload).await?;
@@ -89,7 +89,7 @@ pub(super) async fn launch(
         ..request
     };
     let key = uuid::Uuid::now_v7().to_string();
-    Ok(client.post_patiently("/v1/runs", &key, &request).await?)
+    client.post_patiently("/v1/runs", &key, &request).await
 }
 
 /// Waits for the result; the first signal asks for the run to be cancelled, the second leaves it alone.

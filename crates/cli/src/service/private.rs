@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::capsules::CapsuleView;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration};
+use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
+use aod_domain::manifest::CapsuleName;
 use aod_domain::subject::Label;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::ContainerRuntime as _;
@@ -43,6 +44,9 @@ const LINES_QUEUED: usize = 256;
 
 /// Characters of a digest in a tag, as nodes have it.
 const TAG_LENGTH: usize = 12;
+
+/// What a capsule takes and gives of which nothing is known.
+const SCHEMA_UNKNOWN: &str = r#"{"input": {"type": "object"}, "output": {"type": "object"}}"#;
 
 /// A cluster that nobody else knows of. It must be ended, also after a failure.
 #[derive(Debug)]
@@ -143,28 +147,53 @@ impl Private {
                     .await?
             }
         };
-        let agent = &source.agent;
+        self.append(self.registration(source, content.digest, config_digest).await?)
+            .await
+    }
+
+    /// Makes a capsule callable of which nothing is known but its name: it takes and gives anything.
+    pub(crate) async fn register_unknown(&self, name: &CapsuleName) -> Result<(), Failure> {
+        let schema = self.store(SCHEMA_UNKNOWN.as_bytes()).await?;
         let registration = Registration {
-            name: source.name.clone(),
-            title: agent.title.clone(),
-            description: agent.description.clone(),
-            aliases: agent.aliases.clone(),
-            content: content.digest,
-            schema: self.store(&source.schema_json).await?,
-            agent: self.store_optional(source.agent_yaml.as_ref()).await?,
-            tools: self.store_optional(source.tools_yaml.as_ref()).await?,
-            // There is one host, and it has the image: nobody asks for the archive.
-            image: Image {
-                config_digest,
-                archive: Digest::of(""),
-                archive_size_bytes: 0,
-            },
-            resources: agent.resources.clone(),
-            handoffs: Handoffs::Listed(source.targets().map(str::to_owned).collect()),
+            name: name.clone(),
+            title: None,
+            description: None,
+            aliases: Vec::new(),
+            content: Digest::of(name.as_str()),
+            schema,
+            agent: None,
+            tools: None,
+            image: here(stand_in::IMAGE.to_owned()),
+            resources: Resources::default(),
+            handoffs: Handoffs::Listed(Vec::new()),
             label: Label::any(),
             registered_by: REGISTERED_BY.to_owned(),
         };
         self.append(registration).await
+    }
+
+    async fn registration(
+        &self,
+        source: &Source,
+        content: Digest,
+        config_digest: String,
+    ) -> Result<Registration, Failure> {
+        let agent = &source.agent;
+        Ok(Registration {
+            name: source.name.clone(),
+            title: agent.title.clone(),
+            description: agent.description.clone(),
+            aliases: agent.aliases.clone(),
+            content,
+            schema: self.store(&source.schema_json).await?,
+            agent: self.store_optional(source.agent_yaml.as_ref()).await?,
+            tools: self.store_optional(source.tools_yaml.as_ref()).await?,
+            image: here(config_digest),
+            resources: agent.resources.clone(),
+            handoffs: Handoffs::Listed(source.targets().map(str::to_owned).collect()),
+            label: Label::any(),
+            registered_by: REGISTERED_BY.to_owned(),
+        })
     }
 
     /// The id of the image with the tag of this content, built if there is none.
@@ -245,6 +274,15 @@ impl Private {
         }
         let message = format!("the gateway has not read the registration of {name} in time");
         Err(Failure::new(Exit::Internal, message))
+    }
+}
+
+/// An image of this host. There is no other one, so nobody asks for the archive.
+fn here(config_digest: String) -> Image {
+    Image {
+        config_digest,
+        archive: Digest::of(""),
+        archive_size_bytes: 0,
     }
 }
 

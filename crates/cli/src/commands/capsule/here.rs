@@ -68,7 +68,7 @@ async fn in_cluster(
             capsule: name.to_owned(),
             ..CreateRun::default()
         };
-        run::launch(cluster.client(), request, inputs).await
+        Ok::<_, Failure>(run::launch(cluster.client(), request, inputs).await?)
     };
     let launched = tokio::select! {
         launched = prepare => launched?,

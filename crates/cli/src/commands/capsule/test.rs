@@ -1,0 +1,294 @@
+//! `aod capsule test`: the cases of capsules, all in one cluster of this command alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use aod_api::problem::Problem;
+use aod_api::runs::{CreateRun, RunResult};
+use aod_domain::manifest::{CapsuleName, slug};
+use futures::StreamExt as _;
+use futures::stream;
+use serde::Serialize;
+
+use super::junit;
+use crate::arguments::CapsuleTestArguments;
+use crate::capsule::cases::{self, Case};
+use crate::capsule::expectation::{MadeFile, Outcome};
+use crate::capsule::{Family, Source};
+use crate::client::{Client, ClientError};
+use crate::commands::inputs::Inputs;
+use crate::commands::run;
+use crate::console::{Console, Format};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::service::private::{ImageOrigin, Private};
+use crate::service::signals::Signals;
+use crate::service::stand_in::{Answer, Script, StandIns};
+use crate::text;
+
+/// How one case went.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Tested {
+    pub(super) capsule: String,
+    pub(super) case: String,
+    pub(super) seconds: f64,
+    /// How it differs from what is expected, a line each.
+    pub(super) differences: Vec<String>,
+}
+
+impl Tested {
+    pub(super) fn has_failed(&self) -> bool {
+        !self.differences.is_empty()
+    }
+
+    fn text(&self) -> String {
+        let word = if self.has_failed() { "FAIL" } else { "ok  " };
+        let mut text = format!(
+            "{word}  {}/{}  {:.2} s",
+            self.capsule, self.case, self.seconds
+        );
+        for difference in &self.differences {
+            for line in difference.lines() {
+                text.push_str("\n        ");
+                text.push_str(line);
+            }
+        }
+        text
+    }
+}
+
+/// A case with the capsule that it is of, and the answers by the callees' names.
+struct Planned {
+    capsule: CapsuleName,
+    case: Case,
+    answers: BTreeMap<String, Vec<Answer>>,
+}
+
+pub(super) async fn test(
+    arguments: &CapsuleTestArguments,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let family = Family::gather(&arguments.directories, &arguments.with)?;
+    let tested = &family.members[..arguments.directories.len()];
+    let mut plan = Vec::new();
+    for source in tested {
+        for case in cases::read(&source.directory)? {
+            plan.push(planned(source, case, &family)?);
+        }
+    }
+    let stand_ins = Arc::new(StandIns::default());
+    // Until it is there, and while it ends, a signal waits: nothing may be left.
+    let mut signals = Signals::listen()?;
+    let cluster = Private::start(&arguments.docker, Some(Arc::clone(&stand_ins))).await?;
+    let results = tokio::select! {
+        results = in_cluster(&cluster, &family, plan, &stand_ins, console) => Some(results),
+        () = signals.next() => None,
+    };
+    cluster.end(false).await?;
+    let Some(results) = results else {
+        return Err(Failure::new(
+            Exit::Cancelled,
+            "interrupted before all cases were through",
+        ));
+    };
+    report(&results?, arguments.junit.as_deref(), console)
+}
+
+/// Finds out whom the answers of a case are given for.
+fn planned(source: &Source, case: Case, family: &Family) -> Result<Planned, Failure> {
+    let mut answers = BTreeMap::new();
+    for (target, given) in &case.handoffs {
+        let name = name_of(target, family).ok_or_else(|| {
+            let message = format!("{target:?}, which case {} answers for, is no name", case.name);
+            Failure::usage(message)
+        })?;
+        answers.insert(name.to_string(), given.clone());
+    }
+    Ok(Planned {
+        capsule: source.name.clone(),
+        case,
+        answers,
+    })
+}
+
+fn name_of(target: &str, family: &Family) -> Option<CapsuleName> {
+    let known = family.get(target).map(|source| source.name.clone());
+    known.or_else(|| slug(target))
+}
+
+async fn in_cluster(
+    cluster: &Private,
+    family: &Family,
+    plan: Vec<Planned>,
+    stand_ins: &StandIns,
+    console: Console,
+) -> Result<Vec<Tested>, Failure> {
+    let running = running(family, &plan);
+    for source in &family.members {
+        let origin = if running.contains(&source.name) {
+            ImageOrigin::Built
+        } else {
+            ImageOrigin::None
+        };
+        cluster
+            .register(source, origin, |text| console.tell(text))
+            .await?;
+    }
+    let answered: BTreeSet<&String> = plan.iter().flat_map(|case| case.answers.keys()).collect();
+    for name in answered {
+        if family.get(name).is_none()
+            && let Some(name) = slug(name)
+        {
+            cluster.register_unknown(&name).await?;
+        }
+    }
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut running = stream::iter(plan)
+        .map(|planned| one(cluster.client(), planned, stand_ins))
+        .buffered(at_once);
+    let mut results = Vec::new();
+    while let Some(tested) = running.next().await {
+        let tested = tested?;
+        if console.format == Format::Text {
+            Console::print(&tested.text())?;
+        }
+        results.push(tested);
+    }
+    Ok(results)
+}
+
+/// The capsules that really run in some case: those that are tested, and whom they lead to where no
+/// answers are given in their place.
+fn running(family: &Family, plan: &[Planned]) -> BTreeSet<CapsuleName> {
+    let mut running = BTreeSet::new();
+    for planned in plan {
+        let mut pending = vec![planned.capsule.clone()];
+        let mut seen = BTreeSet::new();
+        while let Some(name) = pending.pop() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            let callees = family
+                .get(name.as_str())
+                .into_iter()
+                .flat_map(Source::targets);
+            let callees = callees.filter_map(|target| family.get(target));
+            let real = callees.filter(|callee| !planned.answers.contains_key(callee.name.as_str()));
+            pending.extend(real.map(|callee| callee.name.clone()));
+        }
+        running.extend(seen);
+    }
+    running
+}
+
+async fn one(
+    client: &Client,
+    planned: Planned,
+    stand_ins: &StandIns,
+) -> Result<Tested, Failure> {
+    let began = Instant::now();
+    let Planned {
+        capsule,
+        case,
+        answers,
+    } = planned;
+    let script = Arc::new(Script::new(answers));
+    let inputs = Inputs {
+        arguments: case.arguments.clone(),
+        files: case.files.clone(),
+    };
+    let request = CreateRun {
+        capsule: capsule.to_string(),
+        ..CreateRun::default()
+    };
+    let outcome = match run::launch(client, request, inputs).await {
+        // What the schema does not take, for instance: then there is no run.
+        Err(ClientError::Refused(problem)) => refused(&problem),
+        Err(error) => return Err(error.into()),
+        Ok(view) => {
+            stand_ins.add(view.summary.id, Arc::clone(&script));
+            let result = run::wait(client, &view.summary.id.to_string()).await?;
+            outcome(client, &result, &case).await?
+        }
+    };
+    let mut differences = case.expectation.differences(&outcome);
+    differences.extend(script.unanswered().into_iter().map(|(callee, arguments)| {
+        format!("call of {callee}: no canned answer is left that fits {arguments}")
+    }));
+    differences.extend(script.unused().into_iter().map(|(callee, index)| {
+        format!("handoffs.yaml: {callee}/{index} was not asked for")
+    }));
+    Ok(Tested {
+        capsule: capsule.to_string(),
+        case: case.name,
+        seconds: began.elapsed().as_secs_f64(),
+        differences,
+    })
+}
+
+/// A run that was not accepted is one that failed.
+fn refused(problem: &Problem) -> Outcome {
+    let details = text::problem::details(problem);
+    Outcome {
+        error: Some((problem.code.clone(), problem.detail.clone(), details)),
+        ..Outcome::default()
+    }
+}
+
+/// What is compared of a result; only files whose text is asked for are fetched.
+async fn outcome(client: &Client, result: &RunResult, case: &Case) -> Result<Outcome, Failure> {
+    let mut files = BTreeMap::new();
+    for file in &result.files {
+        let name = file.name.to_string();
+        let expected = case.expectation.files.get(&name);
+        let bytes = match expected.and_then(|expected| expected.contains.as_ref()) {
+            None => None,
+            Some(_) => {
+                let unusable = |error: std::io::Error| {
+                    Failure::environment(format!("{name} cannot be looked at")).because(&error)
+                };
+                let directory = tempfile::tempdir().map_err(unusable)?;
+                client.download(file, directory.path()).await?;
+                Some(std::fs::read(directory.path().join(&name)).map_err(unusable)?)
+            }
+        };
+        let sha256 = file.digest.to_string();
+        files.insert(name, MadeFile { sha256, bytes });
+    }
+    let error = result.error.as_ref().filter(|_| !result.success);
+    Ok(Outcome {
+        output: result.output.clone(),
+        error: error.map(|error| {
+            let details = error.detail.as_ref().map(text::problem::detail_lines);
+            (
+                error.code.clone(),
+                error.message.clone(),
+                details.unwrap_or_default(),
+            )
+        }),
+        files,
+    })
+}
+
+fn report(results: &[Tested], junit: Option<&Path>, console: Console) -> Result<Exit, Failure> {
+    if let Some(path) = junit {
+        std::fs::write(path, junit::xml(results)).map_err(|error| {
+            Failure::usage(format!("{} cannot be written", path.display())).because(&error)
+        })?;
+    }
+    if console.format == Format::Json {
+        console.show_json(&results)?;
+    }
+    let count = |count: usize| format!("{count} case{}", if count == 1 { "" } else { "s" });
+    let failed = results.iter().filter(|tested| tested.has_failed()).count();
+    match failed {
+        0 => console.tell(&format!("{} as expected", count(results.len()))),
+        failed => {
+            let message = format!("{failed} of {} failed", count(results.len()));
+            return Err(Failure::new(Exit::RunFailed, message));
+        }
+    }
+    Ok(Exit::Ok)
+}

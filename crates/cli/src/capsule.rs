@@ -7,7 +7,8 @@ mod pack;
 mod place;
 mod source;
 mod validate;
+pub(crate) mod wheel;
 
 pub(crate) use self::pack::pack;
 pub(crate) use self::source::{Family, Source};
-pub(crate) use self::validate::{refuse, validate};
+pub(crate) use self::validate::{Finding, Severity, refuse, relations, validate};

@@ -17,7 +17,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use agent::{AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret};
+pub use agent::{
+    AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret, looks_like_key,
+};
 pub use model::{Model, Settings, Thinking};
 pub use name::{CapsuleName, MalformedName, Registered, ResolveError, resolve, slug};
 pub use tools::{Allowed, CapsuleGrant, Function, McpServer, ToolsManifest, Transport};

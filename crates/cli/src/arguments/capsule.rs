@@ -9,6 +9,8 @@ use super::{CallArguments, ConnectArguments};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum CapsuleCommand {
+    /// Write the directory of a new capsule, with a test case that passes
+    New(NewArguments),
     /// Check capsule directories without a gateway
     Validate(ValidateArguments),
     /// Build a capsule and run it here, without a cluster; nothing is left but its image
@@ -26,6 +28,10 @@ pub struct ValidateArguments {
     /// The directories
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
+
+    /// Take warnings for errors
+    #[arg(long)]
+    pub strict: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -85,4 +91,27 @@ pub struct CapsuleTestArguments {
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct NewArguments {
+    /// The directory to make; its last part becomes the capsule's name
+    #[arg(value_name = "NAME")]
+    pub directory: PathBuf,
+
+    /// What to begin with
+    #[arg(long, value_enum, default_value_t)]
+    pub template: Template,
+}
+
+/// What a new capsule begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Template {
+    /// A shell script on Debian: no Python, nothing to install
+    #[default]
+    Plain,
+    /// Python with the SDK
+    Software,
+    /// Python with the SDK, hands work to another capsule
+    Orchestrator,
 }

@@ -10,6 +10,7 @@ use aod_domain::file_name::FileName;
 use tar::{Builder, EntryType, Header};
 use tempfile::NamedTempFile;
 
+use super::wheel;
 use crate::failure::Failure;
 
 /// What tools leave in a directory: different on each machine, and never part of a capsule.
@@ -35,8 +36,18 @@ pub(crate) fn pack(directory: &Path) -> Result<NamedTempFile, Failure> {
         Failure::environment("there is no room for a temporary file").because(&error)
     })?;
     let mut builder = Builder::new(BufWriter::new(file.as_file()));
-    for entry in entries(directory)? {
+    let entries = entries(directory)?;
+    let mut added = added(directory, &entries)?;
+    for entry in entries {
+        // All names are sorted, whether a directory has its wheel or gets it here.
+        let before = added.partition_point(|(name, _)| name.as_str() < entry.name.as_str());
+        for (name, bytes) in added.drain(..before) {
+            append_own(&mut builder, &name, bytes).map_err(failed)?;
+        }
         append(&mut builder, directory, &entry).map_err(failed)?;
+    }
+    for (name, bytes) in added {
+        append_own(&mut builder, &name, bytes).map_err(failed)?;
     }
     builder
         .into_inner()
@@ -53,6 +64,13 @@ pub(super) struct Entry {
     /// Without it.
     pub(super) name: FileName,
     metadata: Metadata,
+}
+
+impl Entry {
+    /// Whether it is a regular file of at most `bytes_max`.
+    pub(super) fn is_file(&self, bytes_max: u64) -> bool {
+        self.metadata.is_file() && self.metadata.len() <= bytes_max
+    }
 }
 
 /// Everything in `directory`, sorted by name. Links are taken as they are.
@@ -110,19 +128,68 @@ fn is_left_out(name: &OsStr) -> bool {
         || Path::new(name).extension().is_some_and(|end| end == "pyc")
 }
 
+/// A name, with a slash at its end if it is a directory's, and the bytes of a file.
+type Added = (String, Option<&'static [u8]>);
+
+/// What the package has beside the directory: the wheel of the SDK, if the image is made with it and
+/// the directory has none. Sorted.
+fn added(
+    directory: &Path,
+    entries: &[Entry],
+) -> Result<Vec<Added>, Failure> {
+    let has = |wanted: &str| entries.iter().any(|entry| entry.name.as_str() == wanted);
+    if !has("Dockerfile") || entries.iter().any(|entry| wheel::is_one(entry.name.as_str())) {
+        return Ok(Vec::new());
+    }
+    let path = directory.join("Dockerfile");
+    let dockerfile = fs::read(&path).map_err(|error| {
+        Failure::usage(format!("{} cannot be read", path.display())).because(&error)
+    })?;
+    if !wheel::is_wanted(&String::from_utf8_lossy(&dockerfile)) {
+        return Ok(Vec::new());
+    }
+    let mut added = Vec::new();
+    if !has(wheel::DIRECTORY) {
+        added.push((format!("{}/", wheel::DIRECTORY), None));
+    }
+    let name = format!("{}/{}", wheel::DIRECTORY, wheel::NAME);
+    added.push((name, Some(wheel::BYTES)));
+    Ok(added)
+}
+
+fn append_own(
+    builder: &mut Builder<impl io::Write>,
+    name: &str,
+    bytes: Option<&[u8]>,
+) -> io::Result<()> {
+    let mut header = plain_header(false);
+    if bytes.is_none() {
+        header.set_entry_type(EntryType::Directory);
+    }
+    let bytes = bytes.unwrap_or_default();
+    header.set_size(bytes.len() as u64);
+    builder.append_data(&mut header, name, bytes)
+}
+
+/// Of a regular file of no bytes; nothing in it tells whose the file is, or when it was made.
+fn plain_header(is_executable: bool) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header.set_mode(if is_executable { 0o755 } else { 0o644 });
+    header
+}
+
 fn append(
     builder: &mut Builder<impl io::Write>,
     directory: &Path,
     entry: &Entry,
 ) -> io::Result<()> {
     let metadata = &entry.metadata;
-    let mut header = Header::new_gnu();
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(0);
-    let is_executable = metadata.permissions().mode() & 0o100 != 0;
-    header.set_mode(if is_executable { 0o755 } else { 0o644 });
+    let mut header = plain_header(metadata.permissions().mode() & 0o100 != 0);
     if metadata.is_dir() {
         header.set_entry_type(EntryType::Directory);
         return builder.append_data(&mut header, format!("{}/", entry.name), io::empty());
@@ -146,7 +213,6 @@ fn append(
             "{shown} is neither a file nor a directory nor a link"
         )));
     }
-    header.set_entry_type(EntryType::Regular);
     header.set_size(metadata.len());
     // A file that grows meanwhile must not tear the package apart.
     let bytes = io::Read::take(File::open(&entry.path)?, metadata.len());
@@ -215,6 +281,34 @@ mod tests {
             names.push(entry.path().unwrap().to_string_lossy().into_owned());
         }
         assert_eq!(names, ["a/", "a.txt", "a/z", "b", "link"]);
+    }
+
+    #[test]
+    fn the_wheel_is_added_where_it_is_wanted_and_missing() {
+        let names = |files: &[(&str, &str)]| {
+            let directory = tempfile::tempdir().unwrap();
+            for (name, text) in files {
+                write(directory.path(), name, text, 0o644);
+            }
+            let bytes = fs::read(pack(directory.path()).unwrap().path()).unwrap();
+            let mut archive = tar::Archive::new(bytes.as_slice());
+            let entries = archive.entries().unwrap();
+            let name = |entry: tar::Entry<'_, _>| entry.path().unwrap().display().to_string();
+            entries.map(|entry| name(entry.unwrap())).collect::<Vec<_>>()
+        };
+        let recipe = ("Dockerfile", "COPY vendor/aod_capsule-*.whl /");
+        let own = format!("vendor/{}", wheel::NAME);
+        assert_eq!(
+            names(&[recipe, ("src/a", ""), ("z", "")]),
+            ["Dockerfile", "src/", "src/a", "vendor/", own.as_str(), "z"]
+        );
+        assert_eq!(
+            names(&[recipe, ("vendor/a", ""), ("vendor/z", "")]),
+            ["Dockerfile", "vendor/", "vendor/a", own.as_str(), "vendor/z"]
+        );
+        let other = "vendor/aod_capsule-0.0.1-py3-none-any.whl";
+        assert_eq!(names(&[recipe, (other, "")]), ["Dockerfile", "vendor/", other]);
+        assert_eq!(names(&[("Dockerfile", "FROM scratch")]), ["Dockerfile"]);
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Family {
 }
 
 /// The directory beside `directory` whose capsule `target` means.
-fn beside(directory: &Path, target: &str) -> Option<PathBuf> {
+pub(super) fn beside(directory: &Path, target: &str) -> Option<PathBuf> {
     let path = directory.canonicalize().ok()?;
     let mut found: Vec<(PathBuf, CapsuleName, AgentManifest)> = fs::read_dir(path.parent()?)
         .ok()?

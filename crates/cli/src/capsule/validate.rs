@@ -1,5 +1,9 @@
 //! Checks a capsule's directory as the gateway will, with the place of each problem in its file.
 
+mod dockerfile;
+mod relations;
+mod secrets;
+
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -14,9 +18,22 @@ use super::pack;
 use super::place::{Place, place_of};
 use crate::failure::Failure;
 
+pub(crate) use self::relations::relations;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// The gateway, or Docker, refuses the directory.
+    Error,
+    /// It can be built, and is probably not what its author means.
+    Warning,
+}
+
 /// Something that is wrong with a capsule's directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
+    pub(crate) severity: Severity,
     /// As the directory was given, with the file in it.
     pub(crate) file: String,
     /// From 1; 0 when the place is not known.
@@ -29,14 +46,19 @@ pub(crate) struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
+            severity,
             file,
             line,
             column,
             message,
         } = self;
+        let word = match severity {
+            Severity::Error => "",
+            Severity::Warning => "warning: ",
+        };
         match line {
-            0 => write!(formatter, "{file}: {message}"),
-            _ => write!(formatter, "{file}:{line}:{column}: {message}"),
+            0 => write!(formatter, "{file}: {word}{message}"),
+            _ => write!(formatter, "{file}:{line}:{column}: {word}{message}"),
         }
     }
 }
@@ -57,30 +79,28 @@ pub(crate) fn validate(directory: &Path) -> Result<Vec<Finding>, Failure> {
         findings: Vec::new(),
     };
     let entries = pack::entries(directory)?;
-    if !entries
-        .iter()
-        .any(|entry| entry.name.as_str() == "Dockerfile")
-    {
-        check.add(
-            "Dockerfile",
-            Place::default(),
-            "missing; expected the recipe of the image",
-        );
-    }
+    check.dockerfile();
     check.schema();
     check.agent();
     check.manifest("tools.yaml", ToolsManifest::parse);
+    check.secrets(&entries);
     Ok(check.findings)
 }
 
-/// All that is wrong as one failure.
+/// All errors as one failure; warnings are none.
 pub(crate) fn refuse(findings: &[Finding]) -> Result<(), Failure> {
-    if findings.is_empty() {
+    let is_error = |finding: &&Finding| finding.severity == Severity::Error;
+    let errors: Vec<String> = findings
+        .iter()
+        .filter(is_error)
+        .map(ToString::to_string)
+        .collect();
+    if errors.is_empty() {
         return Ok(());
     }
-    let count = findings.len();
+    let count = errors.len();
     let message = format!("{count} problem{} found", if count == 1 { "" } else { "s" });
-    Err(Failure::usage(message).with_details(findings.iter().map(ToString::to_string).collect()))
+    Err(Failure::usage(message).with_details(errors))
 }
 
 struct Check<'a> {
@@ -90,8 +110,17 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn add(&mut self, file: &str, place: Place, message: impl Into<String>) {
+        self.find(Severity::Error, file, place, message);
+    }
+
+    fn warn(&mut self, file: &str, place: Place, message: impl Into<String>) {
+        self.find(Severity::Warning, file, place, message);
+    }
+
+    fn find(&mut self, severity: Severity, file: &str, place: Place, message: impl Into<String>) {
         let file = self.directory.join(file).display().to_string();
         self.findings.push(Finding {
+            severity,
             file,
             line: place.line,
             column: place.column,
@@ -227,9 +256,42 @@ mod tests {
     }
 
     #[test]
+    fn words_of_other_languages_are_no_types() {
+        let directory = tempfile::tempdir().unwrap();
+        let words = [
+            ("int", "integer"),
+            ("float", "number"),
+            ("bool", "boolean"),
+            ("dict", "object"),
+            ("list", "array"),
+        ];
+        fs::write(directory.path().join("Dockerfile"), "FROM scratch\nCMD x").unwrap();
+        for (word, meant) in words {
+            let text = format!(
+                "{{\"input\": {{}},\n\"output\": {{\"properties\": {{\"x\": {{\"type\": \"{word}\"}}}}}}}}"
+            );
+            fs::write(directory.path().join("schema.json"), text).unwrap();
+            let findings = validate(directory.path()).unwrap();
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!((findings[0].line, findings[0].column), (2, 41));
+            assert!(
+                findings[0]
+                    .message
+                    .ends_with(&format!("is \"{meant}\" meant?")),
+                "{}",
+                findings[0]
+            );
+        }
+    }
+
+    #[test]
     fn broken_json_is_shown_where_it_breaks() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("Dockerfile"), "FROM scratch").unwrap();
+        fs::write(
+            directory.path().join("Dockerfile"),
+            "FROM scratch\nCMD [\"/x\"]",
+        )
+        .unwrap();
         fs::write(directory.path().join("schema.json"), "{\n  \"input\": ]").unwrap();
         let findings = validate(directory.path()).unwrap();
         let shown: Vec<_> = findings

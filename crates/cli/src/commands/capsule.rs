@@ -2,7 +2,9 @@
 
 mod here;
 mod junit;
+mod new;
 mod test;
+mod validate;
 
 use std::path::Path;
 
@@ -10,11 +12,10 @@ use aod_api::capsules::{CapsuleList, RegisteredCapsule};
 use aod_api::runs::RunView;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderName};
-use serde_json::json;
 
 use super::{run, runs};
-use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, ValidateArguments};
-use crate::capsule::{pack, refuse, validate};
+use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments};
+use crate::capsule::{pack, refuse};
 use crate::client::Client;
 use crate::console::Console;
 use crate::exit::Exit;
@@ -27,27 +28,13 @@ const REQUESTS_MAX: usize = 3;
 pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result<Exit, Failure> {
     match command {
         CapsuleCommand::Run(arguments) => return here::run_here(&arguments, console).await,
+        CapsuleCommand::New(arguments) => return new::new(&arguments, console),
         CapsuleCommand::Test(arguments) => return test::test(&arguments, console).await,
-        CapsuleCommand::Validate(arguments) => check(&arguments, console),
+        CapsuleCommand::Validate(arguments) => validate::check(&arguments, console),
         CapsuleCommand::Build(arguments) => build(&arguments, console).await,
         CapsuleCommand::Ls(connect) => list(&connect, console).await,
     }?;
     Ok(Exit::Ok)
-}
-
-fn check(arguments: &ValidateArguments, console: Console) -> Result<(), Failure> {
-    let mut findings = Vec::new();
-    for directory in &arguments.directories {
-        findings.extend(validate(directory)?);
-    }
-    let report = json!({ "is_valid": findings.is_empty(), "problems": findings });
-    let count = arguments.directories.len();
-    console.show(&report, || match findings.len() {
-        0 if count == 1 => "the capsule follows the standard".to_owned(),
-        0 => format!("{count} capsules follow the standard"),
-        _ => String::new(),
-    })?;
-    refuse(&findings)
 }
 
 async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failure> {
@@ -57,7 +44,7 @@ async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failur
 }
 
 async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failure> {
-    refuse(&validate(&arguments.directory)?)?;
+    refuse(&crate::capsule::validate(&arguments.directory)?)?;
     let client = Client::connect(&arguments.connect)?;
     let package = pack(&arguments.directory)?;
     let query = query(arguments)?;

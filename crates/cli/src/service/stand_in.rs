@@ -104,7 +104,8 @@ impl Script {
         let answers = lock(&self.answers);
         let left = answers.iter().flat_map(|(callee, slots)| {
             let slots = slots.iter().enumerate();
-            slots.filter_map(|(index, slot)| slot.is_some().then(|| (callee.clone(), index)))
+            let left = slots.filter(|(_, slot)| slot.is_some());
+            left.map(|(index, _)| (callee.clone(), index))
         });
         left.collect()
     }

@@ -73,6 +73,8 @@ fn type_message(found: &Value) -> String {
     let meant = match found.as_str() {
         Some("int") => Some("integer"),
         Some("float") => Some("number"),
+        Some("bool") => Some("boolean"),
+        Some("str" | "text") => Some("string"),
         Some("dict") => Some("object"),
         Some("list" | "tuple") => Some("array"),
         Some("none" | "None") => Some("null"),

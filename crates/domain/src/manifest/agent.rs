@@ -298,7 +298,8 @@ fn env_value(reader: &mut Reader, node: Node) -> Option<String> {
     })
 }
 
-fn looks_like_key(text: &str) -> bool {
+/// Whether `text` begins as access keys of well-known services do, and is as long.
+pub fn looks_like_key(text: &str) -> bool {
     text.len() >= 16 && KEY_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 

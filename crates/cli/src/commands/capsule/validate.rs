@@ -1,0 +1,39 @@
+//! `aod capsule validate`: directories, each by itself and together.
+
+use serde_json::json;
+
+use crate::arguments::ValidateArguments;
+use crate::capsule::{Finding, Severity, Source, refuse, relations, validate};
+use crate::console::Console;
+use crate::failure::Failure;
+
+pub(super) fn check(arguments: &ValidateArguments, console: Console) -> Result<(), Failure> {
+    let mut findings = Vec::new();
+    let mut sources = Vec::new();
+    for directory in &arguments.directories {
+        let found = validate(directory)?;
+        if refuse(&found).is_ok() {
+            sources.push(Source::read(directory)?);
+        }
+        findings.extend(found);
+    }
+    findings.extend(relations(&sources));
+    if arguments.strict {
+        for finding in &mut findings {
+            finding.severity = Severity::Error;
+        }
+    }
+    let refused = refuse(&findings);
+    let report = json!({ "is_valid": refused.is_ok(), "problems": findings });
+    let count = arguments.directories.len();
+    console.show(&report, || match (&refused, count) {
+        (Err(_), _) => String::new(),
+        (Ok(()), 1) => "the capsule follows the standard".to_owned(),
+        (Ok(()), count) => format!("{count} capsules follow the standard"),
+    })?;
+    let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
+    for warning in findings.iter().filter(is_warning) {
+        console.tell(&warning.to_string());
+    }
+    refused
+}

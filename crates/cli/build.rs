@@ -54,7 +54,10 @@ fn files(root: &Path) -> Vec<(String, PathBuf)> {
                 continue;
             }
             let name = path.strip_prefix(root).expect("it was found below");
-            let name = name.to_str().expect("names of sources are UTF-8").to_owned();
+            let name = name
+                .to_str()
+                .expect("names of sources are UTF-8")
+                .to_owned();
             found.push((name, path));
         }
     }

@@ -12,8 +12,11 @@ pub(crate) fn write(templates: &Path, target: &Path) {
             .split_once('/')
             .expect("each template is a directory of its own");
         let path = path.to_str().expect("names of sources are UTF-8");
-        writeln!(text, "    ({template:?}, {name:?}, include_bytes!({path:?})),")
-            .expect("memory can be written");
+        writeln!(
+            text,
+            "    ({template:?}, {name:?}, include_bytes!({path:?})),"
+        )
+        .expect("memory can be written");
     }
     text.push_str("]\n");
     fs::write(target, text).expect("the output directory can be written");

@@ -45,14 +45,17 @@ struct Project {
 pub(crate) fn write(sdk: &Path, output: &Path) -> PathBuf {
     let manifest = sdk.join("pyproject.toml");
     let PyProject { project } = toml::from_str(&super::read(&manifest))
-       .unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
+        .unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
     let stem = format!("{}-{}", project.name.replace('-', "_"), project.version);
     let information = format!("{stem}.dist-info");
     let mut entries: Vec<(String, Vec<u8>)> = super::files(&sdk.join("src"))
         .into_iter()
         .map(|(name, path)| (name, fs::read(path).expect("a file of the sources")))
         .collect();
-    entries.push((format!("{information}/METADATA"), metadata(&project, sdk).into()));
+    entries.push((
+        format!("{information}/METADATA"),
+        metadata(&project, sdk).into(),
+    ));
     entries.push((format!("{information}/WHEEL"), WHEEL.into()));
     let record = format!("{information}/RECORD");
     entries.push((record.clone(), record_of(&entries, &record).into()));
@@ -126,7 +129,9 @@ fn pack(entries: &[(String, Vec<u8>)], path: &Path) {
         archive
             .start_file(name.as_str(), options)
             .expect("a new entry");
-        archive.write_all(bytes).expect("the archive can be written");
+        archive
+            .write_all(bytes)
+            .expect("the archive can be written");
     }
     archive.finish().expect("the archive can be written");
 }

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::capsule::{
-    BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, NewArguments, Template, ValidateArguments,
+    BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, GraphArguments,
+    GraphFormat, InspectArguments, NewArguments, SchemaArguments, SchemaFile, Template,
+    ValidateArguments,
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;

@@ -3,6 +3,7 @@
 
 pub(crate) mod cases;
 pub(crate) mod expectation;
+pub(crate) mod graph;
 mod pack;
 mod place;
 mod source;

@@ -14,6 +14,7 @@ mod runs;
 mod services;
 mod up;
 
+pub(crate) use self::capsule::Inspection;
 use crate::arguments::{Arguments, Command};
 use crate::console::Console;
 use crate::exit::Exit;

@@ -21,6 +21,12 @@ pub enum CapsuleCommand {
     Build(BuildArguments),
     /// List the registered capsules
     Ls(ConnectArguments),
+    /// Show what a capsule takes, gives and may call: a registered one, or a directory
+    Inspect(InspectArguments),
+    /// Show which capsules may call which, and what speaks against it
+    Graph(GraphArguments),
+    /// Print the JSON Schema of a file of capsules, for editors
+    Schema(SchemaArguments),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -114,4 +120,57 @@ pub enum Template {
     Software,
     /// Python with the SDK, hands work to another capsule
     Orchestrator,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct InspectArguments {
+    /// A directory, or the name, title or alias of a registered capsule
+    #[arg(value_name = "NAME|DIR")]
+    pub capsule: String,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct GraphArguments {
+    /// The capsules' directories; those that they may call are looked for beside them
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directories: Vec<PathBuf>,
+
+    /// Directory of a capsule that they may call, if that does not lie beside them; may be given again
+    #[arg(long, value_name = "DIR")]
+    pub with: Vec<PathBuf>,
+
+    /// How the graph is drawn
+    #[arg(long, value_enum, default_value_t)]
+    pub format: GraphFormat,
+}
+
+/// How a graph is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GraphFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A picture
+    Svg,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct SchemaArguments {
+    /// Which file
+    #[arg(value_enum)]
+    pub file: SchemaFile,
+}
+
+/// A file whose form is described by a JSON Schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SchemaFile {
+    /// agent.yaml
+    Agent,
+    /// tools.yaml
+    Tools,
+    /// schema.json
+    Schema,
 }

@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 27] = [
         &[],
         &["up"],
         &["down"],
@@ -40,6 +40,12 @@ fn every_command_explains_itself() {
         &["deadletters"],
         &["deadletters", "ls"],
         &["capsule"],
+        &["capsule", "graph"],
+        &["capsule", "inspect"],
+        &["capsule", "new"],
+        &["capsule", "run"],
+        &["capsule", "schema"],
+        &["capsule", "test"],
         &["capsule", "validate"],
         &["capsule", "build"],
         &["nodes"],

@@ -76,7 +76,8 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Case>, Failure> {
     found.sort();
     if found.is_empty() {
         let message = format!("{} has no test cases", directory.display());
-        let hint = format!("a case is a directory: {DIRECTORY}/NAME, with input.json and expect.json");
+        let hint =
+            format!("a case is a directory: {DIRECTORY}/NAME, with input.json and expect.json");
         return Err(Failure::usage(message).with_hint(hint));
     }
     let mut problems = Vec::new();
@@ -291,7 +292,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         write(root, "one/input.json", "[1]");
-        write(root, "one/handoffs.yaml", "chart:\n- files: {}\n- output: {}\n  files: {x: none}\n");
+        write(
+            root,
+            "one/handoffs.yaml",
+            "chart:\n- files: {}\n- output: {}\n  files: {x: none}\n",
+        );
         write(root, "two/handoffs.yaml", "chart:\n- outputs: {}\n");
         let shown = read(root).unwrap_err().render();
         for expected in [

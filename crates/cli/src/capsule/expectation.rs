@@ -285,13 +285,19 @@ fn compare_objects(
 /// Numbers are the same by their value, as they are for JSON Schema: 1 and 1.0.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || one.as_f64() == other.as_f64()
+        }
         (one, other) => one == other,
     }
 }
 
 fn shown(pointer: &str) -> &str {
-    if pointer.is_empty() { "output" } else { pointer }
+    if pointer.is_empty() {
+        "output"
+    } else {
+        pointer
+    }
 }
 
 fn quoted(value: &Value) -> String {
@@ -340,11 +346,7 @@ mod tests {
                 "/more: expected nothing, got null",
             ],
         );
-        check(
-            &json!({"output_subset": {"a/b": [1, {}]}}),
-            &outcome,
-            &[],
-        );
+        check(&json!({"output_subset": {"a/b": [1, {}]}}), &outcome, &[]);
         check(
             &json!({"output_subset": {"a/b": [1]}}),
             &outcome,
@@ -367,7 +369,11 @@ mod tests {
     #[test]
     fn failures_are_expected_by_their_code() {
         let failed = Outcome {
-            error: Some(("no_rows".into(), "the table is empty".into(), vec!["line".into()])),
+            error: Some((
+                "no_rows".into(),
+                "the table is empty".into(),
+                vec!["line".into()],
+            )),
             ..Outcome::default()
         };
         check(
@@ -387,7 +393,10 @@ mod tests {
         check(
             &json!({"output": {}}),
             &failed,
-            &["expected success, got the error no_rows: the table is empty", "  line"],
+            &[
+                "expected success, got the error no_rows: the table is empty",
+                "  line",
+            ],
         );
         check(
             &json!({"error": {"code": "no_rows"}}),
@@ -426,7 +435,10 @@ mod tests {
     fn an_expectation_that_expects_nothing_is_refused() {
         for (text, expected) in [
             ("{}", "nothing is expected"),
-            (r#"{"output": 1, "error": {"code": "x"}}"#, "both an error and an output"),
+            (
+                r#"{"output": 1, "error": {"code": "x"}}"#,
+                "both an error and an output",
+            ),
             (r#"{"outputs": 1}"#, "unknown field `outputs`"),
             (r#"{"output_schema": {"type": "int"}}"#, "/output_schema"),
             (r#"{"files": {"../x": {}}}"#, "../x"),

@@ -133,12 +133,13 @@ type Added = (String, Option<&'static [u8]>);
 
 /// What the package has beside the directory: the wheel of the SDK, if the image is made with it and
 /// the directory has none. Sorted.
-fn added(
-    directory: &Path,
-    entries: &[Entry],
-) -> Result<Vec<Added>, Failure> {
+fn added(directory: &Path, entries: &[Entry]) -> Result<Vec<Added>, Failure> {
     let has = |wanted: &str| entries.iter().any(|entry| entry.name.as_str() == wanted);
-    if !has("Dockerfile") || entries.iter().any(|entry| wheel::is_one(entry.name.as_str())) {
+    if !has("Dockerfile")
+        || entries
+            .iter()
+            .any(|entry| wheel::is_one(entry.name.as_str()))
+    {
         return Ok(Vec::new());
     }
     let path = directory.join("Dockerfile");
@@ -294,7 +295,9 @@ mod tests {
             let mut archive = tar::Archive::new(bytes.as_slice());
             let entries = archive.entries().unwrap();
             let name = |entry: tar::Entry<'_, _>| entry.path().unwrap().display().to_string();
-            entries.map(|entry| name(entry.unwrap())).collect::<Vec<_>>()
+            entries
+                .map(|entry| name(entry.unwrap()))
+                .collect::<Vec<_>>()
         };
         let recipe = ("Dockerfile", "COPY vendor/aod_capsule-*.whl /");
         let own = format!("vendor/{}", wheel::NAME);
@@ -304,10 +307,19 @@ mod tests {
         );
         assert_eq!(
             names(&[recipe, ("vendor/a", ""), ("vendor/z", "")]),
-            ["Dockerfile", "vendor/", "vendor/a", own.as_str(), "vendor/z"]
+            [
+                "Dockerfile",
+                "vendor/",
+                "vendor/a",
+                own.as_str(),
+                "vendor/z"
+            ]
         );
         let other = "vendor/aod_capsule-0.0.1-py3-none-any.whl";
-        assert_eq!(names(&[recipe, (other, "")]), ["Dockerfile", "vendor/", other]);
+        assert_eq!(
+            names(&[recipe, (other, "")]),
+            ["Dockerfile", "vendor/", other]
+        );
         assert_eq!(names(&[("Dockerfile", "FROM scratch")]), ["Dockerfile"]);
     }
 

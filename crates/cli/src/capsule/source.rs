@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use aod_domain::manifest::{
-    AgentManifest, CapsuleName, Registered, ToolsManifest, resolve, slug,
-};
+use aod_domain::manifest::{AgentManifest, CapsuleName, Registered, ToolsManifest, resolve, slug};
 
 use super::validate::{refuse, validate};
 use crate::failure::Failure;
@@ -63,7 +61,10 @@ impl Source {
 
     /// Whom it may call, as its `tools.yaml` says it.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &str> {
-        self.tools.capsules.iter().map(|grant| grant.target.as_str())
+        self.tools
+            .capsules
+            .iter()
+            .map(|grant| grant.target.as_str())
     }
 
     /// How it is called.

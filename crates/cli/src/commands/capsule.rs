@@ -1,6 +1,8 @@
 //! `aod capsule`: directories checked, packed and built; what is registered.
 
+mod graph;
 mod here;
+mod inspect;
 mod junit;
 mod new;
 mod test;
@@ -13,8 +15,9 @@ use aod_api::runs::RunView;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderName};
 
+pub(crate) use self::inspect::Inspection;
 use super::{run, runs};
-use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments};
+use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, SchemaFile};
 use crate::capsule::{pack, refuse};
 use crate::client::Client;
 use crate::console::Console;
@@ -32,9 +35,21 @@ pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result
         CapsuleCommand::Test(arguments) => return test::test(&arguments, console).await,
         CapsuleCommand::Validate(arguments) => validate::check(&arguments, console),
         CapsuleCommand::Build(arguments) => build(&arguments, console).await,
+        CapsuleCommand::Inspect(arguments) => inspect::inspect(&arguments, console).await,
+        CapsuleCommand::Graph(arguments) => graph::graph(&arguments, console),
+        CapsuleCommand::Schema(arguments) => Console::print(schema(arguments.file)),
         CapsuleCommand::Ls(connect) => list(&connect, console).await,
     }?;
     Ok(Exit::Ok)
+}
+
+/// The JSON Schemas that `docs/schemas` publishes.
+fn schema(file: SchemaFile) -> &'static str {
+    match file {
+        SchemaFile::Agent => include_str!("../../../../docs/schemas/agent.json"),
+        SchemaFile::Tools => include_str!("../../../../docs/schemas/tools.json"),
+        SchemaFile::Schema => include_str!("../../../../docs/schemas/schema.json"),
+    }
 }
 
 async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ use aod_ports::runs::Runs;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -44,9 +45,6 @@ const LINES_QUEUED: usize = 256;
 
 /// Characters of a digest in a tag, as nodes have it.
 const TAG_LENGTH: usize = 12;
-
-/// What a capsule takes and gives of which nothing is known.
-const SCHEMA_UNKNOWN: &str = r#"{"input": {"type": "object"}, "output": {"type": "object"}}"#;
 
 /// A cluster that nobody else knows of. It must be ended, also after a failure.
 #[derive(Debug)]
@@ -147,13 +145,22 @@ impl Private {
                     .await?
             }
         };
-        self.append(self.registration(source, content.digest, config_digest).await?)
-            .await
+        self.append(
+            self.registration(source, content.digest, config_digest)
+                .await?,
+        )
+        .await
     }
 
-    /// Makes a capsule callable of which nothing is known but its name: it takes and gives anything.
-    pub(crate) async fn register_unknown(&self, name: &CapsuleName) -> Result<(), Failure> {
-        let schema = self.store(SCHEMA_UNKNOWN.as_bytes()).await?;
+    /// Makes a capsule callable of which nothing is there but its name, and what it is to answer by
+    /// `output`, a schema. It takes anything.
+    pub(crate) async fn register_unknown(
+        &self,
+        name: &CapsuleName,
+        output: &Value,
+    ) -> Result<(), Failure> {
+        let schema = json!({"input": {"type": "object"}, "output": output}).to_string();
+        let schema = self.store(schema.as_bytes()).await?;
         let registration = Registration {
             name: name.clone(),
             title: None,
@@ -294,9 +301,7 @@ fn build_failed(name: &str, error: &aod_ports::container_runtime::RuntimeError) 
     use aod_ports::container_runtime::RuntimeError;
     let message = format!("the image of {name} is not there");
     match error {
-        RuntimeError::BuildFailed { .. } => {
-            Failure::new(Exit::RunFailed, message).because(error)
-        }
+        RuntimeError::BuildFailed { .. } => Failure::new(Exit::RunFailed, message).because(error),
         error => Failure::environment(message).because(error),
     }
 }

@@ -111,6 +111,49 @@ impl Script {
     }
 }
 
+/// What a capsule gives whose answers are these: any object, in which those texts are declared that
+/// name files of an answer. Only declared ones follow a file that needs another name at its caller's.
+pub(crate) fn schema_of(answers: &[&Answer]) -> Value {
+    let mut schema = json!({"type": "object"});
+    for answer in answers {
+        let names: Vec<&str> = answer.files.iter().map(|(name, _)| name.as_str()).collect();
+        if let Ok(output) = &answer.result {
+            declare(output, &names, &mut schema);
+        }
+    }
+    schema
+}
+
+/// Adds to `schema` where `value` has one of `names`.
+fn declare(value: &Value, names: &[&str], schema: &mut Value) {
+    match value {
+        Value::String(text) if names.contains(&text.as_str()) => {
+            schema["format"] = json!("file_path");
+        }
+        Value::Object(members) => {
+            for (key, value) in members {
+                let mut below = schema["properties"][key].take();
+                if below.is_null() {
+                    below = json!({});
+                }
+                declare(value, names, &mut below);
+                schema["properties"][key] = below;
+            }
+        }
+        Value::Array(items) => {
+            let mut below = schema["items"].take();
+            if below.is_null() {
+                below = json!({});
+            }
+            for item in items {
+                declare(item, names, &mut below);
+            }
+            schema["items"] = below;
+        }
+        _ => (),
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -324,6 +367,24 @@ mod tests {
             result: Ok(output.clone()),
             files: Vec::new(),
         }
+    }
+
+    #[test]
+    fn files_of_answers_are_declared() {
+        let with_file = |output: &Value| Answer {
+            files: vec![(FileName::parse("a.txt").unwrap(), PathBuf::new())],
+            ..answer_to(&json!({}), output)
+        };
+        let one = with_file(&json!({"text": "a.txt", "all": [{"file": "a.txt", "n": 1}]}));
+        let other = answer_to(&json!({}), &json!({"n": 2}));
+        let file = json!({"format": "file_path"});
+        assert_eq!(
+            schema_of(&[&one, &other]),
+            json!({"type": "object", "properties": {
+                "text": file, "n": {},
+                "all": {"items": {"properties": {"file": file, "n": {}}}},
+            }})
+        );
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl Check<'_> {
             .iter()
             .any(|(_, word)| word == "ENTRYPOINT" || word == "CMD");
         if !has_command {
-            let message = "neither ENTRYPOINT nor CMD found; what the base image says is run, if anything";
+            let message =
+                "neither ENTRYPOINT nor CMD found; what the base image says is run, if anything";
             self.warn(NAME, place(instructions[last].0), message);
         }
     }
@@ -79,7 +80,9 @@ fn here_document(line: &str) -> Option<String> {
     let (_, rest) = line.split_once("<<")?;
     let word = rest.trim_start_matches('-').split_whitespace().next()?;
     let word = word.trim_matches(['"', '\'']);
-    let is_word = word.chars().all(|character| character.is_alphanumeric() || character == '_');
+    let is_word = word
+        .chars()
+        .all(|character| character.is_alphanumeric() || character == '_');
     (is_word && !word.is_empty()).then(|| word.to_owned())
 }
 
@@ -103,10 +106,15 @@ mod tests {
 
     #[test]
     fn a_recipe_begins_with_from_and_has_a_command() {
-        check("# x\nARG A\nfrom a\nRUN x \\\n  CMD\nENTRYPOINT [\"x\"]\n", &[]);
+        check(
+            "# x\nARG A\nfrom a\nRUN x \\\n  CMD\nENTRYPOINT [\"x\"]\n",
+            &[],
+        );
         check(
             "FROM a AS b\nCMD x\nFROM scratch\nCOPY --from=b a \\\n# no\n CMD\n",
-            &[":3:1: warning: neither ENTRYPOINT nor CMD found; what the base image says is run, if anything"],
+            &[
+                ":3:1: warning: neither ENTRYPOINT nor CMD found; what the base image says is run, if anything",
+            ],
         );
         check(
             "\nRUN x\nFROM a\n",

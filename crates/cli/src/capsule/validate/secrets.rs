@@ -76,7 +76,9 @@ mod tests {
     fn keys_are_found_and_words_are_not() {
         // In two parts, so that nobody takes this file for one with keys in it.
         let key = format!("sk-{}", "abcd1234abcd1234");
-        let text = format!("A=1\nENV KEY=\"{key}\"\nscikit sk-learn-is-a-long-word\n-----BEGIN RSA {PRIVATE_KEY}\n");
+        let text = format!(
+            "A=1\nENV KEY=\"{key}\"\nscikit sk-learn-is-a-long-word\n-----BEGIN RSA {PRIVATE_KEY}\n"
+        );
         let found: Vec<_> = keys(&text)
             .iter()
             .map(|place| (place.line, place.column))

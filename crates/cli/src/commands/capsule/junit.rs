@@ -23,7 +23,10 @@ pub(super) fn xml(results: &[Tested]) -> String {
                 None => text.push_str("/>\n"),
                 Some(first) => {
                     let (first, all) = (escaped(first), escaped(&tested.differences.join("\n")));
-                    let _ = write!(text, ">\n      <failure message=\"{first}\">{all}</failure>\n    </testcase>\n");
+                    let _ = write!(
+                        text,
+                        ">\n      <failure message=\"{first}\">{all}</failure>\n    </testcase>\n"
+                    );
                 }
             }
         }
@@ -76,7 +79,11 @@ mod tests {
         };
         let results = [
             tested("chart", "one", &[]),
-            tested("chart", "<two>", &["/a: expected \"x\" & more", "\u{1b}[0m"]),
+            tested(
+                "chart",
+                "<two>",
+                &["/a: expected \"x\" & more", "\u{1b}[0m"],
+            ),
             tested("report", "one", &[]),
         ];
         insta::assert_snapshot!(xml(&results));

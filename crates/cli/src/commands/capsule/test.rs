@@ -25,7 +25,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::private::{ImageOrigin, Private};
 use crate::service::signals::Signals;
-use crate::service::stand_in::{Answer, Script, StandIns};
+use crate::service::stand_in::{Answer, Script, StandIns, schema_of};
 use crate::text;
 
 /// How one case went.
@@ -101,7 +101,10 @@ fn planned(source: &Source, case: Case, family: &Family) -> Result<Planned, Fail
     let mut answers = BTreeMap::new();
     for (target, given) in &case.handoffs {
         let name = name_of(target, family).ok_or_else(|| {
-            let message = format!("{target:?}, which case {} answers for, is no name", case.name);
+            let message = format!(
+                "{target:?}, which case {} answers for, is no name",
+                case.name
+            );
             Failure::usage(message)
         })?;
         answers.insert(name.to_string(), given.clone());
@@ -136,12 +139,16 @@ async fn in_cluster(
             .register(source, origin, |text| console.tell(text))
             .await?;
     }
-    let answered: BTreeSet<&String> = plan.iter().flat_map(|case| case.answers.keys()).collect();
-    for name in answered {
+    let mut answered: BTreeMap<&String, Vec<&Answer>> = BTreeMap::new();
+    for (name, answers) in plan.iter().flat_map(|planned| &planned.answers) {
+        answered.entry(name).or_default().extend(answers);
+    }
+    for (name, answers) in answered {
         if family.get(name).is_none()
             && let Some(name) = slug(name)
         {
-            cluster.register_unknown(&name).await?;
+            let schema = schema_of(&answers);
+            cluster.register_unknown(&name, &schema).await?;
         }
     }
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
@@ -183,11 +190,7 @@ fn running(family: &Family, plan: &[Planned]) -> BTreeSet<CapsuleName> {
     running
 }
 
-async fn one(
-    client: &Client,
-    planned: Planned,
-    stand_ins: &StandIns,
-) -> Result<Tested, Failure> {
+async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<Tested, Failure> {
     let began = Instant::now();
     let Planned {
         capsule,
@@ -217,9 +220,12 @@ async fn one(
     differences.extend(script.unanswered().into_iter().map(|(callee, arguments)| {
         format!("call of {callee}: no canned answer is left that fits {arguments}")
     }));
-    differences.extend(script.unused().into_iter().map(|(callee, index)| {
-        format!("handoffs.yaml: {callee}/{index} was not asked for")
-    }));
+    differences.extend(
+        script
+            .unused()
+            .into_iter()
+            .map(|(callee, index)| format!("handoffs.yaml: {callee}/{index} was not asked for")),
+    );
     Ok(Tested {
         capsule: capsule.to_string(),
         case: case.name,

@@ -1,0 +1,109 @@
+//! `aod capsule inspect`: one capsule, as it is registered or as its directory has it.
+
+use std::path::Path;
+
+use aod_api::capsules::{CapsuleView, ResourcesView};
+use aod_domain::digest::{Digest, Hasher};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::arguments::InspectArguments;
+use crate::capsule::{Source, pack};
+use crate::client::{Client, encoded};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::text;
+
+/// What is known of a capsule.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Inspection {
+    pub(crate) name: String,
+    pub(crate) title: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) aliases: Vec<String>,
+    /// SHA-256 of the packed directory.
+    pub(crate) content: Digest,
+    /// The image's id; none of a directory.
+    pub(crate) image: Option<String>,
+    /// SHA-256 of each file that is read of a directory; a gateway does not tell them.
+    pub(crate) files: Vec<(String, Digest)>,
+    pub(crate) model: Option<String>,
+    pub(crate) resources: ResourcesView,
+    /// Whom it may call; none when it may call everyone.
+    pub(crate) handoffs: Option<Vec<String>>,
+    pub(crate) mcp_servers: Vec<String>,
+    pub(crate) schema: Option<Value>,
+}
+
+pub(super) async fn inspect(arguments: &InspectArguments, console: Console) -> Result<(), Failure> {
+    let directory = Path::new(&arguments.capsule);
+    let inspection = if directory.is_dir() {
+        of_directory(&Source::read(directory)?)?
+    } else {
+        let client = Client::connect(&arguments.connect)?;
+        let path = format!("/v1/capsules/{}", encoded(&arguments.capsule));
+        of_registered(client.get(&path, &[]).await?)
+    };
+    console.show(&inspection, || text::capsule::details(&inspection))
+}
+
+fn of_registered(view: CapsuleView) -> Inspection {
+    Inspection {
+        name: view.name,
+        title: view.title,
+        description: view.description,
+        aliases: view.aliases,
+        content: view.content,
+        image: Some(view.image),
+        files: Vec::new(),
+        model: None,
+        resources: view.resources,
+        handoffs: view.handoffs,
+        mcp_servers: Vec::new(),
+        schema: view.schema,
+    }
+}
+
+fn of_directory(source: &Source) -> Result<Inspection, Failure> {
+    let resources = &source.agent.resources;
+    let files = [
+        ("schema.json", Some(&source.schema_json)),
+        ("agent.yaml", source.agent_yaml.as_ref()),
+        ("tools.yaml", source.tools_yaml.as_ref()),
+    ];
+    let files = files.into_iter().filter_map(|(name, bytes)| {
+        let digest = Digest::of(bytes?);
+        Some((name.to_owned(), digest))
+    });
+    Ok(Inspection {
+        name: source.name.to_string(),
+        title: source.agent.title.clone(),
+        description: source.agent.description.clone(),
+        aliases: source.agent.aliases.clone(),
+        content: content(&source.directory)?,
+        image: None,
+        files: files.collect(),
+        model: source.agent.model.clone(),
+        resources: ResourcesView {
+            cpu_millis: resources.cpu_millis,
+            memory_bytes: resources.memory_bytes,
+            pids: resources.pids,
+            disk_bytes: resources.disk_bytes,
+            timeout_seconds: resources.timeout_seconds,
+        },
+        handoffs: Some(source.targets().map(str::to_owned).collect()),
+        mcp_servers: source.tools.mcp_servers.keys().cloned().collect(),
+        schema: serde_json::from_slice(&source.schema_json).ok(),
+    })
+}
+
+/// The digest that the directory would be registered with.
+fn content(directory: &Path) -> Result<Digest, Failure> {
+    let package = pack(directory)?;
+    let bytes = std::fs::read(package.path()).map_err(|error| {
+        Failure::environment("the packed directory cannot be read").because(&error)
+    })?;
+    let mut hasher = Hasher::new();
+    hasher.update(&bytes);
+    Ok(hasher.finish())
+}

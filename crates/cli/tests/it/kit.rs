@@ -1,0 +1,392 @@
+//! What authors of capsules use, on real Docker and without a cluster: a capsule is written, run and tested
+//! where it lies, and nothing but its image is left.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Ended, docker, program, wait_until, write_capsule};
+
+/// Copies its input, and its file if there is one.
+const ECHO: &str = "echo to the logs; for file in /io/input/*; do [ -e \"$file\" ] && cp \"$file\" /io/output/; done; cp /io/input.json /io/output.json";
+
+/// A directory for capsules whose names nobody else uses, and for all that `aod` writes beside.
+/// Images of them go with it.
+struct Desk {
+    directory: tempfile::TempDir,
+    word: String,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("aod-kit-").tempdir();
+        let directory = directory.expect("a directory");
+        std::fs::create_dir(directory.path().join("tmp")).expect("a directory of ours");
+        let random = directory.path().file_name().unwrap_or_default();
+        let word: String = random.to_string_lossy().to_lowercase();
+        let word = word.replace(|character: char| !character.is_ascii_alphanumeric(), "");
+        Self { directory, word }
+    }
+
+    /// The name of a capsule that is called `part` here.
+    fn name(&self, part: &str) -> String {
+        format!("{}-{part}", self.word)
+    }
+
+    fn path(&self, part: &str) -> PathBuf {
+        self.directory.path().join(self.name(part))
+    }
+
+    fn write(&self, part: &str, file: &str, text: &str) {
+        let path = self.path(part).join(file);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory of ours");
+        std::fs::write(path, text).expect("a directory of ours");
+    }
+
+    /// `aod capsule …`, whose temporary files are all below this directory.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = program();
+        command
+            .arg("capsule")
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env("TMPDIR", self.temporary());
+        if let Some(server) = std::env::var_os("AOD_TEST_NATS_SERVER") {
+            command.env("AOD_NATS_SERVER", server);
+        }
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let output = self.command(arguments).output();
+        output.expect("the program starts").into()
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.directory.path().join("tmp")
+    }
+
+    /// No file, process or container of any command here is left.
+    #[track_caller]
+    fn assert_nothing_is_left(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.temporary())
+            .expect("a directory of ours")
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        let mark = self.temporary().to_string_lossy().into_owned();
+        assert_eq!(processes_with(&mark), Vec::<u32>::new());
+        assert_eq!(self.containers(), "");
+    }
+
+    fn containers(&self) -> String {
+        let names = docker(&[
+            "ps",
+            "--all",
+            "--format",
+            "{{.Names}} {{.Image}} {{.Label \"dev.aod.capsule\"}}",
+        ]);
+        let own = names.lines().filter(|line| line.contains(&self.word));
+        own.collect::<Vec<_>>().join("\n")
+    }
+
+    fn images(&self) -> Vec<String> {
+        let images = docker(&["images", "--format", "{{.Repository}}:{{.Tag}}"]);
+        let own = images.lines().filter(|line| line.contains(&self.word));
+        own.map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        for image in self.images() {
+            docker(&["rmi", "--force", &image]);
+        }
+    }
+}
+
+/// The processes that were started with a text in their command line.
+fn processes_with(mark: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("Linux");
+    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let command = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(mark)
+    })
+    .collect()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Calls the capsule `callee` with the file that it was given, and answers what it was answered.
+fn caller_script(callee: &str) -> String {
+    format!(
+        "cp /io/input/data.txt /io/handoff/outgoing/data.txt\n\
+         busybox wget -q -O /io/answer --header 'Content-Type: application/json' \
+         --post-data '{{\"target\": \"{callee}\", \"args\": {{\"file\": \"data.txt\"}}}}' $AOD_URL/handoff\n\
+         cp /io/handoff/incoming/* /io/output/\n\
+         busybox sed 's/.*\"success\":\\([a-z]*\\).*/{{\"was_successful\": \\1}}/' /io/answer > /io/output.json"
+    )
+}
+
+#[test]
+fn a_directory_is_run_where_it_lies_and_nothing_but_its_image_is_left() {
+    let desk = Desk::new();
+    write_capsule(&desk.path("echo"), ECHO);
+    let directory = desk.path("echo").display().to_string();
+    let file = desk.directory.path().join("data.txt");
+    std::fs::write(&file, "content").expect("a directory of ours");
+    let given = format!("file=@{}", file.display());
+    let arguments = ["run", &directory, "-i", &given, "-i", "n=7", "-o", "made"];
+    let ran = desk.run(&arguments).with(0);
+    assert_eq!(ran.json(), json!({"file": "data.txt", "n": 7}));
+    for expected in ["Successfully tagged", "  to the logs", ": ended"] {
+        assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+    }
+    assert_eq!(
+        read(&desk.directory.path().join("made/data.txt")),
+        "content"
+    );
+    desk.assert_nothing_is_left();
+
+    let image = desk.images();
+    assert_eq!(image.len(), 1, "{image:?}");
+    let again = desk.run(&arguments).with(0);
+    assert!(!again.stderr.contains("is built"), "{}", again.stderr);
+    assert_eq!(desk.images(), image);
+}
+
+#[test]
+fn failures_have_the_codes_of_a_cluster_and_may_be_kept() {
+    let desk = Desk::new();
+    write_capsule(&desk.path("wrong"), "echo went wrong >&2; exit 3");
+    let directory = desk.path("wrong").display().to_string();
+    let failed = desk.run(&["run", &directory]).with(1);
+    assert!(failed.stdout.is_empty(), "{}", failed.stdout);
+    assert!(
+        failed.stderr.contains("(capsule_exit)"),
+        "{}",
+        failed.stderr
+    );
+    let refused = desk.run(&["run", &directory, "-i", "file=none"]).with(2);
+    assert!(refused.stderr.contains("/file"), "{}", refused.stderr);
+    desk.assert_nothing_is_left();
+
+    let kept = desk.run(&["run", &directory, "--keep"]).with(1);
+    let place = kept
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("kept: "));
+    let place = PathBuf::from(place.expect("it says where"));
+    assert!(place.join("nats").is_dir() && place.starts_with(desk.temporary()));
+    assert_eq!(desk.containers(), "");
+
+    desk.write(
+        "wrong",
+        "Dockerfile",
+        "FROM scratch\nCOPY nothing /\nCMD x\n",
+    );
+    let unbuilt = desk.run(&["run", &directory]).with(1);
+    assert!(
+        unbuilt.stderr.contains("the build failed"),
+        "{}",
+        unbuilt.stderr
+    );
+    desk.write("wrong", "Dockerfile", "RUN nothing\n");
+    let invalid = desk.run(&["run", &directory]).with(2);
+    assert!(
+        invalid.stderr.contains("Dockerfile:1:1"),
+        "{}",
+        invalid.stderr
+    );
+}
+
+#[test]
+fn an_interrupted_command_leaves_nothing() {
+    let desk = Desk::new();
+    write_capsule(&desk.path("slow"), "echo begun; sleep 600");
+    let mut command = desk.command(&["run", &desk.path("slow").display().to_string()]);
+    let errors = std::fs::File::create(desk.directory.path().join("errors")).expect("a file");
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .expect("it starts");
+    wait_until("it runs", || {
+        read(&desk.directory.path().join("errors")).contains("begun")
+    });
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status();
+    assert!(killed.expect("kill").success());
+    let status = child.wait().expect("a child of ours");
+    let errors = read(&desk.directory.path().join("errors"));
+    assert_eq!(status.code(), Some(5), "{errors}");
+    desk.assert_nothing_is_left();
+}
+
+#[test]
+fn those_that_it_may_call_are_found_beside_it() {
+    let desk = Desk::new();
+    let callee = desk.name("callee");
+    write_capsule(
+        &desk.path("callee"),
+        "echo answered > /io/output/answer.txt; echo '{}' > /io/output.json",
+    );
+    write_capsule(&desk.path("caller"), &caller_script(&callee));
+    desk.write("caller", "tools.yaml", &format!("capsules: [{callee}]\n"));
+    let file = desk.directory.path().join("data.txt");
+    std::fs::write(&file, "content").expect("a directory of ours");
+    let given = format!("file=@{}", file.display());
+    let directory = desk.path("caller").display().to_string();
+    let arguments = ["run", &directory, "-i", &given, "-o", "made"];
+    // Only a declared file comes into `incoming`, so the callee must name it.
+    desk.write(
+        "callee",
+        "schema.json",
+        r#"{"input": {}, "output": {"properties": {"file": {"type": "string", "format": "file_path"}}}}"#,
+    );
+    let ran = desk.run(&arguments).with(0);
+    assert_eq!(ran.json(), json!({"was_successful": true}));
+    assert!(!ran.stderr.contains("is not here"), "{}", ran.stderr);
+
+    let elsewhere = desk.directory.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a directory of ours");
+    let moved = elsewhere.join(&callee);
+    std::fs::rename(desk.path("callee"), &moved).expect("a directory of ours");
+    let missing = desk.run(&arguments);
+    let notice = format!(
+        "{callee}, which {} may call, is not here",
+        desk.name("caller")
+    );
+    assert!(missing.stderr.contains(&notice), "{}", missing.stderr);
+    let with = moved.display().to_string();
+    let arguments: Vec<&str> = arguments.into_iter().chain(["--with", &with]).collect();
+    desk.run(&arguments).with(0);
+    desk.assert_nothing_is_left();
+}
+
+/// A caller whose callee is not there, with a case whose answers are canned.
+fn with_canned_answers(desk: &Desk, handoffs: &str) {
+    let callee = desk.name("callee");
+    write_capsule(&desk.path("caller"), &caller_script(&callee));
+    desk.write("caller", "tools.yaml", &format!("capsules: [{callee}]\n"));
+    let case = "tests/cases/one";
+    desk.write("caller", &format!("{case}/files/data.txt"), "content");
+    desk.write("caller", &format!("{case}/input.yaml"), "file: data.txt\n");
+    desk.write("caller", &format!("{case}/answer.txt"), "canned");
+    desk.write(
+        "caller",
+        &format!("{case}/expect.json"),
+        r#"{"output": {"was_successful": true}, "files": {"made.txt": {"contains": "canned"}}}"#,
+    );
+    desk.write(
+        "caller",
+        &format!("{case}/handoffs.yaml"),
+        &format!("{callee}:\n{handoffs}"),
+    );
+}
+
+#[test]
+fn canned_answers_come_as_those_of_capsules_do() {
+    let desk = Desk::new();
+    with_canned_answers(
+        &desk,
+        "- when: {file: data.txt}\n  output: {text: made.txt}\n  files: {made.txt: answer.txt}\n",
+    );
+    let directory = desk.path("caller").display().to_string();
+    let tested = desk
+        .run(&["test", &directory, "--junit", "junit.xml"])
+        .with(0);
+    let line = format!("ok    {}/one  ", desk.name("caller"));
+    assert!(tested.stdout.starts_with(&line), "{}", tested.stdout);
+    let xml = read(&desk.directory.path().join("junit.xml"));
+    assert!(xml.contains("tests=\"1\" failures=\"0\""), "{xml}");
+    desk.assert_nothing_is_left();
+}
+
+#[test]
+fn what_differs_from_what_is_expected_is_told() {
+    let desk = Desk::new();
+    with_canned_answers(
+        &desk,
+        "- when: {file: other.txt}\n  output: {}\n- error: {code: no_rows, message: none}\n",
+    );
+    let callee = desk.name("callee");
+    let tools = format!("capsules: [{callee}]\n# longer\n");
+    desk.write("caller", "tools.yaml", &tools);
+    let directory = desk.path("caller").display().to_string();
+    let tested = desk.run(&["test", &directory, "--output", "json"]).with(1);
+    assert!(
+        tested.stderr.contains("error: 1 of 1 case failed"),
+        "{}",
+        tested.stderr
+    );
+    assert_eq!(
+        tested.json()[0]["differences"],
+        json!([
+            "/was_successful: expected true, got false",
+            "file made.txt: expected it, got no files",
+            format!("handoffs.yaml: {callee}/0 was not asked for"),
+        ])
+    );
+
+    desk.write(
+        "caller",
+        "tests/cases/one/handoffs.yaml",
+        &format!("{callee}: []\n"),
+    );
+    let tested = desk.run(&["test", &directory, "--output", "json"]).with(1);
+    let differences: Vec<Value> = tested.json()[0]["differences"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let expected =
+        format!("call of {callee}: no canned answer is left that fits {{\"file\":\"data.txt\"}}");
+    assert!(differences.contains(&json!(expected)), "{differences:?}");
+    desk.assert_nothing_is_left();
+}
+
+#[test]
+fn a_new_capsule_passes_its_test() {
+    let desk = Desk::new();
+    let name = desk.name("plain");
+    let made = desk.run(&["new", &name]).with(0);
+    assert_eq!(made.stdout, format!("{name}\n"));
+    assert!(
+        made.stderr
+            .contains(&format!("next: aod capsule test {name}"))
+    );
+    desk.run(&["new", &name]).with(2);
+    desk.run(&["validate", &name, "--strict"]).with(0);
+    let tested = desk.run(&["test", &name]).with(0);
+    assert!(
+        tested.stderr.contains("1 case as expected"),
+        "{}",
+        tested.stderr
+    );
+}
+
+/// Their images are made with packages of PyPI, as those of their users are.
+#[test]
+fn new_capsules_in_python_pass_their_tests() {
+    let desk = Desk::new();
+    let (software, orchestrator) = (desk.name("software"), desk.name("orchestrator"));
+    desk.run(&["new", &software, "--template", "software"])
+        .with(0);
+    desk.run(&["new", &orchestrator, "--template", "orchestrator"])
+        .with(0);
+    // As they are when only sources were committed.
+    for name in [&software, &orchestrator] {
+        std::fs::remove_dir_all(desk.directory.path().join(name).join("vendor"))
+            .expect("the wheel is there");
+    }
+    let tested = desk.run(&["test", &software, &orchestrator]).with(0);
+    assert!(
+        tested.stderr.contains("2 cases as expected"),
+        "{}",
+        tested.stderr
+    );
+    desk.assert_nothing_is_left();
+}

@@ -7,7 +7,7 @@
 //! arguments   flags and environment               exit, failure   how a command ends
 //! commands    one file a command                  client          HTTP to a gateway
 //! service     gateway, node and broker as processes               text   tables, trees, problems
-//! capsule     a capsule's directory: checked, packed
+//! capsule     capsules' directories: checked, packed, with their cases and calls
 //! ```
 
 pub mod arguments;

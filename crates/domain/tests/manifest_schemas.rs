@@ -79,8 +79,12 @@ fn agents() {
         "resources: {network: all}\n",
         "telemetry: {capture_content: 1}\n",
     ];
-    fine.iter().for_each(|sample| check_agent(sample, true));
-    wrong.iter().for_each(|sample| check_agent(sample, false));
+    for sample in fine {
+        check_agent(sample, true);
+    }
+    for sample in wrong {
+        check_agent(sample, false);
+    }
 }
 
 #[test]
@@ -110,8 +114,12 @@ fn tools() {
         "python: [search]\n",
         "tools: []\n",
     ];
-    fine.iter().for_each(|sample| check_tools(sample, true));
-    wrong.iter().for_each(|sample| check_tools(sample, false));
+    for sample in fine {
+        check_tools(sample, true);
+    }
+    for sample in wrong {
+        check_tools(sample, false);
+    }
 }
 
 #[test]
@@ -128,6 +136,10 @@ fn contracts() {
         r#"{"input": {"type": "int"}, "output": {}}"#,
         r#"{"input": {"properties": {"a": {"minimum": "x"}}}, "output": {}}"#,
     ];
-    fine.iter().for_each(|sample| check_schema(sample, true));
-    wrong.iter().for_each(|sample| check_schema(sample, false));
+    for sample in fine {
+        check_schema(sample, true);
+    }
+    for sample in wrong {
+        check_schema(sample, false);
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) fn is_wanted(dockerfile: &str) -> bool {
 pub(crate) fn is_one(name: &str) -> bool {
     name.strip_prefix(DIRECTORY)
         .and_then(|rest| rest.strip_prefix('/'))
-        .is_some_and(|file| file.starts_with(NAME_PREFIX) && file.ends_with(".whl"))
+        .is_some_and(|file| file.starts_with(NAME_PREFIX) && file.contains("-py3-"))
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn its_own_name_is_one_that_is_looked_for() {
         assert!(is_one(&format!("{DIRECTORY}/{NAME}")));
-        assert!(!is_one("vendor/other-1.whl") && !is_one("aod_capsule-1.whl"));
+        assert!(!is_one("vendor/other-1-py3-none-any.whl") && !is_one(NAME));
         assert!(is_wanted("COPY vendor/aod_capsule-*.whl /wheels/"));
     }
 }

@@ -17,7 +17,7 @@ shell_scripts() {
         say "    shellcheck is missing, not checked: apt-get install shellcheck"
         if must_run_all; then return 1; else return 0; fi
     fi
-    find deploy .ci capsules -type f \( -name '*.sh' -o -name run \) -exec shellcheck --external-sources --source-path=. {} +
+    find deploy .ci capsules crates/cli/templates -type f \( -name '*.sh' -o -name run \) -exec shellcheck --external-sources --source-path=. {} +
 }
 
 # The database of advisories is a repository that not every network can reach.

@@ -37,7 +37,8 @@ fn beside() -> PathBuf {
         .join("aod");
     let built = fs::metadata(&path).and_then(|file| file.modified());
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let changed = ["crates", "Cargo.toml", "Cargo.lock"].map(|name| newest(&sources.join(name)));
+    let changed = ["crates", "capsules/sdk", "Cargo.toml", "Cargo.lock"]
+        .map(|name| newest(&sources.join(name)));
     if !built.is_ok_and(|built| changed.iter().all(|&changed| changed < built)) {
         build();
     }

@@ -26,7 +26,41 @@ pub(crate) fn is_one(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Cursor, Read as _};
+
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    use sha2::{Digest as _, Sha256};
+
     use super::*;
+
+    /// Source: "Binary distribution format" of the PyPA specifications, the `.dist-info` directory.
+    #[test]
+    fn its_record_names_every_file_with_its_digest() {
+        let mut archive = zip::ZipArchive::new(Cursor::new(BYTES)).unwrap();
+        let mut texts = Vec::new();
+        for index in 0..archive.len() {
+            let mut entry = archive.by_index(index).unwrap();
+            // What is the same in every build: the one time, nothing packed, the one mode.
+            assert_eq!(entry.last_modified(), Some(zip::DateTime::default()));
+            assert_eq!(entry.compression(), zip::CompressionMethod::Stored);
+            assert_eq!(entry.unix_mode().map(|mode| mode & 0o777), Some(0o644));
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            texts.push((entry.name().unwrap().into_owned(), bytes));
+        }
+        let (record, files) = texts.split_last().unwrap();
+        let mut expected = String::new();
+        for (name, bytes) in files {
+            let digest = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(bytes));
+            expected += &format!("{name},sha256={digest},{}\n", bytes.len());
+        }
+        expected += &format!("{},,\n", record.0);
+        assert_eq!(String::from_utf8_lossy(&record.1), expected);
+        let names: Vec<&String> = files.iter().map(|(name, _)| name).collect();
+        let own = names.iter().filter(|name| !name.contains(".dist-info/"));
+        assert!(own.is_sorted() && names.iter().any(|name| *name == "aod/__init__.py"));
+    }
 
     #[test]
     fn its_own_name_is_one_that_is_looked_for() {

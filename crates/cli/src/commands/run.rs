@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
 }
 
 /// What was given, as the schema of `capsule` wants it.
-pub(super) async fn inputs_for(
+async fn inputs_for(
     client: &Client,
     capsule: &str,
     call: &CallArguments,

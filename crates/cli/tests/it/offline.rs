@@ -60,6 +60,67 @@ fn a_directory_is_checked_with_all_its_problems() {
 }
 
 #[test]
+fn warnings_are_errors_to_the_strict() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let capsule = directory.path().join("capsule");
+    write_capsule(&capsule, "true");
+    std::fs::write(capsule.join("tools.yaml"), "capsules: [nobody]\n").expect("a file of ours");
+    let path = capsule.to_string_lossy().into_owned();
+    let lenient = run(&["capsule", "validate", &path]).with(0);
+    let warning = "/capsule/tools.yaml:1:12: warning: no capsule is called \"nobody\"";
+    assert!(lenient.stderr.contains(warning), "{}", lenient.stderr);
+    let strict = run(&["capsule", "validate", "--strict", &path]).with(2);
+    assert!(
+        strict.stderr.starts_with("error: 1 problem found\n"),
+        "{}",
+        strict.stderr
+    );
+}
+
+#[test]
+fn a_directory_is_inspected_and_drawn() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, tools) in [
+        ("caller", "capsules: [callee]\n"),
+        ("callee", "capsules: [caller]\n"),
+    ] {
+        let path = directory.path().join(name);
+        write_capsule(&path, "true");
+        std::fs::write(path.join("tools.yaml"), tools).expect("a file of ours");
+    }
+    let path = directory
+        .path()
+        .join("caller")
+        .to_string_lossy()
+        .into_owned();
+    let seen = run(&["capsule", "inspect", &path]).with(0).stdout;
+    for expected in [
+        "caller\n",
+        "may call    callee\n",
+        "  file  file, optional\n",
+    ] {
+        assert!(seen.contains(expected), "{expected}: {seen}");
+    }
+    let drawn = run(&["capsule", "graph", &path]).with(0).stdout;
+    assert_eq!(
+        drawn,
+        "caller -> callee\ncallee -> caller\ncycle: caller -> callee -> caller\n"
+    );
+    let graph = run(&["capsule", "graph", &path, "--output", "json"])
+        .with(0)
+        .json();
+    assert_eq!(graph["cycles"], json!([["caller", "callee"]]));
+    let picture = run(&["capsule", "graph", &path, "--format", "svg"])
+        .with(0)
+        .stdout;
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    for file in ["agent", "tools", "schema"] {
+        let schema = run(&["capsule", "schema", file]).with(0).json();
+        assert!(schema["$schema"].is_string(), "{schema}");
+    }
+}
+
+#[test]
 fn credentials_are_made_once_and_for_nobody_else() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("secrets");

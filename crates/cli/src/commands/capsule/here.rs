@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use aod_api::events::EventView;
 use aod_api::runs::{CreateRun, RunView};
+use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::arguments::CapsuleRunArguments;
-use crate::capsule::Family;
+use crate::arguments::{CallArguments, CapsuleRunArguments};
+use crate::capsule::{Family, Source};
 use crate::client::Client;
+use crate::commands::inputs::{self, Inputs};
 use crate::commands::{run, runs};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -31,12 +33,25 @@ pub(super) async fn run_here(
             "{target}, which {caller} may call, is not here: --with DIR says where"
         ));
     }
+    let inputs = inputs_of(&family.members[0], &arguments.call)?;
     // Until it is there, and while it ends, a signal waits: nothing may be left.
     let mut signals = Signals::listen()?;
     let mut cluster = Private::start(&arguments.docker, None).await?;
-    let outcome = in_cluster(&mut cluster, arguments, &family, &mut signals, console).await;
-    let kept = cluster.end(arguments.keep).await?;
-    let hint = match kept {
+    let outcome = tokio::select! {
+        launched = launch(&cluster, &family, inputs, console) => launched,
+        () = signals.next() => {
+            Err(Failure::new(Exit::Cancelled, "interrupted before the run was there"))
+        }
+    };
+    let run = match outcome {
+        Ok(run) => run,
+        Err(failure) => {
+            cluster.end(false).await?;
+            return Err(failure);
+        }
+    };
+    let outcome = wait(&mut cluster, run, arguments, &mut signals, console).await;
+    let hint = match cluster.end(arguments.keep).await? {
         None => "with --keep all of it can be looked at afterwards".to_owned(),
         Some(directory) => {
             let directory = directory.display();
@@ -44,43 +59,46 @@ pub(super) async fn run_here(
             format!("`aod up --data {directory}`, then `aod runs ls --data {directory}` and so on")
         }
     };
-    outcome.map_err(|failure| match failure.exit {
-        Exit::RunFailed | Exit::TimedOut | Exit::Cancelled => failure.with_hint(hint),
-        _ => failure,
-    })
+    outcome.map_err(|failure| failure.with_hint(hint))
 }
 
-async fn in_cluster(
-    cluster: &mut Private,
-    arguments: &CapsuleRunArguments,
+/// What was given, as the capsule's schema wants it; read before anything starts.
+fn inputs_of(source: &Source, call: &CallArguments) -> Result<Inputs, Failure> {
+    let schema: Option<Value> = serde_json::from_slice(&source.schema_json).ok();
+    let schema = schema.as_ref().and_then(|schema| schema.get("input"));
+    inputs::read(call.json.as_deref(), &call.inputs, schema)
+}
+
+/// Makes the capsules callable and asks for the run.
+async fn launch(
+    cluster: &Private,
     family: &Family,
+    inputs: Inputs,
+    console: Console,
+) -> Result<RunView, Failure> {
+    for source in &family.members {
+        let tell = |text: &str| console.tell(text);
+        cluster.register(source, ImageOrigin::Built, tell).await?;
+    }
+    let request = CreateRun {
+        capsule: family.members[0].name.to_string(),
+        ..CreateRun::default()
+    };
+    Ok(run::launch(cluster.client(), request, inputs).await?)
+}
+
+async fn wait(
+    cluster: &mut Private,
+    launched: RunView,
+    arguments: &CapsuleRunArguments,
     signals: &mut Signals,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let tell = |text: &str| console.tell(text);
-    let prepare = async {
-        for source in &family.members {
-            cluster.register(source, ImageOrigin::Built, tell).await?;
-        }
-        let name = family.members[0].name.as_str();
-        let inputs = run::inputs_for(cluster.client(), name, &arguments.call).await?;
-        let request = CreateRun {
-            capsule: name.to_owned(),
-            ..CreateRun::default()
-        };
-        Ok::<_, Failure>(run::launch(cluster.client(), request, inputs).await?)
-    };
-    let launched = tokio::select! {
-        launched = prepare => launched?,
-        () = signals.next() => {
-            return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there"));
-        }
-    };
     let client = cluster.client().clone();
     let id = launched.summary.id.to_string();
     let telling = tokio::spawn(tell_of(client.clone(), launched, console));
     let result = tokio::select! {
-        result = run::wait_or_cancel(&client, &id, signals, tell) => result?,
+        result = run::wait_or_cancel(&client, &id, signals, |text| console.tell(text)) => result?,
         failure = cluster.watch() => return Err(failure),
     };
     // What was written last may come after the result.

@@ -4,12 +4,12 @@
 #
 #   deploy/airgap/build.sh [--ca FILE] [--no-pull] [--again] [NAME...]
 #
-# NAME: debian rust nats haproxy (default: all). --again makes anew what was made here before.
+# NAME: debian rust nats haproxy python (default: all). --again makes anew what was made here before.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
-for part in authorities pull debian rust nats haproxy; do
+for part in authorities pull debian rust nats haproxy python; do
     # shellcheck source=/dev/null
     source "$DEPLOY_DIR/airgap/$part.sh"
 done
@@ -68,6 +68,10 @@ ensure_haproxy() {
     ensure_debian
     ensure haproxy "$HAPROXY_IMAGE"
 }
+ensure_python() {
+    ensure_debian
+    ensure python "$PYTHON_IMAGE"
+}
 
 WORK_DIRECTORIES=()
 cleanup() {
@@ -85,12 +89,12 @@ while [ $# -gt 0 ]; do
         ;;
     --no-pull) PULL=no ;;
     --again) AGAIN=yes ;;
-    debian | rust | nats | haproxy) names+=("$1") ;;
+    debian | rust | nats | haproxy | python) names+=("$1") ;;
     *) die "unknown argument: $1" "see the first lines of $0" ;;
     esac
     shift
 done
-[ ${#names[@]} -gt 0 ] || names=(debian nats haproxy rust)
+[ ${#names[@]} -gt 0 ] || names=(debian nats haproxy python rust)
 
 # Two at once would make the same image twice.
 mkdir -p "$CACHE_DIR"

@@ -7,8 +7,10 @@
 mod calls;
 mod endings;
 mod inside;
+mod languages;
 mod limits;
 mod many;
 mod needs_root;
+mod originals;
 mod redaction;
 mod retries;

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
@@ -41,6 +42,9 @@ const CLUSTER_LABEL: &str = "dev.aod.cluster";
 /// Containers that compute at one time: two for each processor that the tests are made for, as most
 /// of their time goes by in Docker.
 const SLOTS: usize = 4;
+
+/// How long a build that installs packages may take.
+const BUILD_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What every test capsule may take: little enough that those that take all do no harm.
 pub const RESOURCES: Resources = Resources {
@@ -149,13 +153,36 @@ impl DockerCluster {
 
     /// `POST /v1/capsules` with a packed directory of this name: status and body.
     pub async fn post_capsule(&self, directory: &str, package: Vec<u8>) -> (u16, Value) {
-        let gateway = self.cluster.gateways[0].url();
-        let url = format!("{gateway}/v1/capsules?directory={directory}");
+        let path = format!("/v1/capsules?directory={directory}");
+        self.post_package(&path, package).await
+    }
+
+    /// Has a node build `tests/capsules/<path>` as it stands, and registers it under its directory's
+    /// name, with `options` as further parameters of the request. Its
+    /// build may install packages.
+    pub async fn build(&self, path: &str, options: &str) {
+        let capsule = CapsuleDirectory::as_it_stands(path);
+        let path = format!("/v1/capsules?directory={}{options}", capsule.name());
+        let (status, answer) = self.post_package(&path, capsule.packed()).await;
+        assert_eq!(status, 201, "{answer:#}");
+    }
+
+    async fn post_package(&self, path: &str, package: Vec<u8>) -> (u16, Value) {
         let request = self
             .http
-            .post(url)
+            .post(format!("{}{path}", self.cluster.gateways[0].url()))
+            .timeout(BUILD_PATIENCE)
             .header("content-type", "application/x-tar");
         let response = request.body(package).send().await;
+        let response = response.expect("the gateway answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.expect("every answer is JSON"))
+    }
+
+    /// `POST` of JSON to a gateway: status and body.
+    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let url = format!("{}{path}", self.cluster.gateways[0].url());
+        let response = self.http.post(url).json(body).send().await;
         let response = response.expect("the gateway answers");
         let status = response.status().as_u16();
         (status, response.json().await.expect("every answer is JSON"))

@@ -49,6 +49,20 @@ impl CapsuleDirectory {
         capsule
     }
 
+    /// What is in `tests/capsules/<path>` and nothing else, called as its directory is.
+    pub fn as_it_stands(path: &str) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("capsules")
+            .join(path);
+        let name = source.file_name().expect("a path has an end");
+        let capsule = Self {
+            directory: Scratch::new("capsule"),
+            name: name.to_string_lossy().into_owned(),
+        };
+        copy_tree(&source, &capsule.path());
+        capsule
+    }
+
     /// A capsule of the product's own, `capsules/<name>`, on `host`. Its image is built by this
     /// machine's Docker, which reaches what it installs, and taken there: what is left to build is
     /// one line.
@@ -66,11 +80,7 @@ impl CapsuleDirectory {
         docker(&["save", &image, "--output"], &archive);
         host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
         fs::remove_file(&archive).expect("a file of ours");
-        let copied = Command::new("cp")
-            .arg("--archive")
-            .args([&source, &capsule.path()])
-            .status();
-        assert!(copied.expect("cp is installed").success());
+        copy_tree(&source, &capsule.path());
         fs::write(capsule.path().join("Dockerfile"), format!("FROM {image}\n"))
             .expect("a directory of ours");
         capsule
@@ -90,6 +100,15 @@ impl CapsuleDirectory {
         pack(&self.path(), &package);
         fs::read(package).expect("a file of ours")
     }
+}
+
+fn copy_tree(source: &Path, target: &Path) {
+    let copied = Command::new("cp")
+        .arg("--archive")
+        .args([source, target])
+        .status();
+    let status = copied.expect("cp is installed");
+    assert!(status.success(), "{} cannot be copied", source.display());
 }
 
 /// Has this machine's Docker do something with a file or directory.

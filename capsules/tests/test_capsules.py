@@ -6,6 +6,8 @@ from pathlib import Path
 
 CAPSULES = Path(__file__).parents[1]
 ALL = ("chart", "report", "survey")
+# Those whose bridge is the SDK.
+BRIDGED = ("csv-query", "fan-out", "pdf-text", "thumbnail")
 
 
 class Copies(unittest.TestCase):
@@ -15,6 +17,9 @@ class Copies(unittest.TestCase):
 
     def test_the_bridge(self):
         self.check("run.py", ALL)
+
+    def test_the_bridge_of_the_sdk(self):
+        self.check("run.py", BRIDGED)
 
     def test_the_handoff(self):
         self.check("src/utils/handoff.py", ("report", "survey"))
@@ -26,12 +31,18 @@ class Copies(unittest.TestCase):
 
 class Contracts(unittest.TestCase):
     def test_every_file_is_declared(self):
-        for capsule, references in {"chart": 2, "report": 3, "survey": 3}.items():
+        references = {"chart": 2, "report": 3, "survey": 3, "csv-query": 2, "fan-out": 2, "pdf-text": 3, "thumbnail": 2}
+        self.assertEqual(sorted(references), sorted(ALL + BRIDGED))
+        for capsule, references in references.items():
             text = (CAPSULES / capsule / "schema.json").read_text("utf-8")
             self.assertEqual(sorted(set(json.loads(text)) - {"$schema"}), ["input", "output"])
             self.assertEqual(text.count('"format": "file_path"'), references, capsule)
 
     def test_only_declared_capsules_are_called(self):
+        for capsule in BRIDGED:
+            self.assertEqual(
+                "ctx.call(" in (CAPSULES / capsule / "src" / "main.py").read_text("utf-8"), capsule == "fan-out"
+            )
         for capsule, callees in {"chart": [], "report": ["chart"], "survey": ["chart", "report"]}.items():
             tools = (CAPSULES / capsule / "tools.yaml").read_text("utf-8")
             self.assertEqual([callee for callee in ALL if f"- {callee}" in tools], callees)

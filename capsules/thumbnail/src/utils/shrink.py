@@ -1,0 +1,83 @@
+"""From a picture file to small pictures, by Pillow."""
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+# A picture is unpacked before it is shrunk: 100 million pixels of four bytes are 400 MB.
+PIXELS_MAX = 100_000_000
+# Twice as many Pillow itself refuses, and more than that it warns of.
+Image.MAX_IMAGE_PIXELS = PIXELS_MAX
+
+FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]
+
+
+class Unreadable(Exception):
+    """The file is no picture of a known format, is damaged, or has too many pixels."""
+
+
+def check(path):
+    """Raises Unreadable for what the head of the file tells already."""
+    with opened(path):
+        pass
+
+
+def opened(path):
+    try:
+        image = Image.open(path, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise Unreadable(f"'{path.name}' is none of: {', '.join(FORMATS)}") from None
+    except Image.DecompressionBombError:
+        raise too_large(path) from None
+    except (OSError, ValueError, SyntaxError) as problem:
+        raise Unreadable(f"'{path.name}' is damaged: {problem}") from problem
+    if image.width * image.height > PIXELS_MAX:
+        image.close()
+        raise too_large(path)
+    return image
+
+
+def too_large(path):
+    return Unreadable(f"'{path.name}' has more than {PIXELS_MAX:,} pixels")
+
+
+def shrunk(path, sizes):
+    """The picture, upright, with its longer side at most each of `sizes`: pairs of size and image, in that order."""
+    with opened(path) as image:
+        try:
+            # The largest first: it reads a JPEG no finer than it needs, and the others are made from it.
+            small = of_eight_bits(image)
+            small.thumbnail((max(sizes), max(sizes)))
+            upright = plain(ImageOps.exif_transpose(small))
+        except (OSError, ValueError, SyntaxError) as problem:
+            raise Unreadable(f"'{path.name}' is damaged: {problem}") from problem
+    for size in sizes:
+        copy = upright.copy()
+        copy.thumbnail((size, size))
+        yield size, copy
+
+
+def of_eight_bits(image):
+    """The same picture, of 8 bits a channel where it had 16; only grey ones come so."""
+    if not image.mode.startswith("I"):
+        return image
+    return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+
+
+def plain(image):
+    """The same picture in RGB, or RGBA where something is transparent; of its notes only the colour profile stays."""
+    is_transparent = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+    mode = "RGBA" if is_transparent else "RGB"
+    # A profile describes the colours before the conversion: after one it would be wrong.
+    profile = image.info.get("icc_profile") if image.mode == mode else None
+    converted = image.convert(mode)
+    converted.info = {"icc_profile": profile} if profile else {}
+    return converted
+
+
+def save(image, path, kind, quality):
+    """Writes the picture as `kind`; what a JPEG cannot show as transparent becomes white."""
+    profile = image.info.get("icc_profile")
+    if kind == "jpeg" and image.mode == "RGBA":
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image).convert("RGB")
+    options = {"jpeg": {"quality": quality, "optimize": True}, "png": {"optimize": True}, "webp": {"quality": quality}}
+    image.save(path, kind, icc_profile=profile, **options[kind])

@@ -31,9 +31,9 @@ class Copies(unittest.TestCase):
 
 class Contracts(unittest.TestCase):
     def test_every_file_is_declared(self):
-        references = {"chart": 2, "report": 3, "survey": 3, "csv-query": 2, "fan-out": 2, "pdf-text": 3, "thumbnail": 2}
-        self.assertEqual(sorted(references), sorted(ALL + BRIDGED))
-        for capsule, references in references.items():
+        counts = {"chart": 2, "report": 3, "survey": 3, "csv-query": 2, "fan-out": 2, "pdf-text": 3, "thumbnail": 2}
+        self.assertEqual(sorted(counts), sorted(ALL + BRIDGED))
+        for capsule, references in counts.items():
             text = (CAPSULES / capsule / "schema.json").read_text("utf-8")
             self.assertEqual(sorted(set(json.loads(text)) - {"$schema"}), ["input", "output"])
             self.assertEqual(text.count('"format": "file_path"'), references, capsule)

@@ -35,7 +35,7 @@ async fn carry(cluster: &DockerCluster, session: Value) -> (String, Value) {
 }
 
 /// Runs `workflow` as clients of the original do, with one step for each of `capsules`.
-async fn work(cluster: &DockerCluster, capsules: &[&str], initial: Value) -> Value {
+async fn work(cluster: &DockerCluster, capsules: &[&str], initial: &Value) -> Value {
     let input = workflow(capsules, initial);
     let (status, answer) = cluster
         .post("/execute", &json!({"capsule": "workflow", "input": input}))
@@ -44,7 +44,7 @@ async fn work(cluster: &DockerCluster, capsules: &[&str], initial: Value) -> Val
     answer
 }
 
-fn workflow(capsules: &[&str], initial: Value) -> Value {
+fn workflow(capsules: &[&str], initial: &Value) -> Value {
     let steps: Vec<_> = capsules
         .iter()
         .map(|name| json!({"capsule": name}))
@@ -84,7 +84,7 @@ async fn check_workflow(cluster: &DockerCluster) {
     let answer = work(
         cluster,
         &["digest", "digest"],
-        json!({"text": PAGE, "words": 3}),
+        &json!({"text": PAGE, "words": 3}),
     )
     .await;
     assert_eq!(answer["output"]["success"], true, "{answer:#}");
@@ -94,7 +94,7 @@ async fn check_workflow(cluster: &DockerCluster) {
         json!({"texts": ["one two three"], "written": "digest-2.txt"})
     );
 
-    let answer = work(cluster, &["digest", "nobody"], json!({"text": PAGE})).await;
+    let answer = work(cluster, &["digest", "nobody"], &json!({"text": PAGE})).await;
     assert_eq!(answer["success"], true, "{answer:#}");
     let output = &answer["output"];
     assert_eq!(output["success"], false);
@@ -114,7 +114,7 @@ async fn check_workflow(cluster: &DockerCluster) {
 async fn check_paths(cluster: &DockerCluster) {
     let names = ["/etc/hostname", "../../../etc/hostname", "/io/input/../x"];
     for name in names {
-        let answer = work(cluster, &["digest"], json!({"file": name})).await;
+        let answer = work(cluster, &["digest"], &json!({"file": name})).await;
         assert_eq!(answer["output"]["success"], false, "{name}: {answer:#}");
         let body = json!({"capsule": "digest", "input": {"file": name}});
         let (status, answer) = cluster.post("/execute", &body).await;
@@ -145,8 +145,8 @@ async fn capsules_of_the_original_build_and_run_unmodified() {
 
     // Workflows in workflows, more of them than slots: each level waits for the next, and each asks for
     // `/health` before it calls.
-    let inner = workflow(&["digest"], json!({"text": PAGE}));
-    let nested = (0..4).map(|_| work(&cluster, &["workflow"], inner.clone()));
+    let inner = workflow(&["digest"], &json!({"text": PAGE}));
+    let nested = (0..4).map(|_| work(&cluster, &["workflow"], &inner));
     for answer in join_all(nested).await {
         let texts = &answer["output"]["final_output"]["final_output"]["texts"];
         assert_eq!(*texts, json!(["one two three four five"]), "{answer:#}");

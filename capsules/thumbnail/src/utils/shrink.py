@@ -44,28 +44,42 @@ def shrunk(path, sizes):
     with opened(path) as image:
         try:
             # The largest first: it reads a JPEG no finer than it needs, and the others are made from it.
-            small = of_eight_bits(image)
+            small = smooth(image)
             small.thumbnail((max(sizes), max(sizes)))
-            upright = plain(ImageOps.exif_transpose(small))
+            whole = plain(upright(small))
         except (OSError, ValueError, SyntaxError) as problem:
             raise Unreadable(f"'{path.name}' is damaged: {problem}") from problem
     for size in sizes:
-        copy = upright.copy()
+        copy = whole.copy()
         copy.thumbnail((size, size))
         yield size, copy
 
 
-def of_eight_bits(image):
-    """The same picture, of 8 bits a channel where it had 16; only grey ones come so."""
-    if not image.mode.startswith("I"):
+def smooth(image):
+    """The same picture in a mode that is shrunk by mixing colours: of others Pillow only leaves pixels out."""
+    if not image.mode.startswith(("I", "P", "1")):
         return image
-    return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    # The file knows how it is turned; its copies in other modes may not.
+    image = upright(image)
+    if image.mode.startswith("I"):
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    return image.convert("RGBA" if is_transparent(image) else "RGB")
+
+
+def upright(image):
+    """The picture as it is to be seen, which cameras leave to a note beside it."""
+    image.load()
+    # A TIFF is turned while it is read, and its note stays.
+    return image if image.format == "TIFF" else ImageOps.exif_transpose(image)
+
+
+def is_transparent(image):
+    return image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
 
 
 def plain(image):
     """The same picture in RGB, or RGBA where something is transparent; of its notes only the colour profile stays."""
-    is_transparent = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
-    mode = "RGBA" if is_transparent else "RGB"
+    mode = "RGBA" if is_transparent(image) else "RGB"
     # A profile describes the colours before the conversion: after one it would be wrong.
     profile = image.info.get("icc_profile") if image.mode == mode else None
     converted = image.convert(mode)

@@ -103,6 +103,22 @@ class Thumbnails(unittest.TestCase):
             Image.new(mode, (30, 20), 0x8000).save(self.io / "input" / "a.png")
             self.check_colour(self.made(self.execute("a.png")[0]), (5, 5), (128, 128, 128))
 
+    def test_colours_are_mixed_in_every_mode(self):
+        stripes = Image.new("1", (100, 100))
+        stripes.putdata([column % 2 * 255 for _ in range(100) for column in range(100)])
+        for mode in ("1", "L", "P", "RGB", "LA", "RGBA"):
+            with self.subTest(mode):
+                stripes.convert("L").convert(mode).save(self.io / "input" / "a.png")
+                self.check_colour(self.made(self.execute("a.png", sizes=[10])[0]), (5, 5), (128, 128, 128))
+
+    def test_a_turned_picture_of_any_mode_comes_upright(self):
+        notes = Image.Exif()
+        notes[ORIENTATION] = TURNED_RIGHT
+        for kind, mode in [("png", "P"), ("tiff", "P"), ("tiff", "RGB"), ("webp", "RGB"), ("tiff", "I;16")]:
+            with self.subTest(f"{mode} in {kind}"):
+                Image.new("L", (40, 20)).convert(mode).save(self.io / "input" / f"a.{kind}", exif=notes)
+                self.assertEqual(self.made(self.execute(f"a.{kind}", sizes=[20])[0]).size, (10, 20))
+
     def test_several_at_once_in_their_order(self):
         for name in ("b.png", "a.png", "a.bmp"):
             two_halves(20, 20).save(self.io / "input" / name)

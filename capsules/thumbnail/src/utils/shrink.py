@@ -4,7 +4,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 # A picture is unpacked before it is shrunk: 100 million pixels of four bytes are 400 MB.
 PIXELS_MAX = 100_000_000
-# Twice as many Pillow itself refuses, and more than that it warns of.
+# Pillow's own limit: it warns above it, and refuses above twice as many before anything is unpacked.
 Image.MAX_IMAGE_PIXELS = PIXELS_MAX
 
 FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]

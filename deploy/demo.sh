@@ -65,7 +65,7 @@ trap 'exit 130' INT TERM
 
 mkdir -p "$demo_directory"
 step "prerequisites" prerequisites
-step "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats
+step "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats python
 step "the program aod" build_program
 started=yes
 step "starting: broker, gateway, node" "$aod" up --detach --data "$AOD_DATA"

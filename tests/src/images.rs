@@ -65,22 +65,25 @@ impl CapsuleDirectory {
 
     /// A capsule of the product's own, `capsules/<name>`, on `host`. Its image is built by this
     /// machine's Docker, which reaches what it installs, and taken there: what is left to build is
-    /// one line.
+    /// one line. The wheel of the SDK is put into its directory as `aod` does.
     pub fn of_product(name: &str, host: &Host) -> Self {
         let capsule = Self {
             directory: Scratch::new("capsule"),
             name: name.to_owned(),
         };
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../capsules")
-            .join(name);
+        let capsules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capsules");
+        copy_tree(&capsules.join(name), &capsule.path());
+        make_wheel(
+            &capsules.join("sdk"),
+            capsule.directory.path(),
+            &capsule.path().join("vendor"),
+        );
         let image = format!("aod-capsule-test-{name}");
         let archive = capsule.directory.path().join("image.tar");
-        docker(&["build", "--quiet", "--tag", &image], &source);
+        docker(&["build", "--quiet", "--tag", &image], &capsule.path());
         docker(&["save", &image, "--output"], &archive);
         host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
         fs::remove_file(&archive).expect("a file of ours");
-        copy_tree(&source, &capsule.path());
         fs::write(capsule.path().join("Dockerfile"), format!("FROM {image}\n"))
             .expect("a directory of ours");
         capsule
@@ -109,6 +112,20 @@ fn copy_tree(source: &Path, target: &Path) {
         .status();
     let status = copied.expect("cp is installed");
     assert!(status.success(), "{} cannot be copied", source.display());
+}
+
+/// Makes the wheel of the SDK into `target`, of a copy below `work`: setuptools leaves files beside
+/// what it packs.
+fn make_wheel(sdk: &Path, work: &Path, target: &Path) {
+    let copy = work.join("sdk");
+    copy_tree(sdk, &copy);
+    let output = Command::new("python3")
+        .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"])
+        .args([target, &copy])
+        .output()
+        .expect("python3 is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "no wheel: {errors}");
 }
 
 /// Has this machine's Docker do something with a file or directory.

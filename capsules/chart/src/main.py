@@ -9,12 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from aod import CapsuleError
+
 from src.utils.naming import slug
 from src.utils.rows import Rows
-from src.utils.table import Refusal, kind_of, read_table
-
-INPUT = Path("/io/input")
-OUTPUT = Path("/io/output")
+from src.utils.table import kind_of, read_table
 
 # Made when the image was built; Matplotlib takes it only from a directory that it may write to.
 FONT_CACHE = Path("/capsule/fontcache")
@@ -29,15 +28,15 @@ COLUMNS_TAKEN = {
 MANY_NUMBERS = {"correlation": (2, 12), "cover": (0, 12)}
 
 
-def execute(inputs):
+def execute(inputs, ctx):
     """Draws `kind` of `columns` of `table`, coloured by `group`, into a PNG file."""
-    table = read_table(INPUT / inputs["table"])
+    table = read_table(ctx.input_file(inputs["table"]))
     kind, group = inputs["kind"], inputs.get("group")
-    columns = inputs.get("columns", []) or default_columns(table, kind)
+    columns = inputs["columns"] or default_columns(table, kind)
     check(table, kind, columns, group)
     rows = Rows.of(table, columns, group)
     if kind != "cover" and rows.drawn == 0:
-        raise Refusal("nothing_to_draw", f"no row has a value in all of: {', '.join(columns)}")
+        raise CapsuleError("nothing_to_draw", f"no row has a value in all of: {', '.join(columns)}")
 
     use_prepared_fonts()
     from src.utils import cover, drawings  # Matplotlib looks for its settings when it is imported.
@@ -47,9 +46,9 @@ def execute(inputs):
         figure = cover.cover([Rows.of(table, [name], group) for name in columns])
     else:
         picture = slug(kind, *columns[:3]) + ".png"
-        figure = getattr(drawings, kind)(rows, inputs.get("title", ""))
-    figure.savefig(OUTPUT / picture, metadata={"Software": None})
-    print(f"drew {picture}: {rows.drawn} rows, {rows.left_out} left out")
+        figure = getattr(drawings, kind)(rows, inputs["title"])
+    figure.savefig(ctx.output_file(picture), metadata={"Software": None})
+    ctx.log.info(f"drew {picture}: {rows.drawn} rows, {rows.left_out} left out")
     return {"picture": picture, "rows_drawn": rows.drawn, "rows_left_out": rows.left_out}
 
 
@@ -65,18 +64,18 @@ def default_columns(table, kind):
 
 
 def check(table, kind, columns, group):
-    """Raises Refusal unless the columns exist, are as many as `kind` takes, and hold numbers where it needs them."""
+    """Raises CapsuleError unless the columns exist, are as many as `kind` takes, and hold numbers where it needs them."""
     for name in [*columns, *([group] if group else [])]:
         if name not in table:
-            raise Refusal("column_unknown", f"there is no column '{name}'; there are: {', '.join(table)}")
+            raise CapsuleError("column_unknown", f"there is no column '{name}'; there are: {', '.join(table)}")
     taken = COLUMNS_TAKEN.get(kind)
     least, most = (len(taken), len(taken)) if taken else MANY_NUMBERS[kind]
     if not least <= len(columns) <= most:
-        raise Refusal("columns_unfit", f"a {kind} takes {least} to {most} columns, not {len(columns)}")
+        raise CapsuleError("columns_unfit", f"a {kind} takes {least} to {most} columns, not {len(columns)}")
     needed = taken or ["number" if kind == "correlation" else "any"] * len(columns)
     for name, need in zip(columns, needed):
         if need == "number" and not Rows.of(table, [name], None).is_numeric(0):
-            raise Refusal("columns_unfit", f"a {kind} needs numbers, and '{name}' holds something else")
+            raise CapsuleError("columns_unfit", f"a {kind} needs numbers, and '{name}' holds something else")
 
 
 def use_prepared_fonts():

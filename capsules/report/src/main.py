@@ -3,30 +3,23 @@
 How a section becomes type is in utils/story.py, the pages around it in utils/document.py.
 """
 
-from pathlib import Path
-
 from src.utils.document import Report
-from src.utils.handoff import INCOMING, hand_off, offer
 from src.utils.story import story_of
 
-INPUT = Path("/io/input")
-OUTPUT = Path("/io/output")
 
-
-def execute(inputs):
+def execute(inputs, ctx):
     """Sets `sections` under `title`, with a cover made from `table`."""
-    table = offer(INPUT / inputs["table"])
     group = {"group": inputs["group"]} if "group" in inputs else {}
-    cover = hand_off("chart", table=table, kind="cover", **group)
+    cover = ctx.call("chart", {"table": ctx.input_file(inputs["table"]), "kind": "cover", **group})
 
-    document = "report.pdf"
+    document = ctx.output_file("report.pdf")
     report = Report(
-        OUTPUT / document,
+        document,
         title=inputs["title"],
-        subtitle=inputs.get("subtitle", ""),
-        numbers=inputs.get("numbers", []),
-        picture=INCOMING / cover["picture"],
+        subtitle=inputs["subtitle"],
+        numbers=inputs["numbers"],
+        picture=ctx.incoming_file(cover.output["picture"]),
     )
-    report.multiBuild([*report.front(), *story_of(inputs["sections"], INPUT)])
-    print(f"set {document}: {report.page} pages")
+    report.multiBuild([*report.front(), *story_of(inputs["sections"], ctx.input_file)])
+    ctx.log.info(f"set {document.name}: {report.page} pages")
     return {"document": document, "pages": report.page}

@@ -7,60 +7,53 @@ utils/chapters.py; here is the order of the work, and who does what.
 import shutil
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from src.utils.chapters import chapters
-from src.utils.handoff import INCOMING, hand_off, offer
 from src.utils.plan import plan
 from src.utils.profile import Profile
 from src.utils.table import read_table
 from src.utils.wording import count_of, findings
 
-INPUT = Path("/io/input")
-OUTPUT = Path("/io/output")
-
 # Charts drawn at the same time, on as many machines as there are: more than a few gain nothing.
 CHARTS_AT_ONCE = 4
 
 
-def execute(inputs):
+def execute(inputs, ctx):
     """Surveys `table`; returns what stands out, the report and the charts."""
-    table = INPUT / inputs["table"]
+    table = ctx.input_file(inputs["table"])
     profile = Profile.of(read_table(table))
-    print(f"read {table.name}: {count_of(profile.rows, 'row')}, {count_of(len(profile.table), 'column')}")
+    ctx.log.info(f"read {table.name}: {count_of(profile.rows, 'row')}, {count_of(len(profile.table), 'column')}")
 
-    offer(table)
     drawings = plan(profile)
     charts = []
     with ThreadPoolExecutor(CHARTS_AT_ONCE) as hands:
-        for chart in hands.map(lambda drawing: drawn(drawing, table.name), drawings):
+        for chart in hands.map(lambda drawing: drawn(ctx, drawing, table), drawings):
             charts.append(chart)
-            print(f"chart {len(charts)} of {len(drawings)}: {chart['picture']}")
-    report = hand_off(
-        "report",
-        title=inputs.get("title") or f"Survey of {table.stem}"[:120],
-        subtitle=f"What {table.name} holds, in words, numbers and charts"[:200],
-        numbers=cover_numbers(profile),
-        table=table.name,
-        sections=chapters(profile, figures(drawings, charts)),
+            ctx.log.info(f"chart {len(charts)} of {len(drawings)}: {chart['picture'].name}")
+    report = ctx.call("report", {
+        "title": inputs.get("title") or f"Survey of {table.stem}"[:120],
+        "subtitle": f"What {table.name} holds, in words, numbers and charts"[:200],
+        "numbers": cover_numbers(profile),
+        "table": table,
+        "sections": chapters(profile, figures(drawings, charts)),
         **({"group": profile.group} if profile.group else {}),
-    )
-    print("the report is set")
+    })  # fmt: skip
+    ctx.log.info("the report is set")
     return {
         "summary": " ".join(findings(profile)),
-        "report": keep(report["document"], "report.pdf"),
-        "charts": [keep(chart["picture"], chart["picture"]) for chart in charts],
+        "report": keep(ctx.incoming_file(report.output["document"]), ctx.output_file("report.pdf")),
+        "charts": [keep(chart["picture"], ctx.output_file(chart["picture"].name)) for chart in charts],
         "rows": profile.rows,
         "columns": len(profile.table),
     }
 
 
-def drawn(drawing, table):
-    """Has one chart drawn and offers its picture to whoever is called next; returns chart's answer."""
+def drawn(ctx, drawing, table):
+    """Has one chart drawn; returns chart's answer, with the path of the picture."""
     group = {"group": drawing.group} if drawing.group else {}
-    chart = hand_off("chart", table=table, kind=drawing.kind, columns=drawing.columns, title=drawing.title, **group)
-    offer(INCOMING / chart["picture"])
-    return chart
+    arguments = {"table": table, "kind": drawing.kind, "columns": drawing.columns, "title": drawing.title, **group}
+    chart = ctx.call("chart", arguments).output
+    return {**chart, "picture": ctx.incoming_file(chart["picture"])}
 
 
 def figures(drawings, charts):
@@ -91,7 +84,7 @@ def cover_numbers(profile):
     ]
 
 
-def keep(name, final_name):
-    """Makes a file that another capsule returned one of this capsule's own; returns its name."""
-    shutil.copyfile(INCOMING / name, OUTPUT / final_name)
-    return final_name
+def keep(returned, path):
+    """Makes a file that another capsule returned one of this capsule's own; returns its path."""
+    shutil.copyfile(returned, path)
+    return path

@@ -7,6 +7,9 @@ from itertools import count
 from pathlib import Path
 from unittest import mock
 
+from aod import Context
+from aod.handoff import Answer
+
 from src import main
 from src.utils import chapters, plan, wording
 from src.utils.naming import label, phrase, slug
@@ -154,48 +157,46 @@ class Work(unittest.TestCase):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.io = Path(directory.name)
-        for name in ("input", "output", "outgoing", "incoming"):
-            (self.io / name).mkdir()
-        (self.io / "input" / "penguins.csv").write_bytes(PENGUINS.read_bytes())
-        patches = [
-            mock.patch.object(main, "INPUT", self.io / "input"),
-            mock.patch.object(main, "OUTPUT", self.io / "output"),
-            mock.patch.object(main, "INCOMING", self.io / "incoming"),
-            mock.patch("src.utils.handoff.OUTGOING", self.io / "outgoing"),
-            mock.patch.object(main, "hand_off", self.hand_off),
-        ]
-        for patch in patches:
+        (self.io / "input").mkdir()
+        patches = [mock.patch.dict("os.environ", {"AOD_IO": directory.name}), mock.patch.object(Context, "log")]
+        for patch in [*patches, mock.patch.object(Context, "call", self.call)]:
             patch.start()
             self.addCleanup(patch.stop)
+        self.context = Context()
+        (self.io / "handoff" / "incoming").mkdir(parents=True)
+        (self.io / "input" / "penguins.csv").write_bytes(PENGUINS.read_bytes())
         self.calls = []
         self.numbers = count(1)
 
-    def hand_off(self, target, **arguments):
+    def call(self, target, arguments):
         self.calls.append((target, arguments))
-        self.assertTrue((self.io / "outgoing" / arguments["table"]).is_file())
+        self.assertTrue(arguments["table"].is_file())
         # Any name will do: the orchestrator gives another one when the callee's is taken.
         name = f"{target}-{next(self.numbers)}.bin"
-        (self.io / "incoming" / name).write_text(target)
+        path = self.io / "handoff" / "incoming" / name
+        path.write_text(target)
         if target == "report":
             for section in arguments["sections"]:
-                self.assertTrue("picture" not in section or (self.io / "outgoing" / section["picture"]).is_file())
-            return {"document": name, "pages": 8}
-        return {"picture": name, "rows_drawn": 342, "rows_left_out": 2}
+                self.assertTrue("picture" not in section or section["picture"].is_file())
+            return Answer({"document": name, "pages": 8}, {"report.pdf": path}, "run_1")
+        return Answer({"picture": name, "rows_drawn": 342, "rows_left_out": 2}, {"chart.png": path}, "run_1")
 
     def test_the_charts_are_drawn_and_the_report_is_set_last(self):
-        answer = main.execute({"table": "penguins.csv", "title": "Palmer penguins"})
+        answer = main.execute({"table": "penguins.csv", "title": "Palmer penguins"}, self.context)
         self.assertEqual([target for target, _ in self.calls], ["chart"] * 8 + ["report"])
-        self.assertEqual((answer["rows"], answer["columns"], answer["report"]), (344, 8, "report.pdf"))
+        self.assertEqual(
+            (answer["rows"], answer["columns"], answer["report"]), (344, 8, self.io / "output" / "report.pdf")
+        )
         self.assertEqual(len(set(answer["charts"])), 8)
-        for name in [answer["report"], *answer["charts"]]:
-            self.assertTrue((self.io / "output" / name).is_file(), name)
+        for path in [answer["report"], *answer["charts"]]:
+            self.assertTrue(path.is_file(), path)
 
     def test_the_report_is_asked_for_what_its_payload_limit_allows(self):
-        main.execute({"table": "penguins.csv"})
+        main.execute({"table": "penguins.csv"}, self.context)
         _, arguments = self.calls[-1]
         self.assertEqual((arguments["title"], arguments["group"]), ("Survey of penguins", "species"))
         self.assertEqual([number["value"] for number in arguments["numbers"]], ["344", "8", "99.3%"])
-        self.assertLess(len(json.dumps(arguments)), 64 * 1024)
+        self.assertLess(len(json.dumps(arguments, default=str)), 64 * 1024)
         captions = [section["caption"] for section in arguments["sections"] if "picture" in section]
         self.assertEqual(captions[0], "Island by species; 342 rows, 2 left out for lack of a value.")
 

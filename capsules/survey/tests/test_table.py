@@ -4,7 +4,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from src.utils.table import Refusal, in_order, kind_of, number, read_table
+from aod import CapsuleError
+
+from src.utils.table import in_order, kind_of, number, read_table
 
 
 def table_of(content):
@@ -40,12 +42,12 @@ class Reading(unittest.TestCase):
             ("a\n1,2\n", "table_unreadable"),
             (",".join(f"c{i}" for i in range(201)) + "\n1\n", "table_size_unfit"),
         ]:
-            with self.subTest(content[:20]), self.assertRaises(Refusal) as refused:
+            with self.subTest(content[:20]), self.assertRaises(CapsuleError) as refused:
                 table_of(content)
             self.assertEqual(refused.exception.code, code)
 
     def test_a_file_that_is_not_there(self):
-        with self.assertRaises(Refusal) as refused:
+        with self.assertRaises(CapsuleError) as refused:
             read_table("/nowhere/penguins.csv")
         self.assertEqual(
             (refused.exception.code, str(refused.exception)), ("table_missing", "there is no file 'penguins.csv'")

@@ -12,6 +12,8 @@ from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
+from aod import CapsuleError
+
 # All is held in memory, as text: two million cells are 250 MB, and a minute of work for the survey.
 FILE_BYTES_MAX = 32 * 1024 * 1024
 ROWS_MAX, COLUMNS_MAX, CELLS_MAX = 100_000, 200, 2_000_000
@@ -28,42 +30,33 @@ ROWS_PER_CATEGORY_MIN = 5
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
-class Refusal(Exception):
-    """The table, or what was asked of it, is not fit; the caller has to mend it."""
-
-    def __init__(self, code, message):
-        super().__init__(message)
-        self.code = code
-        self.detail = ""
-
-
 def read_table(path):
     """Reads the CSV file `path`; returns {column name: [text or None, ...]}, all of one length.
 
     Takes UTF-8 (else Windows-1252) and the separators comma, semicolon, tab and bar; the first
-    line names the columns. Raises Refusal when that is not what the file holds.
+    line names the columns. Raises CapsuleError when that is not what the file holds.
     """
     if not Path(path).is_file():
-        raise Refusal("table_missing", f"there is no file '{Path(path).name}'")
+        raise CapsuleError("table_missing", f"there is no file '{Path(path).name}'")
     if Path(path).stat().st_size > FILE_BYTES_MAX:
-        raise Refusal("table_size_unfit", f"'{Path(path).name}' is larger than {FILE_BYTES_MAX >> 20} MiB")
+        raise CapsuleError("table_size_unfit", f"'{Path(path).name}' is larger than {FILE_BYTES_MAX >> 20} MiB")
     lines = csv.reader(io.StringIO(decode(Path(path).read_bytes()), newline=""), delimiter=separator_of(path))
     try:
         header, *rows = [line for line in lines if any(cell.strip() for cell in line)]
     except ValueError:
-        raise Refusal("table_empty", f"'{Path(path).name}' holds no line") from None
+        raise CapsuleError("table_empty", f"'{Path(path).name}' holds no line") from None
     except csv.Error as problem:
-        raise Refusal("table_unreadable", f"'{Path(path).name}', line {lines.line_num}: {problem}") from problem
+        raise CapsuleError("table_unreadable", f"'{Path(path).name}', line {lines.line_num}: {problem}") from problem
     names = unique_names(header)
     if not 1 <= len(rows) <= ROWS_MAX or len(names) > COLUMNS_MAX or len(rows) * len(names) > CELLS_MAX:
-        raise Refusal(
+        raise CapsuleError(
             "table_size_unfit",
             f"{len(rows):,} rows and {len(names):,} columns; taken are 1 to {ROWS_MAX:,} rows, "
             f"{COLUMNS_MAX} columns, and {CELLS_MAX:,} cells in all",
         )
     for number, row in enumerate(rows, start=1):
         if len(row) > len(names):
-            raise Refusal("table_unreadable", f"row {number} has {len(row)} cells, the header {len(names)}")
+            raise CapsuleError("table_unreadable", f"row {number} has {len(row)} cells, the header {len(names)}")
     # A short row is common at the end of a spreadsheet: what it does not say is missing.
     return {
         name: [cleaned(row[index]) if index < len(row) else None for row in rows] for index, name in enumerate(names)

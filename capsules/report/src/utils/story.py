@@ -19,8 +19,8 @@ ROWS_KEPT_MAX = 14
 CHAPTER_ROOM = 60 * mm
 
 
-def story_of(sections, directory):
-    """The flowables of all sections; their pictures are files in `directory`."""
+def story_of(sections, picture_file):
+    """The flowables of all sections; `picture_file` gives the path of a picture by its name."""
     figures = count(1)
     story = []
     for section in sections:
@@ -28,7 +28,7 @@ def story_of(sections, directory):
         body = [text(kind, words) for kind, words in blocks_of(section.get("text", ""))]
         picture = section.get("picture")
         if picture:
-            body += figure(directory / picture, section.get("caption", ""), next(figures))
+            body += figure(picture_file(picture), section.get("caption", ""), next(figures))
         grid = section.get("grid", [])
         if grid:
             body += [table(grid), Spacer(1, 10)]

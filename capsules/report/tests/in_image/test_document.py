@@ -5,6 +5,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from aod import Context
+from aod.handoff import Answer
 from PIL import Image
 from reportlab.platypus import Image as Picture
 
@@ -19,33 +21,34 @@ class Document(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
-        self.directory = Path(directory.name)
-        (self.directory / "outgoing").mkdir()
-        (self.directory / "table.csv").write_text("a\n1\n")
-        for name, size in (("cover.png", (1654, 1260)), ("wide.png", (2000, 100)), ("high.png", (100, 2000))):
-            Image.new("RGB", size, "#0C1E33").save(self.directory / name)
-        patches = [mock.patch.object(main, name, self.directory) for name in ("INPUT", "OUTPUT", "INCOMING")]
-        patches += [
-            mock.patch("src.utils.handoff.OUTGOING", self.directory / "outgoing"),
-            mock.patch.object(main, "hand_off", self.hand_off),
-        ]
-        for patch in patches:
+        self.io = Path(directory.name)
+        (self.io / "input").mkdir()
+        patches = [mock.patch.dict("os.environ", {"AOD_IO": directory.name}), mock.patch.object(Context, "log")]
+        for patch in [*patches, mock.patch.object(Context, "call", self.call)]:
             patch.start()
             self.addCleanup(patch.stop)
+        self.context = Context()
         self.calls = []
+        (self.io / "handoff" / "incoming").mkdir(parents=True)
+        (self.io / "input" / "table.csv").write_text("a\n1\n")
+        Image.new("RGB", (1654, 1260), "#0C1E33").save(self.io / "handoff" / "incoming" / "cover.png")
+        for name, size in (("wide.png", (2000, 100)), ("high.png", (100, 2000))):
+            Image.new("RGB", size, "#0C1E33").save(self.io / "input" / name)
 
-    def hand_off(self, target, **arguments):
+    def call(self, target, arguments):
         self.calls.append((target, arguments))
-        return {"picture": "cover.png", "rows_drawn": 1, "rows_left_out": 0}
+        path = self.io / "handoff" / "incoming" / "cover.png"
+        return Answer({"picture": "cover.png", "rows_drawn": 1, "rows_left_out": 0}, {"cover.png": path}, "run_1")
 
     def execute(self, sections, **inputs):
-        answer = main.execute({"title": AWKWARD, "table": "table.csv", "sections": sections, **inputs})
-        return answer, (self.directory / answer["document"]).read_bytes()
+        inputs = {"title": AWKWARD, "subtitle": "", "numbers": [], "table": "table.csv", "sections": sections, **inputs}
+        answer = main.execute(inputs, self.context)
+        return answer, answer["document"].read_bytes()
 
     def test_the_cover_is_drawn_by_chart(self):
         self.execute([{"heading": "One"}], group="species")
-        self.assertEqual(self.calls, [("chart", {"table": "table.csv", "kind": "cover", "group": "species"})])
-        self.assertTrue((self.directory / "outgoing" / "table.csv").is_file())
+        table = self.io / "input" / "table.csv"
+        self.assertEqual(self.calls, [("chart", {"table": table, "kind": "cover", "group": "species"})])
 
     def test_cover_contents_and_a_chapter_are_three_pages(self):
         answer, content = self.execute(
@@ -71,7 +74,7 @@ class Document(unittest.TestCase):
 
     def test_pictures_of_any_shape_fit_between_the_margins(self):
         for name in ("wide.png", "high.png"):
-            picture = next(each for each in story.figure(self.directory / name, "A", 1) if isinstance(each, Picture))
+            picture = next(each for each in story.figure(self.io / "input" / name, "A", 1) if isinstance(each, Picture))
             self.assertLessEqual(picture.drawWidth, TEXT_WIDTH + 0.01)
             self.assertLessEqual(picture.drawHeight, story.PICTURE_HEIGHT_MAX + 0.01)
         self.execute([{"heading": "High", "text": "word " * 80, "picture": "high.png", "caption": "word " * 60}])

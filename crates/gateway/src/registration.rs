@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
-use aod_domain::capsule::{Event, Grant, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -149,18 +149,7 @@ impl Prepared {
         if self.options.is_open {
             return Handoffs::Open;
         }
-        Handoffs::Listed(
-            self.manifests
-                .tools
-                .capsules
-                .iter()
-                .map(|grant| Grant {
-                    target: grant.target.clone(),
-                    calls_max: grant.calls_max,
-                    timeout_seconds: grant.timeout_seconds,
-                })
-                .collect(),
-        )
+        self.manifests.tools.handoffs()
     }
 
     /// Whether `registration` already says everything that this one would.

@@ -88,6 +88,7 @@ impl Private {
                 memory: None,
                 containers_max: None,
                 docker: docker.to_owned(),
+                registries: None,
             },
             detach: false,
             in_background: false,
@@ -197,7 +198,7 @@ impl Private {
             tools: self.store_optional(source.tools_yaml.as_ref()).await?,
             image: here(config_digest),
             resources: agent.resources.clone(),
-            handoffs: Handoffs::Listed(source.targets().map(str::to_owned).collect()),
+            handoffs: source.tools.handoffs(),
             label: Label::any(),
             registered_by: REGISTERED_BY.to_owned(),
         })

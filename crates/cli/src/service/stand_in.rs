@@ -17,7 +17,8 @@ use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage,
+    RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
 use async_trait::async_trait;
@@ -255,6 +256,14 @@ impl ContainerRuntime for StandInRuntime {
         self.engine.load_image(image, archive).await
     }
 
+    async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {
+        self.engine.built_images().await
+    }
+
+    async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError> {
+        self.engine.remove_image(image).await
+    }
+
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
         let script = self.stand_ins.script_for(spec.run).await?;
         match script.filter(|script| spec.image == IMAGE || script.has(&spec.capsule)) {
@@ -333,6 +342,7 @@ impl Container for Ended {
                 signal: None,
             },
             out_of_memory: false,
+            asked_from_outside: false,
         };
         stream::iter([ContainerEvent::Started, wrote, exited]).boxed()
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::ManifestProblem;
 use super::fields::{texts, timeout, version};
 use super::reader::{Mapping, Node, Reader};
+use crate::capsule::{Grant, Handoffs};
 
 /// Most calls of one target that can be asked for: as many as a tree of runs may have.
 const CALLS_MAX: i64 = 10_000;
@@ -103,6 +104,18 @@ impl ToolsManifest {
             Some(root) if root.is_list() => bare_list(reader, root),
             Some(root) => reader.mapping(root, tools).unwrap_or_default(),
         })
+    }
+}
+
+impl ToolsManifest {
+    /// Whom the capsule may call, as it is registered.
+    pub fn handoffs(&self) -> Handoffs {
+        let grants = self.capsules.iter().map(|grant| Grant {
+            target: grant.target.clone(),
+            calls_max: grant.calls_max,
+            timeout_seconds: grant.timeout_seconds,
+        });
+        Handoffs::Listed(grants.collect())
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn measure() -> anyhow::Result<Vec<Measurement>> {
     );
     Ok(vec![
         Measurement::new("contract_check", "ms", &checks[WARM_UP_CHECKS..])?
-            .bounded("p99 <= 5 ms")?
+            .bounded("p90 <= 5 ms")?
             .noted(&note),
     ])
 }

@@ -26,6 +26,7 @@ pub(crate) fn is_one(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::io::{Cursor, Read as _};
 
     use base64::Engine as _;
@@ -53,9 +54,9 @@ mod tests {
         let mut expected = String::new();
         for (name, bytes) in files {
             let digest = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(bytes));
-            expected += &format!("{name},sha256={digest},{}\n", bytes.len());
+            writeln!(expected, "{name},sha256={digest},{}", bytes.len()).unwrap();
         }
-        expected += &format!("{},,\n", record.0);
+        writeln!(expected, "{},,", record.0).unwrap();
         assert_eq!(String::from_utf8_lossy(&record.1), expected);
         let names: Vec<&String> = files.iter().map(|(name, _)| name).collect();
         let own = names.iter().filter(|name| !name.contains(".dist-info/"));

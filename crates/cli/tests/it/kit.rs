@@ -250,6 +250,8 @@ fn those_that_it_may_call_are_found_beside_it() {
     let ran = desk.run(&arguments).with(0);
     assert_eq!(ran.json(), json!({"was_successful": true}));
     assert!(!ran.stderr.contains("is not here"), "{}", ran.stderr);
+    let is_drawn = |line: &str| line.contains("─ ") && line.contains(&callee);
+    assert!(ran.stderr.lines().any(is_drawn), "{}", ran.stderr);
 
     let elsewhere = desk.directory.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory of ours");

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use aod_api::events::EventView;
-use aod_api::runs::{CreateRun, RunView};
+use aod_api::runs::{CreateRun, RunView, TreeNode};
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -103,6 +104,10 @@ async fn wait(
     };
     // What was written last may come after the result.
     let _ = timeout(REST_PATIENCE, telling).await;
+    let tree: TreeNode = client.get(&format!("/v1/runs/{id}/tree"), &[]).await?;
+    if !tree.children.is_empty() {
+        console.tell(text::tree::draw(&tree, Timestamp::now()).trim_end());
+    }
     run::finish(&client, &arguments.call, &result, console).await
 }
 

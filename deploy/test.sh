@@ -57,6 +57,8 @@ export PATH="$tools_directory:$PATH"
 export AOD_TEST_NATS_SERVER="$tools_directory/nats-server" AOD_TEST_S3S_FS="$tools_directory/s3s-fs"
 AOD_TEST_KERNEL="$("$DEPLOY_DIR/prerequisites/kernel.sh")"
 export AOD_TEST_KERNEL
+AOD_TEST_REGISTRY="$("$DEPLOY_DIR/prerequisites/registry.sh")"
+export AOD_TEST_REGISTRY
 part "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats haproxy python
 
 part check "$DEPLOY_DIR/check.sh" --without-tests

@@ -13,4 +13,5 @@ mod many;
 mod needs_root;
 mod originals;
 mod redaction;
+mod registry;
 mod retries;

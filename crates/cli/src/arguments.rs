@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::capsule::{
     BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, GraphArguments,
-    GraphFormat, InspectArguments, NewArguments, SchemaArguments, SchemaFile, Template,
-    ValidateArguments,
+    GraphFormat, InspectArguments, NewArguments, PullArguments, PushArguments, RegistryArguments,
+    SchemaArguments, SchemaFile, Template, ValidateArguments,
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;

@@ -12,6 +12,7 @@
 //! `exec`, and copying files into or out of containers.
 
 pub mod config;
+pub mod exchange;
 pub mod runtime;
 pub mod service;
 

@@ -138,7 +138,7 @@ impl ContainerRuntime for DockerRuntime {
         progress: mpsc::Sender<String>,
     ) -> Result<String, RuntimeError> {
         let build = Build {
-            cluster: &self.config.cluster,
+            labels: HashMap::from([(LABEL_CLUSTER.to_owned(), self.config.cluster.clone())]),
             context: &context,
             name,
             tag,

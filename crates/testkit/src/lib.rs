@@ -34,6 +34,7 @@ pub mod work_queue;
 
 pub mod machine;
 pub mod nats;
+pub mod registry;
 pub mod s3;
 
 mod process;
@@ -42,5 +43,6 @@ mod tool;
 
 pub use machine::Machine;
 pub use nats::{NatsConfig, NatsServer};
+pub use registry::RegistryServer;
 pub use s3::S3Server;
 pub use scratch::Scratch;

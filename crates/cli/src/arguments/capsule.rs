@@ -19,6 +19,10 @@ pub enum CapsuleCommand {
     Test(CapsuleTestArguments),
     /// Check a capsule directory, have its image built and register it
     Build(BuildArguments),
+    /// Build a capsule here and hand its image, with its contract, to a registry
+    Push(PushArguments),
+    /// Write the directory of a capsule whose image is in a registry: to build, run and test as any other
+    Pull(PullArguments),
     /// List the registered capsules
     Ls(ConnectArguments),
     /// Show what a capsule takes, gives and may call: a registered one, or a directory
@@ -56,6 +60,51 @@ pub struct BuildArguments {
 
     #[command(flatten)]
     pub connect: ConnectArguments,
+}
+
+/// The engine that speaks to registries, and what it may show them.
+#[derive(Clone, Debug, Args)]
+pub struct RegistryArguments {
+    /// Credentials of registries, by their names: a file as docker login writes it [default: ~/.docker/config.json, if there]
+    #[arg(
+        long,
+        env = "AOD_REGISTRIES",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub registries: Option<PathBuf>,
+
+    /// The container engine's socket
+    #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
+    pub docker: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PushArguments {
+    /// The capsule's directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Where it goes, `registry/name:tag`
+    #[arg(value_name = "REFERENCE")]
+    pub reference: String,
+
+    #[command(flatten)]
+    pub registry: RegistryArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PullArguments {
+    /// What is pulled, `registry/name:tag`
+    #[arg(value_name = "REFERENCE")]
+    pub reference: String,
+
+    /// The directory to write; it must not be there [default: the capsule's name]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub registry: RegistryArguments,
 }
 
 #[derive(Clone, Debug, Args)]

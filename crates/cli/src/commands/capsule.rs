@@ -1,5 +1,6 @@
 //! `aod capsule`: directories checked, packed and built; what is registered.
 
+mod exchange;
 mod graph;
 mod here;
 mod inspect;
@@ -35,6 +36,8 @@ pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result
         CapsuleCommand::Test(arguments) => return test::test(&arguments, console).await,
         CapsuleCommand::Validate(arguments) => validate::check(&arguments, console),
         CapsuleCommand::Build(arguments) => build(&arguments, console).await,
+        CapsuleCommand::Push(arguments) => exchange::push(&arguments, console).await,
+        CapsuleCommand::Pull(arguments) => exchange::pull(&arguments, console).await,
         CapsuleCommand::Inspect(arguments) => inspect::inspect(&arguments, console).await,
         CapsuleCommand::Graph(arguments) => graph::graph(&arguments, console),
         CapsuleCommand::Schema(arguments) => Console::print(schema(arguments.file)),

@@ -16,7 +16,7 @@ use tokio_util::io::ReaderStream;
 use crate::config::BuildLimits;
 use crate::engine::{CallError, Engine};
 use crate::image::{self, ImageFacts};
-use crate::names::{LABEL_CLUSTER, LABEL_NAME, LABEL_VERSION};
+use crate::names::{LABEL_NAME, LABEL_VERSION};
 use crate::registries;
 use crate::text::beginning;
 
@@ -30,7 +30,8 @@ const LINE_SIZE_BYTES_MAX: usize = 4_096;
 
 /// One image to be built.
 pub(crate) struct Build<'a> {
-    pub(crate) cluster: &'a str,
+    /// Of the image, beside name and version.
+    pub(crate) labels: HashMap<String, String>,
     /// The packed directory.
     pub(crate) context: &'a Path,
     pub(crate) name: &'a str,
@@ -155,17 +156,14 @@ fn options(build: &Build<'_>) -> BuildImageOptions {
         .tag
         .rsplit_once(':')
         .map_or("", |(_, version)| version);
-    let labels = [
-        (LABEL_CLUSTER, build.cluster),
-        (LABEL_NAME, build.name),
-        (LABEL_VERSION, version),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let own = [(LABEL_NAME, build.name), (LABEL_VERSION, version)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let labels: HashMap<String, String> = build.labels.clone().into_iter().chain(own).collect();
     BuildImageOptions {
         t: Some(build.tag.to_owned()),
         rm: true,
         forcerm: true,
-        labels: Some(HashMap::from(labels)),
+        labels: Some(labels),
         ..BuildImageOptions::default()
     }
 }

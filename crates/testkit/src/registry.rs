@@ -1,0 +1,86 @@
+//! An image registry (Docker's own, `docker-registry`) that wants a user and a password.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process::Process;
+use crate::scratch::Scratch;
+use crate::tool;
+
+const HOW_TO_GET: &str =
+    "deploy/prerequisites/registry.sh brings it; or name it in AOD_TEST_REGISTRY";
+
+/// `user` with the password `secret`, as `htpasswd -B` writes it.
+const USERS: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
+
+/// A running registry without an image; killed and swept away on drop.
+#[derive(Debug)]
+pub struct RegistryServer {
+    directory: Scratch,
+    address: SocketAddr,
+    _process: Process,
+}
+
+impl RegistryServer {
+    /// Starts on loopback; waits until it listens, 30 s at most.
+    pub fn start() -> Self {
+        let directory = Scratch::new("registry");
+        let (store, users) = (
+            directory.path().join("store"),
+            directory.path().join("users"),
+        );
+        std::fs::write(&users, USERS).expect("a directory of ours");
+        let configuration = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+             http: {{addr: \"127.0.0.1:0\"}}\nauth: {{htpasswd: {{realm: test, path: {}}}}}\n",
+            store.display(),
+            users.display()
+        );
+        let path = directory.path().join("config.yml");
+        std::fs::write(&path, configuration).expect("a directory of ours");
+        let log = directory.path().join("log");
+        let output = std::fs::File::create(&log).expect("a directory of ours");
+        let mut command = Command::new(tool::find(
+            "docker-registry",
+            "AOD_TEST_REGISTRY",
+            HOW_TO_GET,
+        ));
+        command
+            .arg("serve")
+            .arg(path)
+            .stdout(Stdio::null())
+            .stderr(output);
+        let mut process = Process::start(&mut command);
+        let address = process.wait_until("address in its log", || listening(&log));
+        Self {
+            directory,
+            address,
+            _process: process,
+        }
+    }
+
+    /// `address:port`: what references begin with.
+    pub fn name(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// A file with its user and password, as `docker login` writes it.
+    pub fn credentials(&self) -> PathBuf {
+        let path = self.directory.path().join("config.json");
+        let entry = r#"{"auth": "dXNlcjpzZWNyZXQ="}"#;
+        let text = format!(r#"{{"auths": {{"{}": {entry}}}}}"#, self.address);
+        std::fs::write(&path, text).expect("a directory of ours");
+        path
+    }
+}
+
+/// The address that it logs once it listens.
+fn listening(log: &Path) -> Option<SocketAddr> {
+    const MARK: &str = "listening on ";
+    let text = std::fs::read_to_string(log).ok()?;
+    let rest = &text[text.find(MARK)? + MARK.len()..];
+    let end =
+        rest.find(|character: char| !(character.is_ascii_digit() || ".:".contains(character)))?;
+    rest[..end].parse().ok()
+}

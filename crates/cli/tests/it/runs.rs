@@ -23,18 +23,6 @@ fn a_capsule_is_built_and_run_and_its_files_come_back() {
         ])
         .with(0);
     assert_eq!(unchanged.json()["is_unchanged"], true);
-    let known = cluster
-        .run(&["capsule", "inspect", "echo", "--output", "json"])
-        .with(0)
-        .json();
-    let directory = cluster.path("echo").to_string_lossy().into_owned();
-    let found = cluster
-        .run(&["capsule", "inspect", &directory, "--output", "json"])
-        .with(0)
-        .json();
-    for member in ["content", "name", "resources", "schema"] {
-        assert_eq!(known[member], found[member], "{member}");
-    }
     let file = cluster.path("data one.txt");
     std::fs::write(&file, "content").expect("a directory of ours");
     let given = format!("file=@{}", file.display());
@@ -94,6 +82,24 @@ fn a_capsule_is_built_and_run_and_its_files_come_back() {
         "{events}"
     );
     assert_eq!(cluster.containers(), "");
+}
+
+#[test]
+fn a_registered_capsule_is_seen_as_its_directory_is() {
+    let cluster = Cluster::up();
+    cluster.build_capsule("echo", ECHO);
+    let known = cluster
+        .run(&["capsule", "inspect", "echo", "--output", "json"])
+        .with(0)
+        .json();
+    let directory = cluster.path("echo").to_string_lossy().into_owned();
+    let found = cluster
+        .run(&["capsule", "inspect", &directory, "--output", "json"])
+        .with(0)
+        .json();
+    for member in ["content", "name", "resources", "schema"] {
+        assert_eq!(known[member], found[member], "{member}");
+    }
 }
 
 #[test]

@@ -67,6 +67,19 @@ impl Source {
             .map(|grant| grant.target.as_str())
     }
 
+    /// All that callers may call it by.
+    fn words(&self) -> impl Iterator<Item = &str> {
+        let agent = &self.agent;
+        let others = agent.title.iter().chain(&agent.aliases);
+        std::iter::once(self.name.as_str()).chain(others.map(String::as_str))
+    }
+
+    /// A word that means both: gateways refuse to register the second one, too.
+    fn shared_word<'a>(&'a self, other: &Self) -> Option<&'a str> {
+        self.words()
+            .find(|word| other.words().any(|it| it == *word))
+    }
+
     /// How it is called.
     pub(crate) fn called(&self) -> Registered<'_> {
         Registered {
@@ -139,14 +152,14 @@ impl Family {
     }
 
     fn add(&mut self, source: Source) -> Result<(), Failure> {
-        let same = |other: &&Source| other.name == source.name;
-        if let Some(other) = self.members.iter().find(same) {
-            return Err(Failure::usage(format!(
-                "{} and {} are both called {}",
-                other.directory.display(),
-                source.directory.display(),
-                source.name
-            )));
+        for other in &self.members {
+            if let Some(word) = source.shared_word(other) {
+                return Err(Failure::usage(format!(
+                    "{} and {} are both called {word:?}",
+                    other.directory.display(),
+                    source.directory.display(),
+                )));
+            }
         }
         self.members.push(source);
         Ok(())
@@ -179,4 +192,62 @@ pub(super) fn beside(directory: &Path, target: &str) -> Option<PathBuf> {
         .into_iter()
         .find(|(_, other, _)| *other == name)
         .map(|(path, _, _)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, name: &str, agent: &str, tools: &str) -> PathBuf {
+        let directory = root.join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let files = [
+            ("Dockerfile", "FROM scratch\nCMD x\n"),
+            ("schema.json", r#"{"input": {}, "output": {}}"#),
+            ("agent.yaml", agent),
+            ("tools.yaml", tools),
+        ];
+        for (file, text) in files {
+            fs::write(directory.join(file), text).unwrap();
+        }
+        directory
+    }
+
+    fn names(family: &Family) -> Vec<&str> {
+        let members = family.members.iter();
+        members.map(|source| source.name.as_str()).collect()
+    }
+
+    #[test]
+    fn all_that_may_be_called_are_found_beside_or_where_it_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let survey = write(
+            root,
+            "survey",
+            "",
+            "capsules: [Chart Maker, report, nobody]\n",
+        );
+        write(root, "some-chart", "name: chart\ntitle: Chart Maker\n", "");
+        write(root, "unrelated", "nme: broken\n", "");
+        let report = write(root, "elsewhere/report", "", "capsules: [chart, fonts]\n");
+        write(root, "elsewhere/fonts", "", "capsules: [report]\n");
+        let family = Family::gather(std::slice::from_ref(&survey), &[report]).unwrap();
+        assert_eq!(names(&family), ["survey", "chart", "report", "fonts"]);
+        let unknown = family.unknown.iter().map(|(_, target)| target.as_str());
+        assert_eq!(unknown.collect::<Vec<_>>(), ["nobody"]);
+        assert_eq!(
+            family.get("Chart Maker").map(|it| it.name.as_str()),
+            Some("chart")
+        );
+    }
+
+    #[test]
+    fn a_word_means_one_capsule() {
+        let root = tempfile::tempdir().unwrap();
+        let one = write(root.path(), "one", "aliases: [two]\n", "");
+        let two = write(root.path(), "two", "", "");
+        let failure = Family::gather(&[one, two], &[]).unwrap_err().render();
+        assert!(failure.ends_with("are both called \"two\""), "{failure}");
+    }
 }

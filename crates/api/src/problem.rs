@@ -89,6 +89,15 @@ impl Problem {
     }
 }
 
+/// What a refusal calls the request: the path that was asked for, or all of a target that has none, as
+/// `GET name HTTP/1.1` has.
+pub fn instance(path: &str, target: &dyn std::fmt::Display) -> String {
+    match path {
+        "" => target.to_string(),
+        path => path.to_owned(),
+    }
+}
+
 /// The HTTP status with which a request is refused for `code`. A code of a failed run has none
 /// and counts as a bug of ours.
 pub const fn status_of(code: ErrorCode) -> u16 {

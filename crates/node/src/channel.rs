@@ -297,13 +297,13 @@ async fn rejected(response: Response) -> Response {
 
 /// Names the request in a refusal: its path here, whoever has refused it.
 async fn complete_problem(request: Request<Body>, next: Next) -> Response {
-    let path = request.uri().path().to_owned();
+    let instance = aod_api::problem::instance(request.uri().path(), request.uri());
     let mut response = next.run(request).await;
     if response.status().is_client_error() && response.extensions().get::<Problem>().is_none() {
         response = rejected(response).await;
     }
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
-        problem.instance = path;
+        problem.instance = instance;
         if problem.request_id.is_empty() {
             problem.request_id = format!("request_{}", Uuid::now_v7().simple());
         }

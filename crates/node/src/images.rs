@@ -80,12 +80,12 @@ async fn collect(shared: &Shared) {
         }
         match runtime.remove_image(&image.id).await {
             Ok(true) => {
-                info!(image = image.id, capsule = %image.capsule, "an image that is not used any more is gone")
+                info!(image = image.id, capsule = %image.capsule, "an image that is not used any more is gone");
             }
             // A container has it.
             Ok(false) => (),
             Err(error) => {
-                warn!(image = image.id, error = %chain(&error), "an image was not removed")
+                warn!(image = image.id, error = %chain(&error), "an image was not removed");
             }
         }
     }

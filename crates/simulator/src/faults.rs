@@ -93,15 +93,11 @@ async fn one(cluster: Arc<Cluster>) {
         }
         7 => {
             tell("engine away");
-            cluster.engines[node].switch.set(false);
-            tokio::time::sleep(rest / 2).await;
-            cluster.engines[node].switch.set(true);
+            away(&cluster, node, rest / 2).await;
         }
         8 => {
             tell("engine restarted");
-            cluster.engines[node].switch.set(false);
-            tokio::time::sleep(rest / 4).await;
-            cluster.engines[node].switch.set(true);
+            away(&cluster, node, rest / 4).await;
             cluster.engines[node].restart();
         }
         _ => {
@@ -110,6 +106,13 @@ async fn one(cluster: Arc<Cluster>) {
             cluster.gateways[gateway].clock.jump();
         }
     }
+}
+
+/// The engine of a node does not answer for a while.
+async fn away(cluster: &Cluster, node: usize, rest: Duration) {
+    cluster.engines[node].switch.set(false);
+    tokio::time::sleep(rest).await;
+    cluster.engines[node].switch.set(true);
 }
 
 /// Ends the programs that were killed by what they did, and starts each anew after a while.

@@ -283,9 +283,10 @@ async fn strict_registry() -> (u16, std::sync::Arc<std::sync::atomic::AtomicU32>
             // `user:secret` in base64, as HTTP has it.
             let is_known = text.contains(&"authorization: basic dxnlcjpzzwnyzxq=".to_lowercase());
             counter.fetch_add(u32::from(is_known), Ordering::Relaxed);
-            let status = match is_known {
-                true => "404 Not Found",
-                false => "401 Unauthorized\r\nWww-Authenticate: Basic realm=\"test\"",
+            let status = if is_known {
+                "404 Not Found"
+            } else {
+                "401 Unauthorized\r\nWww-Authenticate: Basic realm=\"test\""
             };
             let body = r#"{"errors": [{"code": "UNKNOWN", "message": "told by the registry"}]}"#;
             let length = body.len();

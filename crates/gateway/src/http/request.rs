@@ -19,7 +19,7 @@ pub(crate) async fn layer(State(context): State<Shared>, request: Request, next:
     let began = Instant::now();
     let request_id = given_id(&request)
         .unwrap_or_else(|| format!("request_{}", context.ports.clock.fresh_uuid().simple()));
-    let path = request.uri().path().to_owned();
+    let path = aod_api::problem::instance(request.uri().path(), request.uri());
     let method = request.method().clone();
     let route = request
         .extensions()

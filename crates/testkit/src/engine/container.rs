@@ -61,7 +61,7 @@ impl Inside {
         self.asked.send_modify(|asked| asked.is_trapped = true);
         let mut asked = self.asked.subscribe();
         async move {
-            let _ = asked.wait_for(|asked| asked.is_asked).await;
+            let _ = asked.wait_for(|asked| asked.came).await;
         }
     }
 }
@@ -69,8 +69,8 @@ impl Inside {
 /// Whether a command was asked to end, and whether it has a handler for that.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
-    is_asked: bool,
-    is_from_outside: bool,
+    came: bool,
+    came_from_outside: bool,
     is_trapped: bool,
 }
 
@@ -97,8 +97,8 @@ impl Live {
 
     pub(super) fn ask_from_outside(&self) {
         self.asked.send_modify(|asked| {
-            asked.is_asked = true;
-            asked.is_from_outside = true;
+            asked.came = true;
+            asked.came_from_outside = true;
         });
     }
 
@@ -130,7 +130,7 @@ pub(super) async fn run(
     let exited = |code, signal| ContainerEvent::Exited {
         exit: Exit { code, signal },
         out_of_memory: false,
-        asked_from_outside: live.asked.borrow().is_from_outside,
+        asked_from_outside: live.asked.borrow().came_from_outside,
     };
     let end = tokio::select! {
         biased;
@@ -143,7 +143,7 @@ pub(super) async fn run(
             event: ContainerEvent::Lost,
             exit_code: EXIT_CODE_GATE,
         },
-        _ = asked.wait_for(|asked| asked.is_asked && !asked.is_trapped) => End {
+        _ = asked.wait_for(|asked| asked.came && !asked.is_trapped) => End {
             event: exited(None, Some(SIGNAL_TERMINATE)),
             exit_code: EXIT_CODE_SIGNAL + i64::from(SIGNAL_TERMINATE),
         },
@@ -197,7 +197,7 @@ impl Container for DoubleContainer {
     }
 
     async fn terminate(&self) -> Result<(), RuntimeError> {
-        self.live.asked.send_modify(|asked| asked.is_asked = true);
+        self.live.asked.send_modify(|asked| asked.came = true);
         Ok(())
     }
 

@@ -34,6 +34,12 @@ tests() {
             --workspace-remap "$REPOSITORY_DIR" "${options[@]}"
 }
 
+# The cases of the product's capsules, with the program of this tree, as their authors would.
+capsule_cases() {
+    local directories=(capsules/*/tests/cases)
+    "$cargo" build --quiet --locked -p aod-cli && target/debug/aod capsule test "${directories[@]%/tests/cases}"
+}
+
 # Names what an ordinary user's run leaves out.
 tests_not_run() {
     say ""
@@ -65,6 +71,7 @@ part check "$DEPLOY_DIR/check.sh" --without-tests
 part tests tests
 part simulator "$DEPLOY_DIR/simulate.sh" "$SIMULATED_SEEDS" --twice "$SIMULATED_TWICE"
 part capsules capsules/test.sh
+part "capsule cases" capsule_cases
 part compose "$DEPLOY_DIR/test-compose.sh"
 if must_run_all; then part chaos "$DEPLOY_DIR/chaos.sh" --short; else tests_not_run; fi
 summary

@@ -110,6 +110,7 @@ pub(crate) struct Refusals(mpsc::WeakSender<Message>);
 
 impl Refusals {
     /// Nobody is told.
+    #[cfg(feature = "fuzzing")]
     pub(crate) fn untold() -> Self {
         Self(mpsc::channel(1).0.downgrade())
     }

@@ -159,8 +159,8 @@ def _fail(directories: Directories, error: Exception) -> int:
     else:
         exit_code, code, message = EXIT_EXCEPTION, "exception", f"{type(error).__name__}: {error}"
         detail, retryable = {"traceback": _traceback(error)[-TRACEBACK_LENGTH_MAX:]}, False
-    # Whoever reads the log wants the place; of what the contract refused there is none.
-    fields = {} if isinstance(error, _Broken) else {"exception": _traceback(error)}
+    # Whoever reads the log wants the place, but not of what the capsule says on purpose.
+    fields = {} if isinstance(error, (CapsuleError, _Broken)) else {"exception": _traceback(error)}
     log.error(message, code=code, exit_code=exit_code, **fields)
     document = {
         "code": code,

@@ -66,6 +66,27 @@ struct CannedError {
 /// # Errors
 /// All that is wrong with all of them; a capsule without cases has something wrong.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Case>, Failure> {
+    let (found, cases, problems) = read_all(directory);
+    if found == 0 {
+        let message = format!("{} has no test cases", directory.display());
+        let hint =
+            format!("a case is a directory: {DIRECTORY}/NAME, with input.json and expect.json");
+        return Err(Failure::usage(message).with_hint(hint));
+    }
+    if problems.is_empty() {
+        return Ok(cases);
+    }
+    let message = format!("the test cases of {} cannot be used", directory.display());
+    Err(Failure::usage(message).with_details(problems))
+}
+
+/// All that is wrong with the cases of the capsule in `directory`: `file: what`.
+pub(crate) fn problems(directory: &Path) -> Vec<String> {
+    read_all(directory).2
+}
+
+/// How many cases there are; those that can be read; and what is wrong.
+fn read_all(directory: &Path) -> (usize, Vec<Case>, Vec<String>) {
     let root = directory.join(DIRECTORY);
     let mut found: Vec<PathBuf> = fs::read_dir(&root)
         .into_iter()
@@ -74,12 +95,6 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Case>, Failure> {
         .filter(|path| path.is_dir())
         .collect();
     found.sort();
-    if found.is_empty() {
-        let message = format!("{} has no test cases", directory.display());
-        let hint =
-            format!("a case is a directory: {DIRECTORY}/NAME, with input.json and expect.json");
-        return Err(Failure::usage(message).with_hint(hint));
-    }
     let mut problems = Vec::new();
     let cases = found
         .iter()
@@ -91,11 +106,7 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Case>, Failure> {
             reader.case()
         })
         .collect();
-    if problems.is_empty() {
-        return Ok(cases);
-    }
-    let message = format!("the test cases of {} cannot be used", directory.display());
-    Err(Failure::usage(message).with_details(problems))
+    (found.len(), cases, problems)
 }
 
 struct CaseReader<'a> {

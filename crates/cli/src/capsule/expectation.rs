@@ -37,7 +37,10 @@ pub(crate) struct ExpectedFile {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "expected an object with code, and message where it matters"
+)]
 struct ExpectedError {
     code: String,
     /// A text that is somewhere in the message.

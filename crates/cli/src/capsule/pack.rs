@@ -24,6 +24,9 @@ const LEFT_OUT: [&str; 7] = [
     "__pycache__",
 ];
 
+/// The tests of a capsule. A change of them makes no other image, unless its recipe names them.
+const TESTS: &str = "tests";
+
 /// Entries of a package; the gateway takes no more.
 const ENTRIES_MAX: usize = 20_000;
 
@@ -36,7 +39,13 @@ pub(crate) fn pack(directory: &Path) -> Result<NamedTempFile, Failure> {
         Failure::environment("there is no room for a temporary file").because(&error)
     })?;
     let mut builder = Builder::new(BufWriter::new(file.as_file()));
-    let entries = entries(directory)?;
+    let mut entries = entries(directory)?;
+    if !wants_tests(directory) {
+        entries.retain(|entry| {
+            let mut parts = entry.name.as_str().split('/');
+            parts.next() != Some(TESTS)
+        });
+    }
     let mut added = added(directory, &entries)?;
     for entry in entries {
         // All names are sorted, whether a directory has its wheel or gets it here.
@@ -54,6 +63,15 @@ pub(crate) fn pack(directory: &Path) -> Result<NamedTempFile, Failure> {
         .and_then(|mut writer| writer.flush())
         .map_err(failed)?;
     Ok(file)
+}
+
+/// Whether the image is made with the tests.
+fn wants_tests(directory: &Path) -> bool {
+    let recipe = fs::read_to_string(directory.join("Dockerfile"));
+    recipe.is_ok_and(|recipe| {
+        let mut words = recipe.split(|letter: char| !letter.is_alphanumeric());
+        words.any(|word| word == TESTS)
+    })
 }
 
 /// Something in a capsule's directory.

@@ -3,6 +3,7 @@
 mod dockerfile;
 mod relations;
 mod secrets;
+mod sources;
 
 use std::fmt;
 use std::fs;
@@ -84,6 +85,7 @@ pub(crate) fn validate(directory: &Path) -> Result<Vec<Finding>, Failure> {
     check.agent();
     check.manifest("tools.yaml", ToolsManifest::parse);
     check.secrets(&entries);
+    check.sources();
     Ok(check.findings)
 }
 

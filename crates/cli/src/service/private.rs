@@ -223,17 +223,14 @@ impl Private {
         {
             return Ok(id);
         }
-        tell(&format!("{name} is built as {tag}"));
+        tell(&format!("{name}: its image is being built, {tag}"));
         let context = self.local.artifacts().get_file(content, size_bytes).await;
         let context = context.map_err(|error| unstored(&error))?;
         let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
         let building = runtime.build_image(context.path().to_owned(), name, &tag, progress);
-        let showing = async {
-            while let Some(line) = lines.recv().await {
-                tell(&format!("  {line}"));
-            }
-        };
-        let (built, ()) = tokio::join!(building, showing);
+        // A build that fails tells its last lines; of one that does not nobody wants to read any.
+        let passing = async { while lines.recv().await.is_some() {} };
+        let (built, ()) = tokio::join!(building, passing);
         built.map_err(|error| failed(&error))
     }
 

@@ -62,7 +62,12 @@ pub(crate) fn short(event: &EventView) -> String {
         "attempt_failed" => "failed, rests before it is tried again",
         "waiting" => "waiting for what it called",
         "resumed" | "call_refused" => "running",
-        "result" => "ended",
+        "result" => match event.data["outcome"].as_str() {
+            Some("failed") => "failed",
+            Some("cancelled") => "cancelled",
+            Some("timed_out") => "timed out",
+            _ => "ended",
+        },
         word => word,
     };
     match remark(event).filter(|_| name(event) == "preparing") {

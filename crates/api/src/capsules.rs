@@ -1,5 +1,6 @@
 //! Capsules as people see them.
 
+use aod_domain::capsule::Resources;
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use jiff::Timestamp;
@@ -46,6 +47,18 @@ pub struct ResourcesView {
     pub pids: u32,
     pub disk_bytes: u64,
     pub timeout_seconds: u32,
+}
+
+impl From<&Resources> for ResourcesView {
+    fn from(resources: &Resources) -> Self {
+        Self {
+            cpu_millis: resources.cpu_millis,
+            memory_bytes: resources.memory_bytes,
+            pids: resources.pids,
+            disk_bytes: resources.disk_bytes,
+            timeout_seconds: resources.timeout_seconds,
+        }
+    }
 }
 
 /// All registered capsules, by name.

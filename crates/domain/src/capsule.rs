@@ -19,6 +19,14 @@ pub struct Image {
     pub archive_size_bytes: u64,
 }
 
+/// Characters of a digest in a tag: enough to tell versions apart, short enough to read.
+const TAG_LENGTH: usize = 12;
+
+/// What the image of a capsule is called, for people: its name and the beginning of its version.
+pub fn image_tag(name: &CapsuleName, content: Digest) -> String {
+    format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH])
+}
+
 /// Upper limits of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {

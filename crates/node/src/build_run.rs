@@ -1,6 +1,6 @@
 //! Builds a capsule's image from its packed directory, and keeps it for hosts that did not.
 
-use aod_domain::capsule::Image;
+use aod_domain::capsule::{Image, image_tag};
 use aod_domain::digest::Digest;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Outcome, Payload, RunError};
@@ -19,9 +19,6 @@ use crate::prepare::runtime_error;
 
 /// Lines of a build on their way to the logs.
 const LINES_QUEUED: usize = 256;
-
-/// Characters of a digest in a tag: enough to tell versions apart, short enough to read.
-const TAG_LENGTH: usize = 12;
 
 pub(crate) async fn run(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish {
     let (lost, cancelled) = (attempt.lease.lost(), attempt.cancelled.clone());
@@ -124,7 +121,7 @@ async fn make(
         .get_file(content, size.ok_or(missing)?)
         .await
         .map_err(MakeError::Store)?;
-    let tag = format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH]);
+    let tag = image_tag(name, content);
     let config_digest = runtime
         .build_image(context.path().to_path_buf(), name.as_str(), &tag, progress)
         .await

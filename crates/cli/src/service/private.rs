@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::capsules::CapsuleView;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources, image_tag};
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
@@ -42,9 +42,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Lines of a build on their way to the screen.
 const LINES_QUEUED: usize = 256;
-
-/// Characters of a digest in a tag, as nodes have it.
-const TAG_LENGTH: usize = 12;
 
 /// A cluster that nobody else knows of. It must be ended, also after a failure.
 #[derive(Debug)]
@@ -213,7 +210,7 @@ impl Private {
         tell: impl Fn(&str),
     ) -> Result<String, Failure> {
         let name = source.name.as_str();
-        let tag = format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH]);
+        let tag = image_tag(&source.name, content);
         let runtime = self.local.runtime();
         let failed = |error: &aod_ports::container_runtime::RuntimeError| build_failed(name, error);
         if let Some(id) = runtime

@@ -206,7 +206,6 @@ async fn view(context: &Context, registered: &Registered) -> ApiResult<CapsuleVi
 
 fn view_without_schema(registered: &Registered) -> CapsuleView {
     let registration = &registered.event;
-    let resources = &registration.resources;
     CapsuleView {
         name: registration.name.to_string(),
         title: registration.title.clone(),
@@ -215,13 +214,7 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
         content: registration.content,
         image: registration.image.config_digest.clone(),
         label: registration.label.to_string(),
-        resources: ResourcesView {
-            cpu_millis: resources.cpu_millis,
-            memory_bytes: resources.memory_bytes,
-            pids: resources.pids,
-            disk_bytes: resources.disk_bytes,
-            timeout_seconds: resources.timeout_seconds,
-        },
+        resources: ResourcesView::from(&registration.resources),
         handoffs: match &registration.handoffs {
             Handoffs::Listed(grants) => {
                 Some(grants.iter().map(|grant| grant.target.clone()).collect())

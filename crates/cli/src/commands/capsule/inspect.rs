@@ -65,7 +65,6 @@ fn of_registered(view: CapsuleView) -> Inspection {
 }
 
 fn of_directory(source: &Source) -> Result<Inspection, Failure> {
-    let resources = &source.agent.resources;
     let files = [
         ("schema.json", Some(&source.schema_json)),
         ("agent.yaml", source.agent_yaml.as_ref()),
@@ -84,13 +83,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
         image: None,
         files: files.collect(),
         model: source.agent.model.clone(),
-        resources: ResourcesView {
-            cpu_millis: resources.cpu_millis,
-            memory_bytes: resources.memory_bytes,
-            pids: resources.pids,
-            disk_bytes: resources.disk_bytes,
-            timeout_seconds: resources.timeout_seconds,
-        },
+        resources: ResourcesView::from(&source.agent.resources),
         handoffs: Some(source.targets().map(str::to_owned).collect()),
         mcp_servers: source.tools.mcp_servers.keys().cloned().collect(),
         schema: serde_json::from_slice(&source.schema_json).ok(),

@@ -130,7 +130,8 @@ def test_an_error_of_the_author_ends_with_1_and_is_passed_on(capsule: Capsule) -
     assert ended.output == {"error": error}
     (line,) = ended.log
     assert (line["level"], line["fields"]["code"]) == ("error", "no_rows")
-    assert "main.py" in line["fields"]["exception"]
+    assert "main.py:" in line["fields"]["place"]
+    assert "exception" not in line["fields"]
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,7 @@ def _fail(directories: Directories, error: Exception) -> int:
     else:
         exit_code, code, message = EXIT_EXCEPTION, "exception", f"{type(error).__name__}: {error}"
         detail, retryable = {"traceback": _traceback(error)[-TRACEBACK_LENGTH_MAX:]}, False
-    # Whoever reads the log wants the place, but not of what the capsule says on purpose.
-    fields = {} if isinstance(error, (CapsuleError, _Broken)) else {"exception": _traceback(error)}
-    log.error(message, code=code, exit_code=exit_code, **fields)
+    log.error(message, code=code, exit_code=exit_code, **_whence(error))
     document = {
         "code": code,
         "message": message.encode(errors="replace").decode()[:MESSAGE_LENGTH_MAX],
@@ -173,6 +171,17 @@ def _fail(directories: Directories, error: Exception) -> int:
     except OSError as unwritten:
         log.error(f"{directories.output_json} cannot be written: {unwritten}")
     return exit_code
+
+
+def _whence(error: Exception) -> dict[str, str]:
+    """Where an error comes from, for whoever reads the log: nothing for what the contract refuses, the line of what a
+    capsule says on purpose, the whole way of anything else."""
+    if isinstance(error, _Broken):
+        return {}
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, CapsuleError) and frames:
+        return {"place": f"{frames[-1].filename}:{frames[-1].lineno}"}
+    return {"exception": _traceback(error)}
 
 
 def _traceback(error: Exception) -> str:

@@ -3,8 +3,8 @@
 //!
 //! The gate runs in other people's containers and must need nothing of them, so it is linked in
 //! another way than everything else here; cargo cannot do both in one build. This runs a second
-//! cargo with a target directory of its own. It needs what the first one has: the toolchain, the
-//! fetched sources, and glibc's static library (part of `libc6-dev` and the like).
+//! cargo with a target directory of its own. It needs what the first one has (the toolchain, and the
+//! sources or a way to fetch them) and glibc's static library (part of `libc6-dev` and the like).
 
 use std::env;
 use std::ffi::OsString;
@@ -81,14 +81,14 @@ fn directory(variable: &str) -> PathBuf {
 /// Runs the inner cargo.
 ///
 /// A target is always named: only then do the flags keep off procedural macros, which cannot be
-/// static. Offline: the gate's libraries are among our own, so the outer cargo has fetched them.
+/// static. What the lock file names and nobody has fetched yet is fetched: an outer cargo that builds one
+/// package brings only that package's libraries. With all of them here no network is needed.
 fn build(gate: &Path, target: &str, target_directory: &Path, is_locked: bool) {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     cargo
         .args([
             "build",
             "--release",
-            "--offline",
             "--bin",
             "aod-gate",
             "--target",

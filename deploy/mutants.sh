@@ -12,6 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 SEEDS=1000
 
 cd "$REPOSITORY_DIR"
+# How long the seeds of one broken rule may take.
+SECONDS_MAX=300
 copy="$REPOSITORY_DIR/target/mutants/tree"
 # Not that of the simulator: cargo would take the broken crates for those of this tree.
 target="$REPOSITORY_DIR/target/mutants/build"
@@ -24,13 +26,15 @@ build() {
     patch --quiet --strip=1 --directory="$copy" <"$DEPLOY_DIR/mutants/$1.patch" ||
         die "the patch $1 does not fit any more" "make it anew: deploy/mutants/$1.patch"
     (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked \
-        --profile simulation --target-dir "$target" -p aod-simulator) ||
+        --profile simulation --config profile.simulation.lto=false --config profile.simulation.codegen-units=16 \
+        --target-dir "$target" -p aod-simulator) ||
         die "the tree does not build with $1" "make it anew: deploy/mutants/$1.patch"
 }
 
 # is_noticed: whether one of the seeds fails; names it.
 is_noticed() {
-    if "$target/simulation/aod-simulate" "$SEEDS" >"$copy/seeds.log" 2>&1; then
+    # A broken rule may keep a simulation from its end; what its others have found is told all the same.
+    if timeout "$SECONDS_MAX" "$target/simulation/aod-simulate" "$SEEDS" >"$copy/seeds.log" 2>&1; then
         return 1
     fi
     grep -m 1 '^seed' "$copy/seeds.log" >&2

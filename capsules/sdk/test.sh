@@ -7,7 +7,9 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/lib.sh"
 
 PACKAGES=("jsonschema-rs==$JSONSCHEMA_RS_VERSION" "PyYAML==$PYYAML_VERSION" "ruff==$RUFF_VERSION"
-    "mypy==$MYPY_VERSION" "pytest==$PYTEST_VERSION")
+    "mypy==$MYPY_VERSION" "pytest==$PYTEST_VERSION" "types-PyYAML==$TYPES_PYYAML_VERSION"
+    "pydantic-ai-slim==$PYDANTIC_AI_VERSION" "openai==$OPENAI_VERSION" "anthropic==$ANTHROPIC_VERSION"
+    "google-genai==$GOOGLE_GENAI_VERSION" "mcp==$MCP_VERSION" "jinja2==$JINJA2_VERSION")
 
 # Makes the environment of the tests in the tool cache, one for each set of versions, and prints its directory.
 environment() {
@@ -37,6 +39,7 @@ export AOD_CONTRACT_EXAMPLE="${CARGO_TARGET_DIR:-$REPOSITORY_DIR/target}/debug/e
 
 step layout "$programs/ruff" format --no-cache --quiet --check .
 step lints "$programs/ruff" check --no-cache --quiet .
-step types "$programs/mypy" --cache-dir "$TOOLS_DIR/python-sdk.mypy" --no-error-summary src tests bench.py
+step types "$programs/mypy" --cache-dir "$TOOLS_DIR/python-sdk.mypy" --no-error-summary src tests bench.py bench_agent.py
 step tests "$programs/python" -m pytest
 step imports "$programs/python" bench.py
+step agents "$programs/python" bench_agent.py

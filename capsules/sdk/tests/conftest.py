@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from aod import Context
 from orchestrator import Orchestrator
 
 SOURCES = Path(__file__).parents[1] / "src"
@@ -20,6 +21,8 @@ RUN_SECONDS_MAX = 60
 
 FILE = {"type": "string", "format": "file_path"}
 ANYTHING: dict[str, Any] = {"input": {}, "output": {}}
+#: The form of an answer.
+TITLE = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}, "picture": FILE}}
 
 
 class Ended(NamedTuple):
@@ -77,6 +80,66 @@ class Capsule:
     ) -> Ended:
         self.write(main, schema, payload, inputs)
         return self.ended(self.start())
+
+
+class AgentCapsule:
+    """A capsule with an agent, in a directory of its own, and the environment of its runs."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory, self.io = root / "capsule", root / "io"
+        self._monkeypatch = monkeypatch
+        for name in list(os.environ):
+            if name.startswith(("AOD_", "ORCHESTRATOR_")) or name.endswith(("_API_KEY", "_BASE_URL")):
+                monkeypatch.delenv(name)
+        self.set(AOD_IO=str(self.io))
+        self.write(**{"src/ai/task.md": "Do it.", "schema.json": {"input": {}, "output": TITLE}})
+        for name in ("input", "output", "handoff/outgoing", "handoff/incoming"):
+            (self.io / name).mkdir(parents=True, exist_ok=True)
+
+    def set(self, **variables: str) -> None:
+        for name, value in variables.items():
+            self._monkeypatch.setenv(name, value)
+
+    def write(self, **files: Any) -> None:
+        """Writes files by their names; what is no text as JSON, which YAML reads as well."""
+        for name, content in files.items():
+            path = self.directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def context(self, **inputs: Any) -> Context:
+        return Context(capsule=self.directory, inputs=inputs)
+
+    def scripted(self, *steps: Any, **files: Any) -> Context:
+        """The context of a run whose model says ``steps``."""
+        self.write(**{"script.yaml": list(steps)}, **files)
+        self.set(AOD_MODEL="script/script.yaml")
+        return self.context()
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentCapsule:
+    return AgentCapsule(tmp_path, monkeypatch)
+
+
+class Told:
+    """The log lines of the test so far."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+        self._lines: list[dict[str, Any]] = []
+
+    def lines(self) -> list[dict[str, Any]]:
+        self._lines += [json.loads(line) for line in self._capfd.readouterr().err.splitlines() if line.startswith("{")]
+        return self._lines
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line["fields"] for line in self.lines() if line.get("fields", {}).get("event") == name]
+
+
+@pytest.fixture
+def told(capfd: pytest.CaptureFixture[str]) -> Told:
+    return Told(capfd)
 
 
 @pytest.fixture

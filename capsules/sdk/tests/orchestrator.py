@@ -51,6 +51,8 @@ class Orchestrator:
         self.on_call: Callable[[Callee], None] | None = lambda callee: callee.succeed({"echo": callee.body["args"]})
         self.refusals: list[tuple[int, dict[str, str], Any]] = []
         self.breaks = 0
+        #: Capsules that may be called, by name: ``title``, ``description`` and ``schema``.
+        self.capsules: dict[str, dict[str, Any]] = {}
         self.callees: dict[str, Callee] = {}
         self.requests: list[tuple[str, str, str | None]] = []
         self.changed = threading.Condition()
@@ -61,7 +63,7 @@ class Orchestrator:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,12 +106,24 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._noted()
         parts = urlsplit(self.path)
+        if parts.path.startswith("/capsules"):
+            self._capsules(parts.path.split("/")[2:])
+            return
         callee = self._by_run(parts.path.split("/")[2])
         seconds = int(parse_qs(parts.query)["wait"][0])
         if self._waited(callee, seconds):
             self._send(200, {}, callee.document)
         else:
             self._send(202, {}, None)
+
+    def _capsules(self, place: list[str]) -> None:
+        known = self.orchestrator.capsules
+        if not place:
+            self._send(200, {}, {"capsules": known})
+        elif place[0] in known:
+            self._send(200, {}, known[place[0]]["schema"])
+        else:
+            self._send(404, {}, {"code": "unknown_capsule", "detail": f"this run may not call {place[0]}"})
 
     def _handoff(self, body: dict[str, Any]) -> None:
         callee = self.orchestrator.callee(self.headers["Idempotency-Key"], body)

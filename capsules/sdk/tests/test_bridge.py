@@ -138,7 +138,7 @@ def test_an_error_of_the_author_ends_with_1_and_is_passed_on(capsule: Capsule) -
     ("raised", "exit_code", "code"),
     [
         ("aod.LimitExceeded('turns', '20 turns')", 5, "turns"),
-        ("aod.ModelFailed('overloaded', 'nobody answers')", 6, "overloaded"),
+        ("aod.ModelError('overloaded', 'nobody answers')", 6, "overloaded"),
         ("aod.HandoffUnavailable('b', 'log_full', 'no room')", 4, "log_full"),
         ("ExceptionGroup('g', [aod.HandoffUnavailable('b', 'log_full', 'no room')])", 4, "log_full"),
         ("ZeroDivisionError('x' * 9000)", 70, "exception"),

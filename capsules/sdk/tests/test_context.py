@@ -56,6 +56,26 @@ def test_files_have_their_places(context: aod.Context, tmp_path: Path) -> None:
     assert context.workspace.is_dir()
 
 
+def test_a_secret_is_the_content_of_its_file(
+    context: aod.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aod import secret
+
+    monkeypatch.setattr(secret, "_DIRECTORY", tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "KEY").write_bytes(b"line\r\nline\n")
+    assert context.secret("KEY") == "line\r\nline\n"
+    (tmp_path / "elsewhere").write_bytes(b"opensesame\n")
+    monkeypatch.setenv("KEY_FILE", str(tmp_path / "elsewhere"))
+    assert context.secret("KEY") == "opensesame"
+    with pytest.raises(aod.SecretMissing, match=r"OTHER.*agent\.yaml") as caught:
+        context.secret("OTHER")
+    assert (caught.value.name, caught.value.code, caught.value.exit_code) == ("OTHER", "secret_missing", 1)
+    for name in ("", "../KEY", "a/b", ".x", "a\0b"):
+        with pytest.raises(ValueError, match="no name of a secret"):
+            context.secret(name)
+
+
 def test_in_a_container_the_places_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     from aod.directories import Directories
 

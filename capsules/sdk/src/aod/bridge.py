@@ -52,12 +52,14 @@ class _Broken(Exception):
 
 def _run(capsule: Path) -> int:
     directories = Directories()
-    context = Context(directories)
+    inputs: dict[str, Any] = {}
+    context = Context(directories, capsule, inputs)
     signal.signal(signal.SIGTERM, lambda *_: _stop(context))
     try:
         contract = _contract(capsule)
-        inputs = _inputs(contract, directories)
-        answer = _call(_execute(capsule), inputs, context)
+        inputs.update(_inputs(contract, directories))
+        answer = _call(_execute(capsule), dict(inputs), context)
+        context.close()
         _write(directories, _checked(contract, answer, directories))
     except Exception as error:
         return _fail(directories, error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -12,6 +13,8 @@ from .directories import Directories
 from .logs import Log, log
 
 if TYPE_CHECKING:
+    from .agent import Agent
+    from .agent.session import Session
     from .handoff import Answer, Handle, Handoffs
 
 
@@ -34,11 +37,23 @@ class CallOptions(TypedDict, total=False):
 
 
 class Context:
-    """The run: who it is, where its files are, whom it calls."""
+    """The run: who it is, where its files are, whom it calls, its agents.
 
-    def __init__(self, directories: Directories | None = None) -> None:
+    ``capsule`` is the directory of run.py, the current one unless given; ``inputs`` what prompts are filled in with.
+    """
+
+    def __init__(
+        self,
+        directories: Directories | None = None,
+        capsule: Path | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
         self._directories = directories or Directories()
+        self._capsule = capsule or Path.cwd()
+        self._inputs: Mapping[str, Any] = {} if inputs is None else inputs
         self._handoffs: Handoffs | None = None
+        self._session: Session | None = None
+        self._session_lock = threading.Lock()
 
     @property
     def run_id(self) -> str | None:
@@ -98,6 +113,15 @@ class Context:
         """The file of a callee that its output names. Raises NameRefused, FileNotFoundError."""
         return self._directories.existing("incoming", name)
 
+    def secret(self, name: str) -> str:
+        """The value of a secret that agent.yaml names; it is in no log, event or variable. Raises SecretMissing.
+
+        Outside of the orchestrator the variable ``<name>_FILE`` names the file to read.
+        """
+        from .secret import read
+
+        return read(name)
+
     def call(self, target: str, args: Mapping[str, Any], **options: Unpack[CallOptions]) -> Answer:
         """Runs another capsule and waits for its answer, hours if need be.
 
@@ -120,6 +144,31 @@ class Context:
         fields["timeout_seconds"] = whole_seconds(options.get("timeout"))
         given = {name: value for name, value in fields.items() if value is not None}
         return self._calls().start(target, args, options.get("files", ()), options.get("key"), given)
+
+    def agent(
+        self, model: str | None = None, *, system: str | None = None, tools: Sequence[Callable[..., Any]] = ()
+    ) -> Agent:
+        """An agent, by agent.yaml and tools.yaml: ``ctx.agent().run().output``. Needs the extra ``agent``.
+
+        ``model`` is a key of ``models``, or ``provider/model``; the manifest's own unless given. ``system`` is in the
+        place of src/ai/system.md. ``tools`` are functions that the model may call besides those of tools.yaml; their
+        hints and docstrings tell it how. They raise ToolError for what the model is to be told.
+        """
+        from .agent import Agent
+
+        # Two threads may ask for the first agent: one session has the scripts and the servers of both.
+        with self._session_lock:
+            if self._session is None:
+                from .agent.session import Session
+
+                self._session = Session(self, self._capsule, self._inputs, self._directories)
+            session = self._session
+        return Agent(session, model, system, tools)
+
+    def close(self) -> None:
+        """The capsule is done: what a scripted model has left to say is an error. Raises ModelError."""
+        if self._session is not None:
+            self._session.close()
 
     def _calls(self) -> Handoffs:
         if self._handoffs is None:

@@ -22,16 +22,49 @@ class CapsuleError(Exception):
         self.retryable = retryable
 
 
+class SecretMissing(CapsuleError):
+    """There is no such secret: agent.yaml does not name it, or the operator does not keep one that is not required.
+
+    ``name`` is the secret's.
+    """
+
+    def __init__(self, name: str, path: str) -> None:
+        text = f"there is no secret {name!r} at {path}; agent.yaml must name it, and the operator must keep it"
+        super().__init__("secret_missing", text, retryable=True)
+        self.name = name
+
+
 class LimitExceeded(CapsuleError):
     """A limit that the capsule set for itself, of turns, tokens, cost or time, is reached."""
 
     exit_code = 5
 
 
-class ModelFailed(CapsuleError):
-    """A model or its provider failed, and no other one was left to ask."""
+class ModelError(CapsuleError):
+    """A model or its provider failed, or refused, and no other one was left to ask.
+
+    ``code`` is "model_failed" where another try may help (``retryable``), "model_refused" where the provider takes no
+    such request, "model_output_invalid" where the model's answer never fitted, or the orchestrator's own word.
+    """
 
     exit_code = 6
+
+
+class ToolError(Exception):
+    """A tool of an agent did not do what it was asked for: raise it in a tool, and the model reads the message.
+
+    Any other exception of a tool ends the agent.
+    """
+
+
+class CapsuleInvalid(CapsuleError):
+    """A file of the capsule itself, as agent.yaml or a prompt, cannot be used as it is; ``problems`` has all of it."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, problems: list[str]) -> None:
+        super().__init__("capsule_invalid", f"{message}: {'; '.join(problems)}", detail={"problems": problems})
+        self.problems = problems
 
 
 class HandoffError(Exception):

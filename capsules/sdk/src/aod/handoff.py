@@ -39,7 +39,7 @@ CANCEL_SECONDS_MAX = 5.0
 STORE_SECONDS_MAX, STOP_SECONDS_MAX = 1.0, 3.0
 
 _TOOK_TOO_LONG = ("timed_out", "queue_timed_out", "heartbeat_missed", "deadline_exceeded")
-_NOT_NOW = (429, 503)
+NOT_NOW = (429, 503)
 
 
 class Answer(NamedTuple):
@@ -210,7 +210,7 @@ class Handoffs:
 
     def _reply(self, call: _Call) -> Reply:
         """Asks until there is an answer that stands."""
-        patience = _Patience()
+        patience = Patience()
 
         def on_head(run_id: str) -> None:
             patience.renew()
@@ -224,9 +224,9 @@ class Handoffs:
                 reply = self._ask(call, on_head)
                 if reply.status == 200 and "success" not in reply.document:
                     raise Broken("the answer is empty")
-                if reply.status not in _NOT_NOW:
+                if reply.status not in NOT_NOW:
                     return reply
-                code, message, _ = _told(reply)
+                code, message, _ = told(reply)
                 seconds = reply.retry_after_seconds
             except Broken as broken:
                 code, message, seconds = "orchestrator_lost", f"no whole answer came: {broken}", 0.0
@@ -255,10 +255,10 @@ class Handoffs:
     def _answer(self, call: _Call, reply: Reply) -> Answer:
         document = reply.document
         if reply.status >= 500:
-            code, message, _ = _told(reply)
+            code, message, _ = told(reply)
             raise HandoffUnavailable(call.target, code, message)
         if reply.status >= 400:
-            code, message, problems = _told(reply)
+            code, message, problems = told(reply)
             raise HandoffRefused(call.target, reply.status, code, message, problems)
         if document.get("success"):
             files = {name: self._incoming / final for name, final in document["files"].items()}
@@ -292,7 +292,7 @@ class _Occurrences:
             self._given_back.setdefault(signature, []).append(occurrence)
 
 
-class _Patience:
+class Patience:
     """How long to go on asking."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ def whole_seconds(timeout: float | None) -> int | None:
     return math.ceil(timeout)
 
 
-def _told(reply: Reply) -> tuple[str, str, list[dict[str, Any]]]:
+def told(reply: Reply) -> tuple[str, str, list[dict[str, Any]]]:
     """Code, message and places of a refusal (problem+json, RFC 9457)."""
     document = reply.document
     code = str(document.get("code") or f"status_{reply.status}")

@@ -100,8 +100,8 @@ def _inferred(pointer: str, text: str, directory: str, exists: Exists) -> list[R
     return [Reference(pointer, name, False, "file")] if exists(name) == "file" else []
 
 
-def rewrite(payload: Any, references: list[Reference], final_name: Callable[[str], str]) -> Any:
-    """A copy of ``payload`` with its declared ``references`` replaced by the bare names that ``final_name`` gives.
+def rewrite(payload: Any, references: list[Reference], final_name: Callable[[str], Any]) -> Any:
+    """A copy of ``payload`` with its declared ``references`` replaced by what ``final_name`` gives, bare names or paths.
 
     Nothing else changes. Raises Unfit for an inferred reference whose file has got another name.
     """
@@ -129,8 +129,8 @@ def copied(value: Any) -> Any:
     return [copied(item) for item in value] if isinstance(value, list) else value
 
 
-def _replace(payload: Any, pointer: str, text: str) -> None:
+def _replace(payload: Any, pointer: str, value: Any) -> None:
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
     for part in parents:
         payload = payload[int(part) if isinstance(payload, list) else part]
-    payload[int(last) if isinstance(payload, list) else last] = text
+    payload[int(last) if isinstance(payload, list) else last] = value

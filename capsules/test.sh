@@ -13,7 +13,7 @@ sdk/test.sh
 
 # What the logic needs of it, its errors, needs no library.
 sdk="$PWD/sdk/src"
-for directory in chart csv-query fan-out pdf-text report survey thumbnail .; do
+for directory in chart csv-query extract fan-out pdf-text report research summarize survey thumbnail .; do
     echo "capsules/$directory: logic"
     (cd "$directory" && PYTHONPATH="$sdk" PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -b -s tests)
 done
@@ -52,6 +52,6 @@ in_image() {
 }
 
 [ -n "${AOD_CAPSULE_IMAGES:-}" ] || make_wheel
-for capsule in chart csv-query fan-out pdf-text report thumbnail; do
+for capsule in chart csv-query extract fan-out pdf-text report research summarize thumbnail; do
     in_image "$capsule" "$capsule/tests/in_image"
 done

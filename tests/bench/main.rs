@@ -16,6 +16,7 @@ mod http;
 mod machine;
 mod nats;
 mod program;
+mod proxy;
 mod report;
 mod simulated_node;
 mod site;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::Report;
+use crate::report::{Measurement, Report};
 use aod_tests::progress::say;
 
 /// A benchmark takes some minutes; one that hangs must end too.
@@ -62,14 +63,16 @@ fn main() -> ExitCode {
 /// Runs the named benchmarks, all without a name, until a signal.
 async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if names.is_empty() {
-        names.push(handoff::NAME.to_owned());
+        names = [handoff::NAME, proxy::NAME].map(str::to_owned).into();
     }
-    let unknown = names.iter().find(|name| !handoff::is_known(name));
+    let is_known = |name: &String| name == proxy::NAME || handoff::is_known(name);
+    let unknown = names.iter().find(|name| !is_known(name));
     if let Some(name) = unknown {
         say(&format!("error: there is no benchmark {name:?}"));
         say(&format!(
-            "hint: {}, or of it alone {}",
+            "hint: {}, {}, or of the first alone {}",
             handoff::NAME,
+            proxy::NAME,
             handoff::parts().join(", ")
         ));
         return Ok(EXIT_USAGE);
@@ -89,11 +92,18 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     }
 }
 
+async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
+    match name {
+        proxy::NAME => proxy::measure().await,
+        name => handoff::run(name).await,
+    }
+}
+
 async fn all(names: Vec<String>) -> anyhow::Result<u8> {
     let mut code = 0;
     for name in names {
         let limit = Duration::from_secs(BENCHMARK_SECONDS_MAX);
-        let measured = tokio::time::timeout(limit, handoff::run(&name)).await;
+        let measured = tokio::time::timeout(limit, measure(&name)).await;
         let measurements = measured
             .with_context(|| format!("{name} did not end in {BENCHMARK_SECONDS_MAX} s"))??;
         let report = Report::new(&name, measurements).await?;

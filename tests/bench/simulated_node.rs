@@ -86,6 +86,8 @@ async fn start(
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
         image_keep: IMAGE_KEEP_DEFAULT,
+        models: Arc::default(),
+        egress: Vec::new(),
         host: label.to_owned(),
     };
     let programs = [
@@ -101,6 +103,8 @@ async fn start(
         artifacts,
         runtime: runtime(programs.map(|(name, program)| (name.to_owned(), program))),
         gateways: Arc::new(HttpGateways::new().map_err(anyhow::Error::from_boxed)?),
+        secrets: Arc::new(aod_ports::secrets::NoSecrets),
+        network: Arc::new(aod_node::SystemNetwork),
     };
     let id = load_or_draw(data, &SystemClock)?;
     Ok(Node::start(

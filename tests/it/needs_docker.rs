@@ -12,6 +12,8 @@ mod limits;
 mod many;
 mod needs_root;
 mod originals;
+mod outside;
 mod redaction;
 mod registry;
 mod retries;
+mod secrets;

@@ -6,5 +6,6 @@ mod failures;
 mod handoff;
 mod hosts;
 mod images;
+mod outside;
 mod product;
 mod rolling;

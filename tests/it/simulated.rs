@@ -1,5 +1,6 @@
 //! The control plane from HTTP to HTTP, over a real NATS, with capsules that are functions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema}
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 
 /// A capsule that calls itself `depth` levels down and counts them.
 fn nest() -> Command {
@@ -262,6 +265,61 @@ async fn refusals_without_end_are_told_a_hundred_times_and_counted() {
         .filter(|event| event["type"] == "dev.aod.run.call_refused.v1")
         .collect();
     assert_eq!(refusals.len(), 101, "{page}");
+    let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
+    assert!(last.starts_with("the last of 30 refusals more"), "{last}");
+}
+
+/// A capsule that asks its channel for a connection so many times, and answers with what it was told.
+fn dial() -> Command {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let mut lines = BTreeSet::new();
+            for _ in 0..inside.input()["times"].as_u64().expect("a number") {
+                let socket = inside.spec.io.channel.join("capsule.sock");
+                let mut stream = UnixStream::connect(socket).await.expect("an open channel");
+                let request = b"CONNECT evil.example:443 HTTP/1.0\r\n\r\n";
+                stream
+                    .write_all(request)
+                    .await
+                    .expect("a channel that reads");
+                let mut answer = String::new();
+                let read = stream.read_to_string(&mut answer).await;
+                read.expect("a channel that answers");
+                lines.extend(answer.lines().next().map(str::to_owned));
+            }
+            inside.write_output(&json!({"lines": lines}));
+            0
+        })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_connections_without_end_are_told_a_hundred_times_and_counted() {
+    let mut cluster = Cluster::start(1).await;
+    let capacity = Capacity {
+        slots: 1,
+        containers_max: 1,
+        memory_bytes: 4 << 30,
+    };
+    let engine = runtime([("dial".to_owned(), dial())]);
+    cluster.add_node(&["any"], capacity, engine).await;
+    cluster.register("dial", &any_schema()).await;
+    let client = cluster.client(0);
+    let run = client.start("dial", json!({"times": 130})).await;
+    let result = client.result(&run).await;
+    let line = "HTTP/1.0 403 egress_refused: evil.example:443 is not in the list \"egress\" of the \
+                capsule's agent.yaml, which has nothing";
+    assert_eq!(result["output"]["lines"], json!([line]), "{result}");
+    assert_eq!(result["usage"]["egress"]["refused"], 130);
+    let (_, page) = client
+        .get(&format!("/v1/runs/{run}/events?limit=1000"))
+        .await;
+    let events = page["items"].as_array().expect("a list of events").iter();
+    let refusals: Vec<_> = events
+        .filter(|event| event["type"] == "dev.aod.run.egress_refused.v1")
+        .collect();
+    assert_eq!(refusals.len(), 101, "{page}");
+    assert_eq!(refusals[0]["data"]["host"], "evil.example");
     let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
     assert!(last.starts_with("the last of 30 refusals more"), "{last}");
 }

@@ -31,7 +31,13 @@ impl Client {
 
     /// Starts a run without waiting for it.
     pub async fn start(&self, capsule: &str, arguments: Value) -> String {
-        let body = json!({"capsule": capsule, "arguments": arguments});
+        self.start_with(capsule, arguments, json!({})).await
+    }
+
+    /// The same, with further fields of the request.
+    pub async fn start_with(&self, capsule: &str, arguments: Value, mut body: Value) -> String {
+        body["capsule"] = capsule.into();
+        body["arguments"] = arguments;
         let request = self
             .http
             .post(format!("{}/v1/runs", self.url))

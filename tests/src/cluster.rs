@@ -6,18 +6,22 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::{Grant, Handoffs, Registration};
+use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
+use aod_domain::egress::Permission;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
 use aod_node::{
-    Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT, Node, load_or_draw,
+    Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT, ModelSettings, Node,
+    SystemNetwork, load_or_draw,
 };
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
 use aod_ports::event_log::EventLog;
+use aod_ports::network::Network;
 use aod_ports::runs::Runs;
+use aod_ports::secrets::{NoSecrets, SecretStore};
 use aod_testkit::capsules::{registered, registration};
 use aod_testkit::{NatsConfig, NatsServer};
 use bytes::Bytes;
@@ -41,6 +45,12 @@ pub struct Cluster {
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Of nodes that are added from now on.
     pub image_keep: Duration,
+    /// As above: who answers for models.
+    pub models: Arc<ModelSettings>,
+    /// As `image_keep`: what their operator keeps and permits, and the network that they reach.
+    pub secrets: Arc<dyn SecretStore>,
+    pub egress: Vec<Permission>,
+    pub network: Arc<dyn Network>,
     directory: TempDir,
 }
 
@@ -61,6 +71,10 @@ impl Cluster {
             nodes: Vec::new(),
             artifacts,
             image_keep: IMAGE_KEEP_DEFAULT,
+            models: Arc::default(),
+            secrets: Arc::new(NoSecrets),
+            egress: Vec::new(),
+            network: Arc::new(SystemNetwork),
             directory,
         };
         for _ in 0..gateways {
@@ -127,6 +141,8 @@ impl Cluster {
             log_bytes_max: LOG_BYTES_MAX,
             disk_look: DISK_LOOK_DEFAULT,
             image_keep: self.image_keep,
+            models: Arc::clone(&self.models),
+            egress: self.egress.clone(),
             host: name,
         };
         let ports = aod_node::Ports {
@@ -136,6 +152,8 @@ impl Cluster {
             artifacts: Arc::clone(&self.artifacts),
             runtime,
             gateways: Arc::new(HttpGateways::new().expect("a client for gateways")),
+            secrets: Arc::clone(&self.secrets),
+            network: Arc::clone(&self.network),
         };
         let id = load_or_draw(&data, &SystemClock).expect("a data directory");
         let node = Node::start(
@@ -162,6 +180,16 @@ impl Cluster {
             schema,
         )
         .await;
+    }
+
+    /// Registers a simulated capsule that may call everyone, and these models.
+    pub async fn register_with_models(&self, name: &str, models: ModelGrant) {
+        let schema = store_schema(self.artifacts.as_ref(), &any_schema()).await;
+        let registration = Registration {
+            models: Some(models),
+            ..registration(name, schema)
+        };
+        append_registration(&self.broker("registrar").await, registration).await;
     }
 
     /// Registers a simulated capsule that may call these and no others.

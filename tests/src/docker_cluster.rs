@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::Resources;
+use aod_domain::capsule::{Needs, Resources};
 use aod_jetstream::Broker;
 use aod_node::{GATE_BINARY, load_or_draw};
 use aod_ports::clock::SystemClock;
@@ -83,8 +83,27 @@ impl DockerCluster {
 
     /// The same with so many slots, and four times as many containers at the most.
     pub async fn start_with_slots(capsules: &[&str], slots: usize) -> Self {
+        Self::begin(capsules, slots, &Needs::default(), |_| ()).await
+    }
+
+    /// The same with capsules that all have these needs, on a node whose operator is set by `set`.
+    pub async fn start_with_needs(
+        capsules: &[&str],
+        needs: &Needs,
+        set: impl FnOnce(&mut Cluster),
+    ) -> Self {
+        Self::begin(capsules, SLOTS, needs, set).await
+    }
+
+    async fn begin(
+        capsules: &[&str],
+        slots: usize,
+        needs: &Needs,
+        set: impl FnOnce(&mut Cluster),
+    ) -> Self {
         remove_abandoned();
         let mut cluster = Cluster::start(1).await;
+        set(&mut cluster);
         let name = format!(
             "{CLUSTER_PREFIX}{}-{}",
             std::process::id(),
@@ -111,14 +130,14 @@ impl DockerCluster {
         join_all(
             capsules
                 .iter()
-                .map(|capsule| this.register(&broker, &runtime, capsule)),
+                .map(|capsule| this.register(&broker, &runtime, capsule, needs)),
         )
         .await;
         this
     }
 
     /// Builds and registers the capsule of `tests/capsules/<name>`.
-    async fn register(&self, broker: &Broker, runtime: &DockerRuntime, name: &str) {
+    async fn register(&self, broker: &Broker, runtime: &DockerRuntime, name: &str, needs: &Needs) {
         let directory = CapsuleDirectory::new(name);
         let package = self.directory.path().join(format!("{name}.tar"));
         fs::write(&package, directory.packed()).expect("a file of ours");
@@ -134,6 +153,7 @@ impl DockerCluster {
         let mut registration = registration(name, schema);
         registration.image.config_digest = image.expect("the image is built");
         registration.resources = RESOURCES;
+        registration.needs = needs.clone();
         append_registration(broker, registration).await;
     }
 
@@ -204,6 +224,14 @@ impl DockerCluster {
     pub async fn run_script(&self, script: &str) -> Value {
         let run = self.start_script(script, json!({})).await;
         self.client.result(&run).await
+    }
+
+    /// What the engine knows of the containers of this cluster, as JSON.
+    pub fn inspect_containers(&self) -> String {
+        let filter = format!("label={CLUSTER_LABEL}={}", self.name);
+        let containers = docker(&["ps", "-aq", "--filter", &filter]);
+        let containers: Vec<&str> = containers.lines().collect();
+        docker(&[&["inspect"], containers.as_slice()].concat())
     }
 
     /// The file `name` that `run` made, as text.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use aod_ports::clock::SystemClock;
 use aod_testkit::engine::Engine;
+use axum::http::HeaderMap;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -21,6 +22,20 @@ pub fn runtime(capsules: impl IntoIterator<Item = (String, Command)>) -> Arc<Eng
 
 /// Calls another capsule and waits: the status and the answer.
 pub async fn handoff(inside: &Inside, body: &Value) -> (u16, Value) {
+    let (status, _, answer) = post(inside, "/handoff", body).await;
+    let answer = answer.expect("the answer comes whole");
+    (
+        status,
+        serde_json::from_slice(&answer).expect("the answer is JSON"),
+    )
+}
+
+/// Posts to the channel: the status, the headers, and the body unless it broke off.
+pub async fn post(
+    inside: &Inside,
+    path: &str,
+    body: &Value,
+) -> (u16, HeaderMap, Result<Bytes, hyper::Error>) {
     let stream = UnixStream::connect(inside.spec.io.channel.join("capsule.sock"))
         .await
         .expect("the channel is open");
@@ -28,7 +43,7 @@ pub async fn handoff(inside: &Inside, body: &Value) -> (u16, Value) {
         .await
         .expect("the channel speaks HTTP");
     tokio::spawn(connection);
-    let request = hyper::Request::post("/handoff")
+    let request = hyper::Request::post(path)
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_string())))
@@ -37,15 +52,7 @@ pub async fn handoff(inside: &Inside, body: &Value) -> (u16, Value) {
         .send_request(request)
         .await
         .expect("the channel answers");
-    let status = response.status().as_u16();
-    let answer = response
-        .into_body()
-        .collect()
-        .await
-        .expect("the answer comes whole")
-        .to_bytes();
-    (
-        status,
-        serde_json::from_slice(&answer).expect("the answer is JSON"),
-    )
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map(Collected::to_bytes);
+    (head.status.as_u16(), head.headers, body)
 }

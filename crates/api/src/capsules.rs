@@ -29,6 +29,12 @@ pub struct CapsuleView {
     /// Whom it may call; none when it may call everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoffs: Option<Vec<String>>,
+    /// Names of the secrets that it gets, those that it can do without among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// Where it may connect to, if the operator permits it too: `host:port`, `*.host:port`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<String>,
     #[schema(value_type = String, format = DateTime)]
     pub registered_at: Timestamp,
     pub registered_by: String,

@@ -104,12 +104,17 @@ pub const fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::RequestMalformed => 400,
         ErrorCode::Unauthorized => 401,
-        ErrorCode::TargetNotAllowed | ErrorCode::CallsExhausted => 403,
+        ErrorCode::TargetNotAllowed
+        | ErrorCode::CallsExhausted
+        | ErrorCode::ModelNotAllowed
+        | ErrorCode::ModelUnpriced
+        | ErrorCode::EgressRefused => 403,
         ErrorCode::UnknownCapsule
         | ErrorCode::UnknownRun
         | ErrorCode::UnknownDeadLetter
         | ErrorCode::UnknownNode
         | ErrorCode::UnknownFile
+        | ErrorCode::UnknownProvider
         | ErrorCode::UnknownRoute => 404,
         ErrorCode::KeyReused
         | ErrorCode::RunEnded
@@ -122,8 +127,12 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::FileRefused
         | ErrorCode::CapsuleInvalid
         | ErrorCode::BuildFailed => 422,
-        ErrorCode::TooManyCalls => 429,
-        ErrorCode::LogFull | ErrorCode::StoreUnavailable | ErrorCode::BrokerUnavailable => 503,
+        ErrorCode::TooManyCalls | ErrorCode::BudgetExhausted => 429,
+        ErrorCode::ModelUnreachable | ErrorCode::EgressUnreachable => 502,
+        ErrorCode::LogFull
+        | ErrorCode::StoreUnavailable
+        | ErrorCode::BrokerUnavailable
+        | ErrorCode::ModelKeyMissing => 503,
         _ => 500,
     }
 }

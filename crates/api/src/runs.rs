@@ -6,6 +6,7 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorSource;
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::{Exit, Limits, Outcome, Retries, RunError};
+use aod_domain::spending::{Budget, Cost, Spent};
 use aod_domain::subject::Label;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ pub struct CreateRun {
     /// How long the parts of the run may take.
     #[serde(default, skip_serializing_if = "LimitsView::is_none")]
     pub limits: LimitsView,
+    /// What the run and all that it calls may spend on models; no limit unless given.
+    #[serde(default, skip_serializing_if = "BudgetView::is_none")]
+    pub budget: BudgetView,
     /// Time until the end at the most, queueing included; a day unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u32>,
@@ -66,6 +70,74 @@ impl OnDisconnect {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What may be spent on models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetView {
+    /// Tokens of requests and answers together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// US dollars, from 0 to 1000000. Models without a price are refused then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+}
+
+impl BudgetView {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<Budget> for BudgetView {
+    fn from(budget: Budget) -> Self {
+        Self {
+            tokens: budget.tokens_max,
+            cost_usd: budget.cost_max.map(Cost::dollars),
+        }
+    }
+}
+
+/// What was spent on models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SpentView {
+    pub model_calls: u64,
+    pub input_tokens: u64,
+    /// Of `input_tokens`, those from a provider's cache.
+    pub cached_input_tokens: u64,
+    pub output_tokens: u64,
+    /// Reserved for calls whose answers did not tell what they took; it counts as taken.
+    pub untold_tokens: u64,
+    /// Tools that models asked for.
+    pub tool_calls: u64,
+    pub cost_usd: f64,
+    /// Calls of models without a price; they are not in `cost_usd`.
+    pub unpriced_calls: u64,
+}
+
+impl From<&Spent> for SpentView {
+    fn from(spent: &Spent) -> Self {
+        Self {
+            model_calls: spent.model_calls,
+            input_tokens: spent.input_tokens,
+            cached_input_tokens: spent.cached_input_tokens,
+            output_tokens: spent.output_tokens,
+            untold_tokens: spent.untold_tokens,
+            tool_calls: spent.tool_calls,
+            cost_usd: spent.cost.dollars(),
+            unpriced_calls: spent.unpriced_calls,
+        }
+    }
+}
+
+/// What a run and those below it have spent on models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SpendingView {
+    /// The run alone, all its attempts together.
+    pub own: SpentView,
+    /// With everything that it called; for a root the whole tree.
+    pub tree: SpentView,
 }
 
 /// How often a failed run is tried again, by the kind of the failure, after pauses that grow from a
@@ -276,6 +348,12 @@ pub struct RunView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub queued_until: Option<Timestamp>,
+    /// What its tree may spend on models.
+    #[serde(default, skip_serializing_if = "BudgetView::is_none")]
+    pub budget: BudgetView,
+    /// What it and those below it have spent on models, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spending: Option<SpendingView>,
     /// How often it is tried again when it fails.
     pub retries: RetriesView,
     /// How often that was done.
@@ -406,12 +484,28 @@ pub struct TimingsView {
 }
 
 /// What a run used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageView {
     pub input_bytes: u64,
     pub output_bytes: u64,
     /// Calls made.
     pub calls: u32,
+    /// What the last attempt took of models, if it called any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<SpentView>,
+    /// Connections to hosts outside, of a capsule that may have some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressUsageView>,
+}
+
+/// What a run sent to hosts outside, and got from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EgressUsageView {
+    pub connections: u32,
+    /// Connections that were refused.
+    pub refused: u32,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
 }
 
 /// A page of runs, the latest first.

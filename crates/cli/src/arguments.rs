@@ -3,6 +3,7 @@
 mod capsule;
 mod dead_letters;
 mod limits;
+mod policy;
 mod service;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub use self::capsule::{
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;
+pub use self::policy::PolicyArguments;
 pub use self::service::{
     BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, UpArguments,
 };
@@ -299,6 +301,10 @@ pub struct DoctorArguments {
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = service::DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
+
+    /// Directory with the secrets of a node here, to look at as well
+    #[arg(long, env = "AOD_SECRETS", value_name = "DIR", hide_env_values = true)]
+    pub secrets: Option<PathBuf>,
 
     #[command(flatten)]
     pub connect: ConnectArguments,

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use aod_domain::capsule::Resources;
-use aod_gate::protocol::{BINARY_DIRECTORY, BINARY_PATH, CHANNEL_DIRECTORY, Go};
-use aod_ports::container_runtime::{ContainerSpec, IoPaths, RuntimeError};
+use aod_gate::protocol::{self as gate, BINARY_DIRECTORY, BINARY_PATH, CHANNEL_DIRECTORY, Go};
+use aod_ports::container_runtime::{
+    ContainerSpec, IoPaths, RuntimeError, SECRETS_DIRECTORY, SecretFile,
+};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
     MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType, ResourcesUlimits,
@@ -36,6 +38,9 @@ const WORKSPACE: &str = "/workspace";
 /// Largest `/tmp`, in bytes; it is memory, so never above a quarter of the capsule's. Large files go
 /// to the workspace.
 const TMP_SIZE_BYTES_MAX: u64 = 256 << 20;
+
+/// Room for secrets, in bytes: each takes a page of memory at least.
+const SECRETS_SIZE_BYTES_MAX: u64 = 1 << 20;
 
 /// Open files of one process: what servers and browsers ask for; the sum is bounded by memory.
 const OPEN_FILES_MAX: i64 = 16_384;
@@ -75,7 +80,7 @@ pub(crate) fn plan(
         ));
     }
     let mut mounts = binds(config, &spec.io);
-    mounts.extend(temporary(image, &spec.resources)?);
+    mounts.extend(temporary(image, spec)?);
     let body = ContainerCreateBody {
         hostname: Some(HOST_NAME.into()),
         user: Some(user),
@@ -101,8 +106,18 @@ pub(crate) fn plan(
         env: environment(image, spec),
         // Counted when it is sent: a start may take long.
         lease_milliseconds: 0,
+        secrets: spec.secrets.iter().map(secret).collect(),
     };
     Ok(Creation { body, go })
+}
+
+/// What the gate writes before it starts the command. It is told over the run's own socket alone: what
+/// the engine is told, everybody who asks it can read.
+fn secret(file: &SecretFile) -> gate::SecretFile {
+    gate::SecretFile {
+        path: format!("{SECRETS_DIRECTORY}/{}", file.name),
+        value: file.value.expose().to_owned(),
+    }
 }
 
 /// Whether the gate's user, as the kernel sees it, is one that capsules may have. The engine has
@@ -211,11 +226,14 @@ fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
     }
 }
 
-/// `/tmp`, and whatever the image declares as a volume: as memory, since an anonymous volume is disk
+/// `/tmp`, the place of secrets, and whatever the image declares as a volume: as memory, since an anonymous volume is disk
 /// that nobody counts, and is left behind when a removal fails half-way.
-fn temporary(image: &ImageFacts, resources: &Resources) -> Result<Vec<Mount>, RuntimeError> {
-    let size_bytes = TMP_SIZE_BYTES_MAX.min(resources.memory_bytes / 4);
+fn temporary(image: &ImageFacts, spec: &ContainerSpec) -> Result<Vec<Mount>, RuntimeError> {
+    let size_bytes = TMP_SIZE_BYTES_MAX.min(spec.resources.memory_bytes / 4);
     let mut mounts = vec![tmpfs("/tmp", size_bytes)];
+    if !spec.secrets.is_empty() {
+        mounts.push(tmpfs(SECRETS_DIRECTORY, SECRETS_SIZE_BYTES_MAX));
+    }
     for volume in &image.volumes {
         let path = volume.trim_end_matches('/');
         let is_within = |place: &str| Path::new(path).starts_with(place);
@@ -223,7 +241,10 @@ fn temporary(image: &ImageFacts, resources: &Resources) -> Result<Vec<Mount>, Ru
         if has_no_root || path.split('/').any(|part| part == "..") || is_within("/.aod") {
             return Err(refused(&format!("it declares a volume at {volume:?}")));
         }
-        if path != "/tmp" && !is_within("/io") && !is_within(WORKSPACE) {
+        let is_there = mounts
+            .iter()
+            .any(|mount| mount.target.as_deref() == Some(path));
+        if !is_there && !is_within("/io") && !is_within(WORKSPACE) {
             mounts.push(tmpfs(path, size_bytes));
         }
     }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::egress::Rule;
 use crate::event::Recorded;
-use crate::manifest::CapsuleName;
+use crate::manifest::{AgentManifest, CapsuleName, Secret};
+use crate::spending::Budget;
 use crate::subject::{self, Label, Subject};
 
 /// The image of a capsule, by digests that survive saving and loading.
@@ -137,6 +139,48 @@ impl From<Grant> for StoredGrant {
     }
 }
 
+/// What a capsule may have of models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelGrant {
+    /// `provider/model`, or a name alone, which any provider may have.
+    pub names: Vec<String>,
+    /// Of each run alone, its callees not counted.
+    #[serde(default, skip_serializing_if = "Budget::is_none")]
+    pub budget: Budget,
+}
+
+impl ModelGrant {
+    /// Whether `model` of `provider` is among them.
+    pub fn allows(&self, provider: &str, model: &str) -> bool {
+        let full = format!("{provider}/{model}");
+        self.names.iter().any(|name| *name == full || name == model)
+    }
+}
+
+/// What a capsule wants of its operator besides a container, as its registered `agent.yaml` says. It
+/// gets what the operator of its node has and permits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<Secret>,
+    /// Where it connects to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<Rule>,
+}
+
+impl Needs {
+    pub fn of(agent: &AgentManifest) -> Self {
+        Self {
+            secrets: agent.secrets.clone(),
+            egress: agent.egress.clone(),
+        }
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A capsule whose image is built.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
@@ -157,6 +201,11 @@ pub struct Registration {
     pub image: Image,
     pub resources: Resources,
     pub handoffs: Handoffs,
+    /// None for a capsule without a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<ModelGrant>,
+    #[serde(default, skip_serializing_if = "Needs::is_nothing")]
+    pub needs: Needs,
     /// Where its runs go when the request does not say.
     pub label: Label,
     /// Who registered it.

@@ -78,6 +78,7 @@ error_codes! {
     InputUnavailable => "input_unavailable", Platform, true, "an input file cannot be brought to the node";
     PreparationTimedOut => "preparation_timed_out", Platform, true, "image and files were not brought to the node in time";
     CollectionTimedOut => "collection_timed_out", Platform, true, "outputs and logs were not stored in time";
+    SecretMissing => "secret_missing", Platform, true, "the operator keeps no such secret, or it cannot be used";
     RuntimeFailed => "runtime_failed", Platform, true, "the container runtime failed";
     // A request is refused.
     RequestMalformed => "request_malformed", Caller, false, "the request cannot be read";
@@ -100,6 +101,14 @@ error_codes! {
     NameAmbiguous => "name_ambiguous", Caller, false, "the name stands for more than one capsule";
     TooManyCalls => "too_many_calls", Caller, true, "the run has too many calls in flight or in its tree";
     CallsExhausted => "calls_exhausted", Caller, false, "the caller has made all calls of this capsule that it may make";
+    ModelNotAllowed => "model_not_allowed", Capsule, false, "agent.yaml does not name this model";
+    UnknownProvider => "unknown_provider", Platform, false, "the operator has no such provider of models";
+    ModelUnpriced => "model_unpriced", Platform, false, "a cost is limited and the model has no price";
+    BudgetExhausted => "budget_exhausted", Caller, false, "the call of a model could exceed what may be spent";
+    ModelKeyMissing => "model_key_missing", Platform, false, "the operator has no key for the provider of the model";
+    ModelUnreachable => "model_unreachable", Platform, true, "the provider of the model cannot be reached";
+    EgressRefused => "egress_refused", Caller, false, "the capsule may not connect to this host";
+    EgressUnreachable => "egress_unreachable", Platform, true, "a host outside cannot be reached";
     LogFull => "log_full", Platform, true, "the event log is nearly full and takes no new roots";
     StoreUnavailable => "store_unavailable", Platform, true, "the artifact store does not answer";
     BrokerUnavailable => "broker_unavailable", Platform, true, "the broker does not answer";

@@ -18,7 +18,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret, looks_like_key,
+    AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret, is_secret_name,
+    looks_like_key,
 };
 pub use model::{Model, Settings, Thinking};
 pub use name::{CapsuleName, MalformedName, Registered, ResolveError, resolve, slug};

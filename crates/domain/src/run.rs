@@ -27,15 +27,17 @@ pub use self::dead_letter::{
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
     AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary,
-    Delivered, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary, NotesSummary,
-    Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed, Timings,
-    Usage, Work, WorkPosition,
+    Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary,
+    NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed,
+    Timings, Usage, Work, WorkPosition,
 };
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
     queued_until,
 };
-pub use self::note::{CallRefused, Note, NoteKind, REFUSED_TARGET_LENGTH_MAX};
+pub use self::note::{
+    CallRefused, Egress, EgressRefused, Note, NoteKind, REFUSED_TARGET_LENGTH_MAX,
+};
 pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;

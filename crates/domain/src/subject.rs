@@ -3,6 +3,7 @@
 //! ```text
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
+//! ev.<tenant>.spending.<root>.<type>                        what a tree spends on models, guarded and chained
 //! ev.<tenant>.{capsule,node,deadletter}.<id>.<type>         the rest
 //! ```
 
@@ -133,6 +134,15 @@ pub fn dead_letter(run: RunId) -> String {
 
 pub(crate) fn dead_letter_event(run: RunId, kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.deadletter.{}.{kind}", run.token()))
+}
+
+/// What the tree of `root` spends on models: what its guard covers.
+pub fn spending(root: RunId) -> String {
+    format!("ev.{TENANT}.spending.{}.>", root.root().token())
+}
+
+pub(crate) fn spending_event(root: RunId, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.spending.{}.{kind}", root.token()))
 }
 
 /// All that operators have asked of `node`.

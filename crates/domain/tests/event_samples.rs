@@ -7,14 +7,15 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use aod_domain::capsule::{self, Handoffs, Registration, Resources};
+use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::id::{EventId, NodeId, RunId};
 use aod_domain::node;
 use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
-use aod_domain::run::{CallRefused, Event, Note, NoteKind};
+use aod_domain::run::{CallRefused, Egress, EgressRefused, Event, Note, NoteKind};
+use aod_domain::spending::{self, Answered, Cost, ModelCall, Settled, Tokens, Worst};
 use aod_domain::subject::Label;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -78,6 +79,21 @@ fn notes() -> Vec<Note> {
             target: "Capsule B".into(),
             code: "target_not_allowed".into(),
         }),
+        Note::Egress(Egress {
+            kind: note(7),
+            host: "api.example.com".into(),
+            port: 443,
+            address: "93.184.216.34".parse().expect("an address"),
+            bytes_sent: 517,
+            bytes_received: 4_096,
+            duration_ms: 250,
+        }),
+        Note::EgressRefused(EgressRefused {
+            kind: note(8),
+            host: "metadata.example.com".into(),
+            port: Some(443),
+            code: "egress_refused".into(),
+        }),
     ]
 }
 
@@ -94,9 +110,45 @@ fn registration() -> Registration {
         image: image(),
         resources: Resources::default(),
         handoffs: Handoffs::Listed(vec!["chart".into()]),
+        models: None,
+        needs: Needs::default(),
         label: Label::any(),
         registered_by: "operator".into(),
     }
+}
+
+fn spending_events() -> [spending::Event; 2] {
+    let call = ModelCall {
+        id: EventId::new(Uuid::from_u128(9)),
+        run: child(),
+        attempt: 1,
+        provider: "openai".into(),
+        model: "gpt-5.2".into(),
+    };
+    let settled = Settled {
+        call: call.clone(),
+        answered: Answered::Whole,
+        status: Some(200),
+        tokens: Some(Tokens {
+            input: 1_200,
+            cached_input: 1_000,
+            output: 85,
+        }),
+        cost: Some(Cost::from_picodollars(1_715_000_000)),
+        tools: vec!["search".into()],
+        tool_calls: 1,
+        is_streamed: true,
+        first_byte_ms: Some(310),
+        duration_ms: 1_450,
+    };
+    let worst = Worst {
+        tokens: 9_392,
+        cost: Some(Cost::from_picodollars(116_788_000_000)),
+    };
+    [
+        spending::Event::Reserved { call, worst },
+        spending::Event::Settled(Box::new(settled)),
+    ]
 }
 
 #[test]
@@ -138,6 +190,9 @@ fn every_event_has_a_sample_that_is_read() {
             requested_by: "operator".into(),
         },
     ] {
+        names.insert(check(event, &child().to_string()));
+    }
+    for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }
     let stored: BTreeSet<String> = std::fs::read_dir(directory())

@@ -54,6 +54,7 @@ fn agents() {
         "prompts: {system: a/b.md, task: c.md}\nenv: {MODE: fast, LEVEL: 3, ON: true}\n",
         "secrets: [OPENAI_API_KEY, {name: db, env: DATABASE_PASSWORD, required: false}]\n",
         "resources: {cpus: 0.5, memory: 512m, pids: 64, timeout_s: 120, network: egress}\n",
+        "egress: [api.example.com, 'api.example.com:8443', '*.example.com', '93.184.216.34:80', '[2606:4700::1111]']\n",
         "resources: {memory: 2GiB}\ntelemetry: {capture_content: true}\n",
         "resources: {memory: 1073741824}\n",
     ];
@@ -72,6 +73,10 @@ fn agents() {
         "limits: {timeout_s: 0}\n",
         "secrets: [{env: X}]\n",
         "secrets: ['no name']\n",
+        "egress: api.example.com\n",
+        "egress: ['*']\n",
+        "egress: ['https://example.com']\n",
+        "egress: ['example.com:port']\n",
         "env: {LIST: [1]}\n",
         "resources: {cpus: 0}\n",
         "resources: {memory: lots}\n",

@@ -9,7 +9,7 @@ use aod_api::problem::Problem;
 use aod_node::fuzzing::{Desk, channel};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::doubles::{AnswersOnce, Forgetful, OneGateway};
+use crate::doubles::{AnswersOnce, Forgetful, OneGateway, Silent};
 use crate::problems::check_problem;
 use crate::{parts, run};
 
@@ -58,6 +58,7 @@ fn desk(gateways: AnswersOnce) -> Desk {
         presence: Arc::new(OneGateway),
         gateways: Arc::new(gateways),
         artifacts: Arc::new(Forgetful),
+        log: Arc::new(Silent),
         outgoing: outgoing(),
         incoming: PathBuf::from("/nonexistent"),
         bytes_max: 64,

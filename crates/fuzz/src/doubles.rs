@@ -10,6 +10,7 @@ use aod_domain::digest::Digest;
 use aod_domain::id::{GatewayId, RunId};
 use aod_ports::BoxError;
 use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
 use aod_ports::gateways::{AnswerBody, GatewayTransport};
 use aod_ports::log_stream::{LogLine, LogStream, LogStreamError};
 use aod_ports::presence::{GatewayMember, Member, Presence, PresenceError};
@@ -17,6 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use http::{Request, Response};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Takes everything and has lost it a moment later. Asked for a size, it claims to have every
@@ -156,5 +158,45 @@ impl LogStream for Deaf {
         _: u64,
     ) -> Result<BoxStream<'static, (u64, LogLine)>, LogStreamError> {
         Ok(stream::empty().boxed())
+    }
+}
+
+/// A log that does not answer.
+#[derive(Debug)]
+pub(crate) struct Silent;
+
+impl Silent {
+    fn unread(what: &str) -> ReadError {
+        ReadError {
+            what: what.to_owned(),
+            source: "no answer".into(),
+        }
+    }
+}
+
+#[async_trait]
+impl EventLog for Silent {
+    async fn try_append(&self, _: &Append, _: Instant) -> Tried {
+        Tried::Refused("no answer".into())
+    }
+
+    async fn first_after(&self, _: &str, _: u64) -> Result<Option<(u64, String)>, BoxError> {
+        Err("no answer".into())
+    }
+
+    async fn read(&self, filter: &str, _: u64, _: usize) -> Result<Vec<StoredEvent>, ReadError> {
+        Err(Self::unread(filter))
+    }
+
+    async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError> {
+        Err(Self::unread(filter))
+    }
+
+    async fn follow(&self, filter: &str, _: From) -> Result<BoxStream<'static, Told>, ReadError> {
+        Err(Self::unread(filter))
+    }
+
+    async fn fill(&self) -> Result<Fill, ReadError> {
+        Err(Self::unread("the log"))
     }
 }

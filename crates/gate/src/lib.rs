@@ -38,6 +38,7 @@ mod memory;
 mod outputs;
 mod processes;
 mod readiness;
+mod secrets;
 mod signals;
 
 /// Says on stderr, which is the container's own log, why something went wrong. Whoever reads there

@@ -21,6 +21,7 @@
 //! can use an async runtime and the gate none. A reader is a loop over [`Decoder::push`] and
 //! [`Decoder::next_message`].
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -162,6 +163,25 @@ pub struct Go {
     pub env: Vec<(String, String)>,
     /// How long the command may run without a [`Lease`], in milliseconds from now.
     pub lease_milliseconds: u64,
+    /// Written before the command starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretFile>,
+}
+
+/// A file that holds a secret, readable for the command's user alone. It must not be there yet, and
+/// the directory is memory.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretFile {
+    /// Where it is written, absolute.
+    pub path: String,
+    /// What is in it.
+    pub value: String,
+}
+
+impl fmt::Debug for SecretFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SecretFile({}: ***)", self.path)
+    }
 }
 
 /// Renews the lease.

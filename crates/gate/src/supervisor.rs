@@ -24,6 +24,7 @@ use crate::protocol::{
     PROTOCOL_VERSION, Started, ToGate,
 };
 use crate::readiness::{Interests, Source};
+use crate::secrets;
 use crate::signals::Signals;
 
 /// Bytes read in one go from the node or an output: half a pipe, for speed.
@@ -294,6 +295,14 @@ impl Supervisor {
 
     fn go(&mut self, go: &Go) -> Result<(), Errno> {
         self.lease = Some(Lease::begin(go.lease_milliseconds)?);
+        if let Err(error) = secrets::write(&go.secrets) {
+            // No code: it is not the command that failed.
+            self.report(Exited {
+                error: Some(error.to_string()),
+                ..Exited::default()
+            });
+            return Ok(());
+        }
         match command::start(go) {
             Ok(started) => {
                 self.outputs = started.outputs;

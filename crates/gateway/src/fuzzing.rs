@@ -44,6 +44,7 @@ pub async fn create_run(
             time: wanted.retries.time,
         },
         limits: wanted.limits.into(),
+        budget: wanted.budget.into(),
         deadline_seconds: u32::try_from(request.deadline_seconds).ok(),
         on_disconnect: request.on_disconnect,
     })

@@ -14,6 +14,7 @@ use aod_domain::run::{
     Command, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement,
     Retries, Run, Work,
 };
+use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
 use aod_ports::event_log::EventLog;
 use bytes::Bytes;
@@ -44,6 +45,8 @@ pub(crate) struct Wanted {
     pub(crate) retries: Retries,
     /// As they were given.
     pub(crate) limits: Limits,
+    /// Of the whole tree; a callee has its caller's, whatever stands here.
+    pub(crate) budget: Budget,
 }
 
 /// A request that fits its capsule.
@@ -65,6 +68,8 @@ pub(crate) struct Checked {
 pub(crate) struct Origin {
     pub(crate) parent: Option<Parent>,
     pub(crate) lineage: Lineage,
+    /// Of the whole tree.
+    pub(crate) budget: Budget,
     pub(crate) deadline: Timestamp,
     pub(crate) requested_by: String,
     pub(crate) labels: BTreeMap<String, String>,
@@ -185,6 +190,8 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
             image: registration.image.clone(),
             schema: registration.schema,
             handoffs: registration.handoffs.clone(),
+            models: registration.models.clone().map(Box::new),
+            needs: registration.needs.clone(),
         },
         payload: Payload::Inline(Value::Null),
         files: checked.files.clone(),
@@ -197,6 +204,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         resources,
         retries: checked.retries,
         limits: checked.limits,
+        budget: origin.budget,
         deadline: origin.deadline,
         requested_by: origin.requested_by,
         labels: origin.labels,
@@ -342,6 +350,10 @@ fn request_digest(name: &str, wanted: &Wanted) -> Digest {
     if !wanted.limits.is_none() {
         hasher.field(b"limits");
         hasher.field(&serde_json::to_vec(&wanted.limits).expect("numbers are plain data"));
+    }
+    if !wanted.budget.is_none() {
+        hasher.field(b"budget");
+        hasher.field(&serde_json::to_vec(&wanted.budget).expect("numbers are plain data"));
     }
     hasher.finish()
 }

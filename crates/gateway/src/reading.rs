@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use aod_api::runs::{RunResult, RunView, TreeNode};
+use aod_api::runs::{RunResult, RunView, SpendingView, TreeNode};
 use aod_domain::contract::PAYLOAD_SIZE_BYTES_MAX;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{Ended, Payload, Run};
+use aod_domain::spending::Spent;
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::StoredEvent;
 use aod_ports::runs::DamagedRun;
+use aod_ports::spending;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -58,7 +60,45 @@ pub(crate) async fn view(context: &Context, id: RunId) -> ApiResult<RunView> {
     let seen = seen(context, id).await?;
     let waits_for = waiting::reason(context, &seen).await;
     let view = view_of_seen(context, &seen).await?;
-    Ok(RunView { waits_for, ..view })
+    let spending = spending(context, id).await?;
+    Ok(RunView {
+        waits_for,
+        spending,
+        ..view
+    })
+}
+
+/// What `id` and those below it have spent on models; nothing if nobody of its tree has.
+async fn spending(context: &Context, id: RunId) -> ApiResult<Option<SpendingView>> {
+    let account = spending::load(context.runs.log().as_ref(), id.root()).await;
+    let account = account.map_err(|error| {
+        ApiError::new(
+            ErrorCode::BrokerUnavailable,
+            "what was spent cannot be read",
+        )
+        .because(error)
+    })?;
+    if account.last.is_none() {
+        return Ok(None);
+    }
+    let tree = if id.is_root() {
+        *account.tree()
+    } else {
+        let family = family(context, id).await?;
+        let children = children_of(&family);
+        let mut below = vec![id];
+        let mut sum = Spent::default();
+        while let Some(run) = below.pop() {
+            sum += account.of_run(run);
+            let called = children.get(&run).map(Vec::as_slice).unwrap_or_default();
+            below.extend(called.iter().map(|child| child.run.id));
+        }
+        sum
+    };
+    Ok(Some(SpendingView {
+        own: (&account.of_run(id)).into(),
+        tree: (&tree).into(),
+    }))
 }
 
 /// As [`view`], of a run that was just stored, without reading it again and without the reason why

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -23,6 +23,7 @@ use aod_domain::manifest::{CapsuleName, slug};
 use aod_domain::run::{
     Command, Ended, FileEntry, Launched, Limits, Outcome, Payload, Placement, Retries, Run, Work,
 };
+use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
 use aod_ports::artifact_store::Stored;
 use aod_ports::event_log::{Append, Guard};
@@ -157,6 +158,8 @@ impl Prepared {
         registration.content == self.package.digest
             && registration.label == self.options.label
             && registration.handoffs == self.handoffs()
+            // One from before there were needs lacks them.
+            && registration.needs == Needs::of(&self.manifests.agent)
     }
 }
 
@@ -230,6 +233,7 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
         retries: Retries::default(),
         // Fetching, building and storing are one: the running time bounds them all.
         limits: Limits::default(),
+        budget: Budget::default(),
         deadline: context.ports.clock.now() + SignedDuration::from_secs(BUILD_TOTAL_SECONDS_MAX),
         requested_by: prepared.options.registered_by.clone(),
         labels: BTreeMap::new(),
@@ -311,6 +315,8 @@ async fn registration(
         image,
         resources: manifests.agent.resources.clone(),
         handoffs: prepared.handoffs(),
+        models: manifests.agent.model_grant(),
+        needs: Needs::of(&manifests.agent),
         label: prepared.options.label.clone(),
         registered_by: prepared.options.registered_by.clone(),
     })

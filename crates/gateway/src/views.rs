@@ -2,8 +2,8 @@
 
 use aod_api::files::FileView;
 use aod_api::runs::{
-    CancelView, ErrorView, RunKind, RunResult, RunState, RunSummary, RunView, TimingsView,
-    UsageView,
+    CancelView, EgressUsageView, ErrorView, RunKind, RunResult, RunState, RunSummary, RunView,
+    SpentView, TimingsView, UsageView,
 };
 use aod_domain::event::Recorded;
 use aod_domain::id::{NodeId, RunId};
@@ -122,6 +122,8 @@ impl Seen {
             deadline: launched.deadline,
             timeout_seconds: launched.resources.timeout_seconds,
             limits: launched.limits.into(),
+            budget: launched.budget.into(),
+            spending: None,
             queued_until: run.queued_until(),
             retries: launched.retries.into(),
             failed: run.failed.into(),
@@ -162,7 +164,7 @@ pub(crate) const fn state_of_note(note: &Note) -> Option<RunState> {
         Note::Running(_) | Note::Resumed(_) => Some(RunState::Running),
         Note::Waiting(_) => Some(RunState::Waiting),
         Note::Collecting(_) => Some(RunState::Collecting),
-        Note::CallRefused(_) => None,
+        Note::CallRefused(_) | Note::Egress(_) | Note::EgressRefused(_) => None,
     }
 }
 
@@ -188,6 +190,13 @@ pub(crate) fn result(
             input_bytes: event.usage.input_bytes,
             output_bytes: event.usage.output_bytes,
             calls: event.usage.calls,
+            models: event.usage.models.as_ref().map(SpentView::from),
+            egress: event.usage.egress.map(|egress| EgressUsageView {
+                connections: egress.connections,
+                refused: egress.refused,
+                bytes_sent: egress.bytes_sent,
+                bytes_received: egress.bytes_received,
+            }),
         },
         hash: ended.hash,
         sequence: ended.sequence,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::capsule::Needs;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
@@ -452,6 +453,14 @@ impl Attempt {
             return Finish::Lost(error);
         }
         Finish::Ended(Box::new(self.ended(Outcome::Failed, Some(error))))
+    }
+
+    /// What its capsule wants of this node's operator; nothing for a build.
+    pub(crate) fn needs(&self) -> Option<&Needs> {
+        match &self.run.launched.event.work {
+            Work::Capsule { needs, .. } => Some(needs),
+            Work::Build { .. } => None,
+        }
     }
 
     /// A result of this attempt with nothing in it yet.

@@ -16,6 +16,7 @@ use crate::attempt::{Attempt, Finish, stopped};
 use crate::calls::chain;
 use crate::logs::Logs;
 use crate::prepare::runtime_error;
+use crate::redaction::Redaction;
 
 /// Lines of a build on their way to the logs.
 const LINES_QUEUED: usize = 256;
@@ -58,6 +59,8 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
         shared.config.log_bytes_max,
         std::sync::Arc::clone(&shared.ports.logs),
         std::sync::Arc::clone(shared.runs.clock()),
+        // A build has no secrets.
+        Redaction::default(),
     );
     let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
     let images = make(attempt, name, content, progress);

@@ -8,8 +8,10 @@ use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, Retry, RunError, Usage};
+use aod_domain::spending::Spent;
 use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
 use aod_ports::program::blocking;
+use futures::future::try_join;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,15 +19,19 @@ use tracing::{debug, warn};
 
 use crate::attempt::{Attempt, Finish, Leftover, stopped};
 use crate::calls::{Calls, Permissions, chain};
-use crate::channel;
+use crate::channel::{self, Channel};
 use crate::collect::{Collected, collect, own_error};
-use crate::environment::environment;
+use crate::egress::Egress;
+use crate::environment::{environment, proxy_environment};
 use crate::grants::Grants;
 use crate::heartbeat::within;
 use crate::ledger::Seat;
 use crate::logs::Logs;
+use crate::models::{Asker, ModelAccess};
 use crate::notes::{Notes, Phase};
 use crate::prepare::{prepare, runtime_error};
+use crate::redaction::Redaction;
+use crate::secrets::{Gathered, gather};
 use crate::watch::{End, Stop, Watch, Watched};
 use crate::workdir::WorkDirectory;
 
@@ -40,8 +46,11 @@ struct Room<'a> {
     attempt: &'a Attempt,
     directory: WorkDirectory,
     calls: Arc<Calls>,
+    models: Arc<ModelAccess>,
+    egress: Arc<Egress>,
     notes: Notes,
     logs: Logs,
+    redaction: Redaction,
     channel: CancellationToken,
     /// When it began, since the host's start.
     began: Duration,
@@ -72,7 +81,13 @@ impl<'a> Room<'a> {
         let shared = &attempt.shared;
         let directory = shared.directories.make(attempt.run.id, attempt.number)?;
         let paths = directory.paths();
-        let notes = Notes::start(shared.runs.clone(), attempt.run.id, attempt.number);
+        let redaction = Redaction::default();
+        let notes = Notes::start(
+            shared.runs.clone(),
+            attempt.run.id,
+            attempt.number,
+            redaction.clone(),
+        );
         let permissions = Permissions {
             grants: Grants::of(&attempt.run.launched.event.work),
             refusals: notes.refusals(),
@@ -92,15 +107,24 @@ impl<'a> Room<'a> {
             shared.config.log_bytes_max,
             Arc::clone(&shared.ports.logs),
             Arc::clone(shared.runs.clock()),
+            redaction.clone(),
         );
         let channel = CancellationToken::new();
-        channel::serve(directory.listener()?, Arc::clone(&calls), channel.clone())?;
+        let served = Channel {
+            calls,
+            models: models(attempt, &notes),
+            egress: egress(attempt, &notes),
+        };
+        channel::serve(directory.listener()?, served.clone(), channel.clone())?;
         Ok(Self {
             attempt,
             directory,
-            calls,
+            calls: served.calls,
+            models: served.models,
+            egress: served.egress,
             notes,
             logs,
+            redaction,
             channel,
             began: shared.runs.clock().since_boot(),
             collected_by: None,
@@ -142,7 +166,7 @@ impl<'a> Room<'a> {
     ) -> Result<(Box<dyn Container>, Contract), Finish> {
         let attempt = self.attempt;
         let (lost, cancelled) = (attempt.lease.lost(), attempt.cancelled.clone());
-        let contract = tokio::select! {
+        let (contract, secrets) = tokio::select! {
             biased;
             () = lost.cancelled() => return Err(Finish::Fenced),
             () = attempt.shared.must_hand_back() => return Err(stopped()),
@@ -150,24 +174,44 @@ impl<'a> Room<'a> {
                 let error = RunError::new(ErrorCode::Cancelled, "cancelled before it started");
                 return Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))));
             }
-            prepared = self.prepare(image, schema) => prepared.map_err(|error| attempt.failed(error))?,
+            prepared = self.prepare(image, schema) => prepared.map_err(|error| self.unprepared(error))?,
         };
         // The capsule may run, and call others, before its start is known to have succeeded: whoever
         // wants it to end waits for that. Without a lease its gate ends it.
-        let started = lost.run_until_cancelled(self.start_container(image)).await;
+        let started = lost
+            .run_until_cancelled(self.start_container(image, secrets))
+            .await;
         match started.ok_or(Finish::Fenced)? {
             Ok(container) => Ok((container, contract)),
             Err(error) => Err(attempt.failed(error)),
         }
     }
 
-    async fn prepare(&self, image: &Image, schema: Digest) -> Result<Contract, RunError> {
+    /// How an attempt ends that could not be prepared. A secret that is missing is so the next time too.
+    fn unprepared(&self, error: RunError) -> Finish {
+        if error.code == ErrorCode::SecretMissing.as_str() {
+            let ended = self.attempt.ended(Outcome::Failed, Some(error));
+            return Finish::Ended(Box::new(ended));
+        }
+        self.attempt.failed(error)
+    }
+
+    async fn prepare(
+        &self,
+        image: &Image,
+        schema: Digest,
+    ) -> Result<(Contract, Gathered), RunError> {
+        let shared = &self.attempt.shared;
         let launched = &self.attempt.run.launched.event;
         let text = format!("{}, {} files", launched.work.name(), launched.files.len());
         self.notes.tell(Phase::Preparing(text));
         let paths = self.directory.paths();
-        let prepared = prepare(&self.attempt.shared, launched, image, schema, paths);
-        let prepared = within(launched.limits.preparation(), prepared).await;
+        let prepared = prepare(shared, launched, image, schema, paths);
+        let wanted = self.attempt.needs().map_or(&[][..], |needs| &needs.secrets);
+        let keys = shared.config.models.keys();
+        let store = shared.ports.secrets.as_ref();
+        let secrets = gather(wanted, store, &keys, &shared.config.host);
+        let prepared = within(launched.limits.preparation(), try_join(prepared, secrets)).await;
         prepared.unwrap_or_else(|| {
             let seconds = launched.limits.preparation_seconds.unwrap_or_default();
             let text = format!("image and files were not here within {seconds} s");
@@ -175,16 +219,31 @@ impl<'a> Room<'a> {
         })
     }
 
-    async fn start_container(&self, image: &Image) -> Result<Box<dyn Container>, RunError> {
+    async fn start_container(
+        &self,
+        image: &Image,
+        secrets: Gathered,
+    ) -> Result<Box<dyn Container>, RunError> {
         let (attempt, shared) = (self.attempt, &self.attempt.shared);
         let launched = &attempt.run.launched.event;
+        let mut environment = environment(&attempt.run, attempt.number);
+        environment.extend(secrets.variables);
+        if attempt
+            .needs()
+            .is_some_and(|needs| !needs.egress.is_empty())
+        {
+            environment.extend(proxy_environment());
+        }
+        self.redaction
+            .begin(secrets.files.iter().map(|file| &file.value));
         let spec = ContainerSpec {
             run: attempt.run.id,
             attempt: attempt.number,
             capsule: launched.work.name().to_string(),
             image: image.config_digest.clone(),
             io: self.directory.paths().clone(),
-            environment: environment(&attempt.run, attempt.number),
+            environment,
+            secrets: secrets.files,
             resources: launched.resources.clone(),
             lease_until: attempt.lease.renewals(),
         };
@@ -222,6 +281,7 @@ impl<'a> Room<'a> {
             is_fine.then_some(contract),
             launched.resources.disk_bytes,
             &shared.ports.artifacts,
+            &self.redaction,
         );
         let collected = match within(self.left_to_collect(), collected).await {
             Some(Ok(collected)) => collected,
@@ -243,6 +303,8 @@ impl<'a> Room<'a> {
             input_bytes: launched.files.iter().map(|file| file.size_bytes).sum(),
             output_bytes: collected.files.iter().map(|file| file.size_bytes).sum(),
             calls: self.calls.count(),
+            models: self.models_used().await,
+            egress: self.egress.close().await,
         };
         self.conclude(&mut ended, watched.stop.as_ref(), error, collected);
         if ended.outcome == Outcome::Failed && watched.stop.is_none() && self.had_no_room() {
@@ -260,6 +322,12 @@ impl<'a> Room<'a> {
             return Finish::Fenced;
         }
         Finish::Ended(Box::new(ended))
+    }
+
+    /// What the attempt took of models. Nobody speaks on its channel any more.
+    async fn models_used(&self) -> Option<Spent> {
+        self.channel.cancel();
+        self.models.settled().await
     }
 
     /// Whether the node's disk was full at some time of this attempt: what a capsule could not write is
@@ -313,6 +381,7 @@ impl<'a> Room<'a> {
                 None => (Outcome::Succeeded, None),
             },
         };
+        ended.error = ended.error.take().map(|error| self.redaction.error(error));
         ended.output = collected.output;
         ended.files = collected.files;
     }
@@ -412,6 +481,8 @@ impl<'a> Room<'a> {
             attempt,
             directory,
             calls,
+            models,
+            egress,
             notes,
             logs,
             channel,
@@ -420,6 +491,10 @@ impl<'a> Room<'a> {
         calls.stop();
         let children = calls.children();
         channel.cancel();
+        egress.close().await;
+        if !matches!(finish, Finish::Fenced) {
+            models.settled().await;
+        }
         let shared = Arc::clone(&attempt.shared);
         let notes = notes.finish().await;
         let finish = match finish {
@@ -460,6 +535,26 @@ impl<'a> Room<'a> {
             },
         )
     }
+}
+
+/// The way of `attempt` to models.
+fn models(attempt: &Attempt, notes: &Notes) -> Arc<ModelAccess> {
+    let asker = Asker::of(&attempt.run, attempt.number);
+    ModelAccess::new(Arc::clone(&attempt.shared.models), asker, notes.refusals())
+}
+
+/// The way out of `attempt`.
+fn egress(attempt: &Attempt, notes: &Notes) -> Arc<Egress> {
+    let shared = &attempt.shared;
+    let wanted = attempt.needs().map(|needs| needs.egress.clone());
+    let permitted = shared.config.egress.clone();
+    let network = Arc::clone(&shared.ports.network);
+    Egress::new(
+        wanted.unwrap_or_default(),
+        permitted,
+        network,
+        notes.egress(),
+    )
 }
 
 /// The logs as an artifact. Without them a run ends all the same.

@@ -17,11 +17,12 @@ use aod_ports::program::spawn;
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRef, Path as UrlPath, Query, State};
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures::future::Either;
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -37,6 +38,8 @@ use uuid::Uuid;
 use self::answer::{Style, Waiter, respond};
 use self::request::{PollParameters, parse_execute, parse_handoff};
 use crate::calls::Calls;
+use crate::egress::{self, Egress, Slot};
+use crate::models::{self, ModelAccess};
 
 /// Connections at one time. Source: the settled points of the design.
 const CONNECTIONS_MAX: usize = 64;
@@ -53,15 +56,35 @@ const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Bytes of the words with which a request is refused that no route has read.
 const REJECTION_BYTES_MAX: usize = 4 * 1024;
 
-/// Serves `calls` to whoever connects until `stop`.
+/// What a run has on its channel.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) models: Arc<ModelAccess>,
+    pub(crate) egress: Arc<Egress>,
+}
+
+impl FromRef<Channel> for Arc<Calls> {
+    fn from_ref(channel: &Channel) -> Self {
+        Arc::clone(&channel.calls)
+    }
+}
+
+impl FromRef<Channel> for Arc<ModelAccess> {
+    fn from_ref(channel: &Channel) -> Self {
+        Arc::clone(&channel.models)
+    }
+}
+
+/// Serves `channel` to whoever connects until `stop`.
 pub(crate) fn serve(
     listener: std::os::unix::net::UnixListener,
-    calls: Arc<Calls>,
+    channel: Channel,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     // Most capsules call nobody: made when the first connects.
-    let state = Arc::clone(&calls);
+    let state = channel.clone();
     let router = LazyLock::new(move || ROUTES.clone().with_state(state));
     spawn(stop.clone().run_until_cancelled_owned(async move {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -72,10 +95,13 @@ pub(crate) fn serve(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let (router, stop) = (Router::clone(&router), stop.clone());
-                    let calls = Arc::clone(&calls);
+                    let channel = channel.clone();
                     spawn(async move {
-                        stop.run_until_cancelled(connection(stream, router, calls))
-                            .await;
+                        let slot = Slot::default();
+                        let served = connection(stream, router, channel, slot.clone());
+                        stop.run_until_cancelled(served).await;
+                        // It is told of to its end, also when the run ends.
+                        slot.carry().await;
                         drop(permit);
                     });
                 }
@@ -94,12 +120,20 @@ pub(crate) fn serve(
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    calls: Arc<Calls>,
+    channel: Channel,
+    slot: Slot,
 ) {
+    let Channel { calls, egress, .. } = channel;
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
         let serving = calls.serve();
-        let answer = router.call(request);
+        let answer = match egress::target(&request) {
+            None => Either::Left(router.call(request)),
+            Some(target) => {
+                let egress = Arc::clone(&egress);
+                Either::Right(egress::answer(egress, target, request, slot.clone()))
+            }
+        };
         async move {
             let answer = answer.await;
             drop(serving);
@@ -112,6 +146,7 @@ async fn connection(
         .max_buf_size(HEADERS_BYTES_MAX)
         .half_close(false)
         .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
         .await;
     if let Err(error) = served {
         debug!(%error, "a connection of a capsule broke");
@@ -122,16 +157,18 @@ async fn connection(
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    calls: Arc<Calls>,
+    channel: Channel,
 ) {
-    let router = ROUTES.clone().with_state(Arc::clone(&calls));
-    connection(stream, router, calls).await;
+    let router = ROUTES.clone().with_state(channel.clone());
+    let slot = Slot::default();
+    connection(stream, router, channel, slot.clone()).await;
+    slot.carry().await;
 }
 
 /// Made once: finding the places of routes takes longer than serving one.
-static ROUTES: LazyLock<Router<Arc<Calls>>> = LazyLock::new(routes);
+static ROUTES: LazyLock<Router<Channel>> = LazyLock::new(routes);
 
-fn routes() -> Router<Arc<Calls>> {
+fn routes() -> Router<Channel> {
     Router::new()
         .route("/handoff", post(handoff))
         .route("/execute", post(execute))
@@ -139,6 +176,7 @@ fn routes() -> Router<Arc<Calls>> {
         .route("/handoffs/{run}/cancel", post(cancel))
         .route("/capsules", get(capsules))
         .route("/capsules/{name}/schema", get(schema))
+        .route("/llm/{provider}/{*path}", post(models::forward))
         .route(
             "/health",
             get(async || Json(json!({"status": "healthy", "service": "aod"}))),
@@ -235,7 +273,7 @@ async fn capsules(State(calls): Shared) -> Response {
                 .into_iter()
                 .map(|target| {
                     let entry = json!({"path": format!("aod:file/{}", target.content), "image": target.image,
-                        "title": target.title, "description": target.description});
+                        "title": target.title, "aliases": target.aliases, "description": target.description});
                     (target.name.to_string(), entry)
                 })
                 .collect();
@@ -272,7 +310,7 @@ async fn unknown_route(request: Request<Body>) -> Response {
 }
 
 /// A refusal as problem+json; [`complete_problem`] writes its body.
-fn problem(problem: &Problem) -> Response {
+pub(crate) fn problem(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = status.into_response();
     response.extensions_mut().insert(problem.clone());
@@ -299,9 +337,20 @@ async fn rejected(response: Response) -> Response {
 async fn complete_problem(request: Request<Body>, next: Next) -> Response {
     let instance = aod_api::problem::instance(request.uri().path(), request.uri());
     let mut response = next.run(request).await;
-    if response.status().is_client_error() && response.extensions().get::<Problem>().is_none() {
+    let is_ours = !response.headers().contains_key(models::SOURCE_HEADER);
+    let is_read = response.extensions().get::<Problem>().is_some();
+    if response.status().is_client_error() && is_ours && !is_read {
         response = rejected(response).await;
     }
+    completed(response, instance)
+}
+
+/// The answer to a request that is refused outside of all routes.
+pub(crate) fn refused(refusal: &Problem, instance: String) -> Response {
+    completed(problem(refusal), instance)
+}
+
+fn completed(mut response: Response, instance: String) -> Response {
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.instance = instance;
         if problem.request_id.is_empty() {

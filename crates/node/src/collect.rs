@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::calls::chain;
 use crate::payload::store_payload;
+use crate::redaction::Redaction;
 use crate::stage::{StageError, store_all};
 use crate::tree::{Listing, Refused, Tree};
 
@@ -37,12 +38,13 @@ pub(crate) enum CollectError {
 }
 
 /// Takes over what a capsule wrote. `contract` is given if it ended well: then everything must fit.
-/// Otherwise all that can be kept is kept.
+/// Otherwise all that can be kept is kept. Secrets are taken out once the answer is found to fit.
 pub(crate) async fn collect(
     paths: &IoPaths,
     contract: Option<&Contract>,
     bytes_max: u64,
     artifacts: &Arc<dyn ArtifactStore>,
+    redaction: &Redaction,
 ) -> Result<Collected, CollectError> {
     let document = read_output(&Tree::open(&paths.io)?);
     let tree = Tree::open(&paths.outputs)?;
@@ -75,7 +77,7 @@ pub(crate) async fn collect(
         }
     };
     let output = match output {
-        Some(output) => Some(store_payload(output, artifacts.as_ref()).await?),
+        Some(output) => Some(store_payload(redaction.json(output), artifacts.as_ref()).await?),
         None => None,
     };
     Ok(Collected {

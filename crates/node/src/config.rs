@@ -1,10 +1,14 @@
 //! What an operator decides about a node.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::admission::Capacity;
+use aod_domain::egress::Permission;
 use aod_domain::subject::Label;
+
+use crate::models::ModelSettings;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -26,6 +30,10 @@ pub struct Config {
     pub disk_look: Duration,
     /// How long an image stays that no capsule is registered with any more, after its last use here.
     pub image_keep: Duration,
+    /// Who answers for models, and what they cost.
+    pub models: Arc<ModelSettings>,
+    /// Where capsules may connect to, of what they list; nowhere if it is empty.
+    pub egress: Vec<Permission>,
     /// The name that people know this host by.
     pub host: String,
 }

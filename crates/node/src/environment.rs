@@ -9,6 +9,22 @@ const CHANNEL_URL: &str = "http://127.0.0.1:8700";
 /// In the place of keys: real ones never enter a container.
 const KEY_PLACEHOLDER: &str = "aod";
 
+/// What tells HTTP clients of the way out, in both spellings that they look for.
+pub(crate) fn proxy_environment() -> impl Iterator<Item = (String, String)> {
+    // What is here is asked directly.
+    let here = "127.0.0.1,localhost";
+    [
+        ("HTTP_PROXY", CHANNEL_URL),
+        ("HTTPS_PROXY", CHANNEL_URL),
+        ("NO_PROXY", here),
+        ("http_proxy", CHANNEL_URL),
+        ("https_proxy", CHANNEL_URL),
+        ("no_proxy", here),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
 /// What the contract sets for the `attempt` of `run`.
 pub(crate) fn environment(run: &Run, attempt: u32) -> Vec<(String, String)> {
     let root = run.id.root();

@@ -7,16 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aod_api::problem::Problem;
+use aod_domain::capsule::ModelGrant;
 use aod_domain::contract::Contract;
 use aod_domain::file_name::FileName;
 use aod_domain::id::RunId;
 use aod_domain::run::{Limits, Retries, RunError};
+use aod_domain::spending::Budget;
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
+use aod_ports::event_log::EventLog;
 use aod_ports::gateways::GatewayTransport;
 use aod_ports::log_stream::{LogStream, Output};
 use aod_ports::presence::Presence;
+use aod_ports::runs::Runs;
+use aod_ports::secrets::NoSecrets;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use serde_json::{Map, Value};
@@ -25,12 +30,15 @@ use uuid::Uuid;
 
 use crate::calls::{Calls, Permissions, Wish};
 use crate::channel::request::{parse_execute, parse_handoff};
-use crate::channel::serve_one;
+use crate::channel::{Channel, serve_one};
 use crate::collect::{check, own_error, parse_output};
+use crate::egress::{Egress, SystemNetwork};
 use crate::gateway_client::{GatewayClient, Speaker};
 use crate::grants::Grants;
 use crate::logs::Logs;
-use crate::notes::Refusals;
+use crate::models::{Asker, ModelAccess, Models};
+use crate::notes::{EgressNotes, Refusals};
+use crate::redaction::Redaction;
 
 /// What a capsule asks for in one handoff.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +108,7 @@ pub struct Desk {
     pub presence: Arc<dyn Presence>,
     pub gateways: Arc<dyn GatewayTransport>,
     pub artifacts: Arc<dyn ArtifactStore>,
+    pub log: Arc<dyn EventLog>,
     pub outgoing: PathBuf,
     pub incoming: PathBuf,
     /// Of all files of one call.
@@ -126,7 +135,30 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
             refusals: Refusals::untold(),
         },
     );
-    serve_one(stream, Arc::clone(&calls)).await;
+    // No secrets: nothing is ever sent to a provider.
+    let runs = Runs::new(desk.log, Arc::new(SystemClock), "/node/fuzzed");
+    let models = Models::new(Arc::default(), Arc::new(NoSecrets), runs);
+    let asker = Asker {
+        run: run(),
+        attempt: 1,
+        capsule: "fuzzed".parse().expect("a name"),
+        grant: Some(ModelGrant {
+            names: vec!["fuzzed".into()],
+            budget: Budget::default(),
+        }),
+        tree: Budget::default(),
+    };
+    let channel = Channel {
+        calls: Arc::clone(&calls),
+        models: ModelAccess::new(Arc::new(models), asker, Refusals::untold()),
+        egress: Egress::new(
+            Vec::new(),
+            Vec::new(),
+            Arc::new(SystemNetwork),
+            EgressNotes::untold(),
+        ),
+    };
+    serve_one(stream, channel).await;
     calls.stop();
 }
 
@@ -138,7 +170,15 @@ pub fn logs<'a>(
     stream: Arc<dyn LogStream>,
     writes: impl IntoIterator<Item = (Output, &'a [u8])>,
 ) -> io::Result<Vec<String>> {
-    let mut logs = Logs::start(path, run(), 1, bytes_max, stream, Arc::new(SystemClock));
+    let mut logs = Logs::start(
+        path,
+        run(),
+        1,
+        bytes_max,
+        stream,
+        Arc::new(SystemClock),
+        Redaction::default(),
+    );
     for (output, bytes) in writes {
         logs.write(output, bytes)?;
     }

@@ -9,7 +9,9 @@
 //!   capsule_run   prepare → start → watch → collect
 //!   build_run     builds an image
 //! channel    HTTP for the capsule, over its own socket      calls   what it asks of others
+//! models     the way to models: keys, metering, budgets
 //! stage, tree   files out of a capsule's hands              deliver files into them
+//! secrets    what the operator keeps for capsules           egress  the way to hosts outside
 //! ```
 
 mod agent;
@@ -23,6 +25,7 @@ mod collect;
 mod config;
 mod deliver;
 mod disk;
+mod egress;
 mod environment;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -35,12 +38,15 @@ mod images;
 mod lease;
 mod ledger;
 mod logs;
+mod models;
 mod notes;
 mod payload;
 mod prepare;
 mod quota;
 mod reconcile;
+mod redaction;
 mod run_clock;
+mod secrets;
 mod shared;
 mod stage;
 mod tree;
@@ -63,10 +69,15 @@ pub use self::config::{
     Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, IMAGE_KEEP_DEFAULT, LEASE_DEFAULT,
     LOG_BYTES_MAX_DEFAULT,
 };
+pub use self::egress::SystemNetwork;
 pub use self::gateway_http::HttpGateways;
 pub use self::identity::{IdentityError, load_or_draw};
+pub use self::models::{MalformedModels, ModelSettings};
+pub use self::redaction::REDACTED_BYTES_MIN;
+pub use self::secrets::{CommandSecrets, DirectorySecrets, MalformedCommand};
 pub use self::shared::Ports;
 use crate::gateway_client::GatewayClient;
+use crate::models::Models;
 use crate::shared::Shared;
 use crate::workdir::WorkDirectories;
 
@@ -108,6 +119,8 @@ impl Node {
         let gateways = GatewayClient::new(Arc::clone(&ports.presence), Arc::clone(&ports.gateways));
         let data = config.data.clone();
         let directories = WorkDirectories::new(&data);
+        let (settings, secrets) = (Arc::clone(&config.models), Arc::clone(&ports.secrets));
+        let models = Models::new(settings, secrets, runs.clone());
         let shared = Shared::new(
             config,
             id,
@@ -115,6 +128,7 @@ impl Node {
             ports,
             runs,
             Arc::new(gateways),
+            Arc::new(models),
             directories,
             CancellationToken::new(),
         );

@@ -1,5 +1,5 @@
-//! A container's output: cut into lines, escaped, counted, bounded; live to the stream, whole into
-//! an artifact.
+//! A container's output: without secrets, cut into lines, escaped, counted, bounded; live to the
+//! stream, whole into an artifact.
 //!
 //! The pump never makes a capsule wait for the broker: the file takes everything up to the limit,
 //! the live stream takes what it can.
@@ -18,6 +18,8 @@ use aod_ports::log_stream::{LogLine, LogStream, Output};
 use aod_ports::program::spawn;
 use tokio::sync::mpsc;
 use tracing::debug;
+
+use crate::redaction::Redaction;
 
 /// Longest line, in bytes of output; a longer one is cut into several.
 pub(crate) const LINE_LENGTH_BYTES_MAX: usize = 8 * 1024;
@@ -42,6 +44,9 @@ pub(crate) struct Logs {
     dropped_bytes: u64,
     is_drop_marked: bool,
     last_lines: VecDeque<String>,
+    redaction: Redaction,
+    /// Of each output what may be the beginning of a secret.
+    held: [Vec<u8>; 2],
 }
 
 impl Logs {
@@ -52,6 +57,7 @@ impl Logs {
         bytes_max: u64,
         stream: Arc<dyn LogStream>,
         clock: Arc<dyn Clock>,
+        redaction: Redaction,
     ) -> Self {
         let (live, mut batches) = mpsc::channel::<Vec<LogLine>>(LIVE_QUEUE_LENGTH);
         spawn(async move {
@@ -73,16 +79,23 @@ impl Logs {
             dropped_bytes: 0,
             is_drop_marked: false,
             last_lines: VecDeque::new(),
+            redaction,
+            held: [Vec::new(), Vec::new()],
         }
     }
 
     /// Takes bytes as the capsule wrote them.
     pub(crate) fn write(&mut self, output: Output, bytes: &[u8]) -> io::Result<()> {
+        let redacted = self.redaction.stream(&mut self.held[index(output)], bytes);
         let mut lines = Vec::new();
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            self.take(output, piece, &mut lines);
-        }
+        self.take_all(output, redacted.as_deref().unwrap_or(bytes), &mut lines);
         self.keep(lines)
+    }
+
+    fn take_all(&mut self, output: Output, bytes: &[u8], lines: &mut Vec<LogLine>) {
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.take(output, piece, lines);
+        }
     }
 
     fn take(&mut self, output: Output, mut piece: &[u8], lines: &mut Vec<LogLine>) {
@@ -152,6 +165,8 @@ impl Logs {
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let mut lines = Vec::new();
         for output in [Output::Stdout, Output::Stderr] {
+            let rest = self.redaction.rest(&mut self.held[index(output)]);
+            self.take_all(output, &rest, &mut lines);
             let line = std::mem::take(&mut self.partial[index(output)]);
             if !line.is_empty() {
                 self.end_line(output, &line, &mut lines);
@@ -226,6 +241,7 @@ fn escaped(line: &[u8]) -> String {
 mod tests {
     use aod_ports::clock::SystemClock;
     use aod_ports::log_stream::LogStreamError;
+    use aod_ports::secrets::SecretValue;
     use async_trait::async_trait;
     use futures::stream::{self, BoxStream, StreamExt};
     use uuid::Uuid;
@@ -251,6 +267,14 @@ mod tests {
     }
 
     fn lines_of(bytes_max: u64, writes: &[(Output, &[u8])]) -> Vec<(Output, String)> {
+        lines_without(Redaction::default(), bytes_max, writes)
+    }
+
+    fn lines_without(
+        redaction: Redaction,
+        bytes_max: u64,
+        writes: &[(Output, &[u8])],
+    ) -> Vec<(Output, String)> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let run = RunId::root_of(Uuid::from_u128(1));
@@ -261,6 +285,7 @@ mod tests {
             bytes_max,
             Arc::new(Deaf),
             Arc::new(SystemClock),
+            redaction,
         );
         for (output, bytes) in writes {
             logs.write(*output, bytes).unwrap();
@@ -314,6 +339,30 @@ mod tests {
             .map(|(_, text)| text.len())
             .collect();
         assert_eq!(lengths, [LINE_LENGTH_BYTES_MAX, LINE_LENGTH_BYTES_MAX, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_in_no_line_wherever_it_was_cut() {
+        let redaction = Redaction::default();
+        redaction.begin(&[SecretValue::new("opensesame".to_owned())]);
+        let mut long = vec![b'x'; LINE_LENGTH_BYTES_MAX - 4];
+        long.extend_from_slice(b"opensesame\n");
+        let lines = lines_without(
+            redaction,
+            1 << 20,
+            &[
+                (Output::Stdout, b"say open"),
+                (Output::Stderr, b"opense"),
+                (Output::Stdout, b"sesame\n"),
+                (Output::Stdout, &long),
+                (Output::Stderr, b"same"),
+                (Output::Stdout, b"opens"),
+            ],
+        );
+        let texts: Vec<&str> = lines.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts[0], "say ***");
+        assert_eq!(texts[1].trim_start_matches('x'), "***");
+        assert_eq!(texts[2..], ["opens", "***"]);
     }
 
     #[test]

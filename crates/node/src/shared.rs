@@ -10,8 +10,10 @@ use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::ContainerRuntime;
 use aod_ports::gateways::GatewayTransport;
 use aod_ports::log_stream::LogStream;
+use aod_ports::network::Network;
 use aod_ports::presence::Presence;
 use aod_ports::runs::Runs;
+use aod_ports::secrets::SecretStore;
 use aod_ports::work_queue::WorkQueue;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
@@ -23,6 +25,7 @@ use crate::disk::Disk;
 use crate::gateway_client::GatewayClient;
 use crate::images::LastUses;
 use crate::ledger::Ledger;
+use crate::models::Models;
 use crate::workdir::WorkDirectories;
 
 /// Compiled schemas kept in memory; a host works with few capsules at a time.
@@ -37,6 +40,8 @@ pub struct Ports {
     pub artifacts: Arc<dyn ArtifactStore>,
     pub runtime: Arc<dyn ContainerRuntime>,
     pub gateways: Arc<dyn GatewayTransport>,
+    pub secrets: Arc<dyn SecretStore>,
+    pub network: Arc<dyn Network>,
 }
 
 /// A node and what it is busy with.
@@ -48,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) runs: Runs,
     pub(crate) gateways: Arc<GatewayClient>,
+    pub(crate) models: Arc<Models>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) directories: WorkDirectories,
     pub(crate) disk: Disk,
@@ -83,6 +89,7 @@ impl Shared {
         ports: Ports,
         runs: Runs,
         gateways: Arc<GatewayClient>,
+        models: Arc<Models>,
         directories: WorkDirectories,
         stop: CancellationToken,
     ) -> Arc<Self> {
@@ -95,6 +102,7 @@ impl Shared {
             ports,
             runs,
             gateways,
+            models,
             ledger,
             directories,
             tasks: TaskTracker::new(),

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::BoxError;
 use crate::log_stream::Output;
+use crate::secrets::SecretValue;
 
 /// Where an attempt's directories are on the host. The container sees them as the contract says;
 /// every one is a mount of its own, in this order, so that none below can be moved or replaced.
@@ -40,6 +41,16 @@ pub struct IoPaths {
     pub channel: PathBuf,
 }
 
+/// Where a container finds its secrets: memory that is its own, and gone with it.
+pub const SECRETS_DIRECTORY: &str = "/run/secrets";
+
+/// A secret of a container: a file of this name in [`SECRETS_DIRECTORY`], mode 0400.
+#[derive(Clone, Debug)]
+pub struct SecretFile {
+    pub name: String,
+    pub value: SecretValue,
+}
+
 /// Everything that starts a container.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
@@ -52,6 +63,8 @@ pub struct ContainerSpec {
     pub io: IoPaths,
     /// What the contract sets, besides the image's own environment.
     pub environment: Vec<(String, String)>,
+    /// Written before the command starts, and to no disk.
+    pub secrets: Vec<SecretFile>,
     pub resources: Resources,
     /// When the container must end, as time since the boot of the host: as it is when the command
     /// starts, later renewals are told to the container.

@@ -8,9 +8,12 @@ pub mod container_runtime;
 pub mod event_log;
 pub mod gateways;
 pub mod log_stream;
+pub mod network;
 pub mod presence;
 pub mod program;
 pub mod runs;
+pub mod secrets;
+pub mod spending;
 pub mod work_queue;
 
 /// Whatever an adapter's library reports, as the source of an error of ours.

@@ -285,6 +285,8 @@ impl Cluster {
             // Nobody writes much here.
             disk_look: Duration::from_secs(2),
             image_keep: Duration::from_secs(24 * 3_600),
+            models: Arc::default(),
+            egress: Vec::new(),
             host: name.clone(),
         };
         let ports = aod_node::Ports {
@@ -294,6 +296,8 @@ impl Cluster {
             artifacts: self.store(host),
             runtime: Arc::new(self.engines[index].clone()),
             gateways: Arc::new(self.route(name, network)),
+            secrets: Arc::new(aod_ports::secrets::NoSecrets),
+            network: Arc::new(aod_node::SystemNetwork),
         };
         let log = Arc::new(self.log(name, network));
         let clock = Arc::clone(&host.clock) as _;

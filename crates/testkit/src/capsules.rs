@@ -1,6 +1,6 @@
 //! Capsules that are registered without having been built.
 
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::subject::Label;
@@ -28,6 +28,8 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
             ..Resources::default()
         },
         handoffs: Handoffs::Open,
+        models: None,
+        needs: Needs::default(),
         label: Label::any(),
         registered_by: "tests".into(),
     }

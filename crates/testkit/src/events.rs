@@ -63,6 +63,7 @@ fn launched(label: &Label, class: Class) -> Event {
         requested_by: "test".into(),
         labels: BTreeMap::new(),
         request: digest,
+        budget: aod_domain::spending::Budget::default(),
         requeued_from: None,
     }))
 }

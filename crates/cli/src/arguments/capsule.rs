@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::service::DOCKER_DEFAULT;
-use super::{CallArguments, ConnectArguments};
+use super::{CallArguments, ConnectArguments, PolicyArguments};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum CapsuleCommand {
@@ -127,6 +127,9 @@ pub struct CapsuleRunArguments {
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
+
+    #[command(flatten)]
+    pub policy: PolicyArguments,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -146,6 +149,9 @@ pub struct CapsuleTestArguments {
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
+
+    #[command(flatten)]
+    pub policy: PolicyArguments,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -169,6 +175,10 @@ pub enum Template {
     Software,
     /// Python with the SDK, hands work to another capsule
     Orchestrator,
+    /// Python with the SDK: a model with a function as its tool
+    Agent,
+    /// Python with the SDK: a model with the tools of an MCP server
+    Mcp,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,7 +1,8 @@
-//! How long a run and its parts may take.
+//! How long a run and its parts may take, and what it may spend.
 
-use aod_api::runs::LimitsView;
+use aod_api::runs::{BudgetView, LimitsView};
 use aod_domain::run::LIMIT_SECONDS_MAX;
+use aod_domain::spending::Cost;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
@@ -35,6 +36,30 @@ pub struct LimitArguments {
     /// Time for outputs and logs to be stored at the most, then another node runs it again [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub collection_timeout: Option<u32>,
+
+    /// What the run and all that it calls may spend on models, in US dollars [default: no limit]
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    pub budget: Option<f64>,
+
+    /// How many tokens the run and all that it calls may use of models [default: no limit]
+    #[arg(long, value_name = "TOKENS")]
+    pub budget_tokens: Option<u64>,
+}
+
+fn dollars(text: &str) -> Result<f64, &'static str> {
+    let dollars = text.parse().ok();
+    dollars
+        .filter(|dollars| Cost::from_dollars(*dollars).is_some())
+        .ok_or("expected dollars from 0 to 1000000, such as 0.50")
+}
+
+impl From<LimitArguments> for BudgetView {
+    fn from(arguments: LimitArguments) -> Self {
+        Self {
+            tokens: arguments.budget_tokens,
+            cost_usd: arguments.budget,
+        }
+    }
 }
 
 impl From<LimitArguments> for LimitsView {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use aod_domain::subject::Label;
 use clap::Args;
 
+use super::PolicyArguments;
+
 /// Where Docker listens unless told otherwise.
 pub(super) const DOCKER_DEFAULT: &str = "unix:///var/run/docker.sock";
 
@@ -143,6 +145,9 @@ pub struct CapacityArguments {
         hide_env_values = true
     )]
     pub registries: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub policy: PolicyArguments,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -5,6 +5,7 @@
 //! files/                     input files, under their names there
 //! expect.json                what is expected
 //! handoffs.yaml              what those answer that are called: a list for each callee
+//! script.yaml                what models answer, as the SDK has it
 //! ```
 
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub(crate) struct Case {
     pub(crate) expectation: Expectation,
     /// What is answered in place of capsules, by the caller's word for them.
     pub(crate) handoffs: BTreeMap<String, Vec<Answer>>,
+    /// What models answer, for the SDK to read.
+    pub(crate) model: Option<Vec<u8>>,
 }
 
 /// One answer in `handoffs.yaml`.
@@ -121,12 +124,14 @@ impl CaseReader<'_> {
         let files = self.files();
         let expectation = self.expectation();
         let handoffs = self.handoffs();
+        let model = self.model();
         Some(Case {
             name,
             arguments: arguments?,
             files: files?,
             expectation: expectation?,
             handoffs: handoffs?,
+            model,
         })
     }
 
@@ -225,6 +230,15 @@ impl CaseReader<'_> {
         (self.problems.len() == known).then_some(handoffs)
     }
 
+    /// The script of models, if there is one; what its steps mean is for the SDK to say.
+    fn model(&mut self) -> Option<Vec<u8>> {
+        const NAME: &str = "script.yaml";
+        let bytes = self.read(NAME)?;
+        let read = serde_saphyr::from_slice::<Value>(&bytes);
+        read.map_err(|error| self.problem(NAME, error)).ok()?;
+        Some(bytes)
+    }
+
     fn answer(&self, canned: CannedAnswer) -> Result<Answer, String> {
         let result = match (canned.output, canned.error) {
             (Some(output), None) => Ok(Value::Object(output)),
@@ -270,6 +284,7 @@ mod tests {
         write(root, "one/input.yaml", "rows: 3\nname: \"4\"\n");
         write(root, "one/files/a/b.txt", "text");
         write(root, "one/expect.json", r#"{"output": {}}"#);
+        write(root, "one/script.yaml", "- text: done\n");
         write(
             root,
             "one/handoffs.yaml",
@@ -296,6 +311,8 @@ mod tests {
             ]
         );
         assert_eq!(answers[0].files[0].0.as_str(), "x.txt");
+        assert_eq!(cases[0].model.as_deref(), Some(&b"- text: done\n"[..]));
+        assert_eq!(cases[1].model, None);
     }
 
     #[test]
@@ -309,6 +326,7 @@ mod tests {
             "chart:\n- files: {}\n- output: {}\n  files: {x: none}\n",
         );
         write(root, "two/handoffs.yaml", "chart:\n- outputs: {}\n");
+        write(root, "two/script.yaml", "- text: [\n");
         let shown = read(root).unwrap_err().render();
         for expected in [
             "one/input.json: ",
@@ -317,6 +335,7 @@ mod tests {
             "one/handoffs.yaml: chart/1: ",
             "two/handoffs.yaml: ",
             "outputs",
+            "two/script.yaml: ",
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }

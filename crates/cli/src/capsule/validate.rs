@@ -11,7 +11,7 @@ use std::path::Path;
 
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::manifest::{
-    AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, ToolsManifest, slug,
+    AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, Network, ToolsManifest, slug,
 };
 use serde::Serialize;
 
@@ -195,6 +195,10 @@ impl Check<'_> {
             );
             self.add("agent.yaml", Place::default(), message);
         }
+        if agent.network == Network::Egress && agent.egress.is_empty() {
+            let message = "`network: egress` reaches no host; expected the hosts under `egress`";
+            self.warn("agent.yaml", Place::default(), message);
+        }
     }
 
     /// An absent manifest is as an empty one.
@@ -284,6 +288,29 @@ mod tests {
                 findings[0]
             );
         }
+    }
+
+    #[test]
+    fn a_network_without_hosts_is_no_network() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        write("Dockerfile", "FROM scratch\nCMD [\"/x\"]");
+        write("schema.json", "{\"input\": {}, \"output\": {}}");
+        let findings_of = |agent: &str| {
+            write("agent.yaml", agent);
+            validate(directory.path()).unwrap()
+        };
+        let network = "name: x\nresources: {network: egress}\n";
+        let findings = findings_of(network);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].severity, Severity::Warning);
+        assert!(
+            findings[0].message.contains("reaches no host"),
+            "{}",
+            findings[0]
+        );
+        let findings = findings_of(&format!("{network}egress: [api.example.com]\n"));
+        assert_eq!(findings.len(), 0, "{findings:?}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `aod doctor`: looks at this machine and the cluster, and says what to do about what it finds.
 
+mod secrets;
+
 use std::path::Path;
 
 use aod_api::nodes::NodeList;
@@ -64,6 +66,9 @@ pub(super) async fn doctor(arguments: &DoctorArguments, console: Console) -> Res
     let mut checks = vec![check_data(&directory), check_disk(&directory)];
     checks.extend(check_docker(&arguments.docker).await);
     checks.push(check_nats().await);
+    if let Some(directory) = &arguments.secrets {
+        checks.push(secrets::check(directory).await);
+    }
     checks.extend(check_gateway(arguments, &directory).await);
     let has_failed = checks.iter().any(|check| check.status == Status::Failed);
     console.show(

@@ -30,6 +30,7 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
         timeout_seconds: arguments.limits.timeout,
         deadline_seconds: arguments.limits.deadline,
         limits: arguments.limits.into(),
+        budget: arguments.limits.into(),
         retries: RetriesView {
             capsule: arguments.retries,
             time: arguments.time_retries,

@@ -8,16 +8,17 @@ use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
 use aod_jetstream::Broker;
 use aod_node::{
-    Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT,
-    LOG_BYTES_MAX_DEFAULT, Node, Ports,
+    CommandSecrets, Config, DISK_LOOK_DEFAULT, DirectorySecrets, GRACE_DEFAULT, HttpGateways,
+    IMAGE_KEEP_DEFAULT, LOG_BYTES_MAX_DEFAULT, ModelSettings, Node, Ports, SystemNetwork,
 };
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
+use aod_ports::secrets::{NoSecrets, SecretStore};
 
 use super::stand_in::{StandInRuntime, StandIns};
 use super::{data, docker, wiring};
-use crate::arguments::{CapacityArguments, NodeArguments};
+use crate::arguments::{CapacityArguments, NodeArguments, PolicyArguments};
 use crate::failure::Failure;
 
 /// Containers a slot, unless told otherwise: one whole chain of callers, as deep as calls may be
@@ -99,6 +100,8 @@ pub(super) async fn begin(
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
         image_keep: IMAGE_KEEP_DEFAULT,
+        models: Arc::new(models(&setup.capacity.policy)?),
+        egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };
     tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");
@@ -116,6 +119,8 @@ pub(super) async fn begin(
         artifacts,
         runtime: containers,
         gateways: Arc::new(gateways),
+        secrets: secrets(&setup.capacity.policy)?,
+        network: Arc::new(SystemNetwork),
     };
     let node = Node::start(
         config,
@@ -141,6 +146,34 @@ fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {
             .map_or(slots * CONTAINERS_PER_SLOT, |count| count as usize),
         memory_bytes: arguments.memory.unwrap_or(engine.memory_bytes / 4 * 3),
     }
+}
+
+/// Who answers for models.
+fn models(policy: &PolicyArguments) -> Result<ModelSettings, Failure> {
+    let Some(path) = &policy.models else {
+        return Ok(ModelSettings::default());
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| data::unusable(path, &error))?;
+    ModelSettings::parse(&text).map_err(|error| {
+        Failure::usage(format!("{} is not understood", path.display())).because(&error)
+    })
+}
+
+/// Where the operator keeps secrets.
+fn secrets(policy: &PolicyArguments) -> Result<Arc<dyn SecretStore>, Failure> {
+    if let Some(command) = &policy.secret_command {
+        let command = CommandSecrets::parse(command).map_err(|error| {
+            Failure::usage("--secret-command is not understood").because(&error)
+        })?;
+        return Ok(Arc::new(command));
+    }
+    let Some(path) = &policy.secrets else {
+        return Ok(Arc::new(NoSecrets));
+    };
+    let path = std::path::absolute(path).map_err(|error| data::unusable(path, &error))?;
+    // A mistyped directory is told now, not to each run as a secret that is missing.
+    std::fs::read_dir(&path).map_err(|error| data::unusable(&path, &error))?;
+    Ok(Arc::new(DirectorySecrets::new(path)))
 }
 
 /// Puts the gate's program where it is bound from; answers its directory.

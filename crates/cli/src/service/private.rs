@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::capsules::CapsuleView;
-use aod_domain::capsule::{Event, Handoffs, Image, Registration, Resources, image_tag};
+use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources, image_tag};
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 
 use super::local::Local;
 use super::stand_in::{self, StandIns};
-use crate::arguments::{CapacityArguments, ConnectArguments, UpArguments};
+use crate::arguments::{CapacityArguments, ConnectArguments, PolicyArguments, UpArguments};
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
 use crate::exit::Exit;
@@ -64,6 +64,7 @@ impl Private {
     /// Starts it on the engine at `docker`; it is ready when this returns.
     pub(crate) async fn start(
         docker: &str,
+        policy: &PolicyArguments,
         stand_ins: Option<Arc<StandIns>>,
     ) -> Result<Self, Failure> {
         // Short: sockets lie below it.
@@ -86,6 +87,7 @@ impl Private {
                 containers_max: None,
                 docker: docker.to_owned(),
                 registries: None,
+                policy: policy.clone(),
             },
             detach: false,
             in_background: false,
@@ -171,6 +173,8 @@ impl Private {
             image: here(stand_in::IMAGE.to_owned()),
             resources: Resources::default(),
             handoffs: Handoffs::Listed(Vec::new()),
+            models: None,
+            needs: Needs::default(),
             label: Label::any(),
             registered_by: REGISTERED_BY.to_owned(),
         };
@@ -196,6 +200,8 @@ impl Private {
             image: here(config_digest),
             resources: agent.resources.clone(),
             handoffs: source.tools.handoffs(),
+            models: agent.model_grant(),
+            needs: Needs::of(agent),
             label: Label::any(),
             registered_by: REGISTERED_BY.to_owned(),
         })

@@ -1,8 +1,10 @@
-//! Answers that are given in place of capsules, for tests of those that call them.
+//! Answers that are given in place of capsules and of models, for tests of those that ask them.
 //!
 //! Such a call goes the way of every other: gateway, log, queue and node; its arguments and files lie
 //! in the run's directories, and what is answered is taken from there, checked against the schema and
 //! stored. Only the container is none: between its start and its end an answer is written.
+//!
+//! What models answer is a file that the capsule under test finds in its container, and its SDK reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +41,13 @@ const NAME_PREFIX: &str = "stand-in-";
 /// request.
 const SCRIPT_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where a root finds what models answer, in `/io`.
+const MODEL_SCRIPT: &str = "script.yaml";
+
+/// The variable that says which model is meant, whatever agent.yaml says. Source: the SDK,
+/// `capsules/sdk/src/aod/agent/choice.py`.
+const MODEL_VARIABLE: &str = "AOD_MODEL";
+
 /// How a stand-in ends that answers with an error.
 const EXIT_CODE_ERROR: i32 = 1;
 
@@ -55,21 +64,24 @@ pub(crate) struct Answer {
     pub(crate) files: Vec<(FileName, PathBuf)>,
 }
 
-/// What is answered to the calls of one tree of runs.
+/// What is answered to the calls of one tree of runs, and to its root by models.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
+    model: Option<Vec<u8>>,
     /// By the name of the callee; an answer that was given is none.
     answers: Mutex<BTreeMap<String, Vec<Option<Answer>>>>,
     unanswered: Mutex<Vec<(String, Value)>>,
 }
 
 impl Script {
-    pub(crate) fn new(answers: BTreeMap<String, Vec<Answer>>) -> Self {
+    /// `model` is a script of the SDK.
+    pub(crate) fn new(answers: BTreeMap<String, Vec<Answer>>, model: Option<Vec<u8>>) -> Self {
         let answers = answers
             .into_iter()
             .map(|(callee, answers)| (callee, answers.into_iter().map(Some).collect()))
             .collect();
         Self {
+            model,
             answers: Mutex::new(answers),
             unanswered: Mutex::default(),
         }
@@ -183,20 +195,19 @@ impl StandIns {
         });
     }
 
-    /// The script of the tree of `run`, once it is there; roots run themselves.
-    async fn script_for(&self, run: RunId) -> Result<Option<Arc<Script>>, RuntimeError> {
+    /// The script of the tree of `run`, once it is there.
+    async fn script_for(&self, run: RunId) -> Result<Arc<Script>, RuntimeError> {
         let root = run.root();
-        if root == run {
-            return Ok(None);
-        }
         let mut scripts = self.scripts.subscribe();
         let found = scripts.wait_for(|scripts| scripts.contains_key(&root));
-        match tokio::time::timeout(SCRIPT_PATIENCE, found).await {
-            Ok(Ok(scripts)) => Ok(scripts.get(&root).cloned()),
-            _ => Err(broken(io::Error::other(format!(
+        let found = tokio::time::timeout(SCRIPT_PATIENCE, found).await;
+        let script = found.ok().and_then(Result::ok);
+        let script = script.and_then(|scripts| scripts.get(&root).cloned());
+        script.ok_or_else(|| {
+            broken(io::Error::other(format!(
                 "nobody said what is answered below {root}"
-            )))),
-        }
+            )))
+        })
     }
 }
 
@@ -266,14 +277,19 @@ impl ContainerRuntime for StandInRuntime {
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
         let script = self.stand_ins.script_for(spec.run).await?;
-        match script.filter(|script| spec.image == IMAGE || script.has(&spec.capsule)) {
-            None => self.engine.start(spec).await,
-            Some(script) => {
-                let answered = tokio::task::spawn_blocking(move || answer(&spec, &script)).await;
-                let ended = answered.map_err(io::Error::other).and_then(|ended| ended);
-                Ok(Box::new(ended.map_err(broken)?))
-            }
+        if spec.run == spec.run.root() {
+            let spec = match &script.model {
+                None => spec,
+                Some(model) => with_model(spec, model).await.map_err(broken)?,
+            };
+            return self.engine.start(spec).await;
         }
+        if spec.image != IMAGE && !script.has(&spec.capsule) {
+            return self.engine.start(spec).await;
+        }
+        let answered = tokio::task::spawn_blocking(move || answer(&spec, &script)).await;
+        let ended = answered.map_err(io::Error::other).and_then(|ended| ended);
+        Ok(Box::new(ended.map_err(broken)?))
     }
 
     async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError> {
@@ -286,6 +302,14 @@ impl ContainerRuntime for StandInRuntime {
         }
         self.engine.remove(name).await
     }
+}
+
+/// Has the container ask `model`, a script, in place of all models.
+async fn with_model(mut spec: ContainerSpec, model: &[u8]) -> io::Result<ContainerSpec> {
+    tokio::fs::write(spec.io.io.join(MODEL_SCRIPT), model).await?;
+    let value = format!("script//io/{MODEL_SCRIPT}");
+    spec.environment.push((MODEL_VARIABLE.to_owned(), value));
+    Ok(spec)
 }
 
 /// Does what the capsule would have done.
@@ -403,7 +427,7 @@ mod tests {
             answer_to(&json!({"kind": {"name": "bar"}}), &json!({"n": 1})),
             answer_to(&json!({}), &json!({"n": 2})),
         ];
-        let script = Script::new(BTreeMap::from([("chart".to_owned(), answers)]));
+        let script = Script::new(BTreeMap::from([("chart".to_owned(), answers)]), None);
         let ask = |arguments| script.take("chart", arguments).map(|answer| answer.result);
         assert_eq!(ask(json!({"kind": "pie"})), Some(Ok(json!({"n": 2}))));
         assert_eq!(script.unused(), [("chart".to_owned(), 0)]);

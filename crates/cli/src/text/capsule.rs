@@ -52,6 +52,12 @@ pub(crate) fn details(capsule: &Inspection) -> String {
     if !capsule.mcp_servers.is_empty() {
         line("MCP servers", &capsule.mcp_servers.join(", "));
     }
+    if !capsule.secrets.is_empty() {
+        line("secrets", &capsule.secrets.join(", "));
+    }
+    if !capsule.egress.is_empty() {
+        line("egress", &capsule.egress.join(", "));
+    }
     for side in ["input", "output"] {
         let schema = capsule.schema.as_ref().and_then(|schema| schema.get(side));
         if let Some(schema) = schema {

@@ -39,6 +39,15 @@ fn remark(event: &EventView) -> Option<String> {
             Some(format!("{}; again in {seconds} s", text("/error/message")?))
         }
         "call_refused" => Some(format!("{}: {}", text("/target")?, text("/text")?)),
+        "egress" => {
+            let number = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_u64);
+            let place = format!("{}:{}", text("/host")?, number("/port")?);
+            let (sent, received) = (number("/bytes_sent")?, number("/bytes_received")?);
+            let milliseconds = number("/duration_ms")?;
+            Some(format!(
+                "{place}: {sent} bytes sent, {received} received in {milliseconds} ms"
+            ))
+        }
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
         "result" => {
@@ -61,7 +70,7 @@ pub(crate) fn short(event: &EventView) -> String {
         "attempt_lost" => "lost its node, waits for another",
         "attempt_failed" => "failed, rests before it is tried again",
         "waiting" => "waiting for what it called",
-        "resumed" | "call_refused" => "running",
+        "resumed" | "call_refused" | "egress" | "egress_refused" => "running",
         "result" => match event.data["outcome"].as_str() {
             Some("failed") => "failed",
             Some("cancelled") => "cancelled",

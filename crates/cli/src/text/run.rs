@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use aod_api::capsules::RegisteredCapsule;
 use aod_api::files::FileView;
-use aod_api::runs::{RunKind, RunView};
+use aod_api::runs::{RunKind, RunView, SpentView};
+use aod_domain::spending::Cost;
 use jiff::Timestamp;
 
 use super::{problem, units};
@@ -64,6 +65,7 @@ pub(crate) fn details(view: &RunView) -> String {
         );
     }
     deadlines(&mut line, view);
+    models(&mut line, view);
     if let Some(old) = view.requeued_from {
         line("requeued", &format!("from the dead letter {old}"));
     }
@@ -76,6 +78,49 @@ pub(crate) fn details(view: &RunView) -> String {
     line("arguments", &view.arguments.to_string());
     files(&mut text, "input", &view.inputs);
     ending(&mut text, view);
+    text
+}
+
+/// What the tree may spend on models, and what was spent.
+fn models(line: &mut impl FnMut(&str, &str), view: &RunView) {
+    if !view.budget.is_none() {
+        let dollars = view.budget.cost_usd.map(|dollars| format!("${dollars}"));
+        let tokens = view.budget.tokens.map(|tokens| format!("{tokens} tokens"));
+        let parts: Vec<_> = dollars.into_iter().chain(tokens).collect();
+        line(
+            "budget",
+            &format!("{} for the whole tree", parts.join(", ")),
+        );
+    }
+    let Some(spending) = &view.spending else {
+        return;
+    };
+    line("models", &spent(&spending.own));
+    if spending.tree != spending.own {
+        line("in the tree", &spent(&spending.tree));
+    }
+}
+
+/// `3 calls, 5 tools, 4000 tokens in, 350 out, $0.0041`.
+fn spent(spent: &SpentView) -> String {
+    let mut text = format!(
+        "{} calls, {} tools, {} tokens in, {} out, {}",
+        spent.model_calls,
+        spent.tool_calls,
+        spent.input_tokens,
+        spent.output_tokens,
+        Cost::from_dollars(spent.cost_usd).unwrap_or_default()
+    );
+    if spent.untold_tokens > 0 {
+        let _ = write!(
+            text,
+            ", {} tokens reserved and not told",
+            spent.untold_tokens
+        );
+    }
+    if spent.unpriced_calls > 0 {
+        let _ = write!(text, ", {} calls without a price", spent.unpriced_calls);
+    }
     text
 }
 

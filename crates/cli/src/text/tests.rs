@@ -198,6 +198,8 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
             timeout_seconds: 120,
         },
         handoffs,
+        secrets: Vec::new(),
+        egress: Vec::new(),
         registered_at: at(0),
         registered_by: "operator".to_owned(),
         schema: None,

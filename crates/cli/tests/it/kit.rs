@@ -159,6 +159,48 @@ fn a_directory_is_run_where_it_lies_and_nothing_but_its_image_is_left() {
 }
 
 #[test]
+fn a_capsule_here_gets_the_secrets_of_a_directory() {
+    let desk = Desk::new();
+    let script = "cat $KEY_FILE > /io/output/key.txt; echo \"the key is $(cat $KEY_FILE)\"; \
+                  echo \"{\\\"key\\\": \\\"$(cat $KEY_FILE)\\\"}\" > /io/output.json";
+    write_capsule(&desk.path("keeper"), script);
+    desk.write("keeper", "agent.yaml", "secrets: [KEY]\n");
+    let directory = desk.path("keeper").display().to_string();
+    let kept = desk.directory.path().join("kept");
+    std::fs::create_dir(&kept).expect("a directory of ours");
+    let key = kept.join("KEY");
+    std::fs::write(&key, "open-sesame\n").expect("a directory of ours");
+    let allow = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&key, permissions).expect("a file of ours");
+    };
+    allow(0o600);
+    let kept = kept.display().to_string();
+    let arguments = ["run", &directory, "--secrets", &kept, "-o", "made"];
+    let ran = desk.run(&arguments).with(0);
+    assert_eq!(ran.json(), json!({"key": "***"}));
+    assert!(ran.stderr.contains("the key is ***"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("sesame"), "{}", ran.stderr);
+    let made = read(&desk.directory.path().join("made/key.txt"));
+    assert_eq!(made, "open-sesame");
+
+    allow(0o644);
+    let refused = desk.run(&arguments).with(1);
+    for expected in ["(secret_missing)", "has the mode 0644"] {
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let missing = desk.run(&["run", &directory]).with(1);
+    assert!(
+        missing.stderr.contains("without --secrets"),
+        "{}",
+        missing.stderr
+    );
+    let nowhere = desk.run(&["run", &directory, "--secrets", "/nowhere"]);
+    assert!(nowhere.stderr.contains("/nowhere"), "{}", nowhere.stderr);
+    desk.assert_nothing_is_left();
+}
+
+#[test]
 fn failures_have_the_codes_of_a_cluster_and_may_be_kept() {
     let desk = Desk::new();
     write_capsule(&desk.path("wrong"), "echo went wrong >&2; exit 3");
@@ -309,6 +351,23 @@ fn canned_answers_come_as_those_of_capsules_do() {
 }
 
 #[test]
+fn the_capsule_under_test_is_given_what_models_answer() {
+    let desk = Desk::new();
+    let script = r#"echo "{\"model\": \"$AOD_MODEL\"}" > /io/output.json; cp "${AOD_MODEL#script/}" /io/output/said.txt"#;
+    write_capsule(&desk.path("asking"), script);
+    let case = "tests/cases/one";
+    desk.write("asking", &format!("{case}/script.yaml"), "- text: done\n");
+    desk.write(
+        "asking",
+        &format!("{case}/expect.json"),
+        r#"{"output": {"model": "script//io/script.yaml"}, "files": {"said.txt": {"contains": "- text: done"}}}"#,
+    );
+    let directory = desk.path("asking").display().to_string();
+    desk.run(&["test", &directory]).with(0);
+    desk.assert_nothing_is_left();
+}
+
+#[test]
 fn what_differs_from_what_is_expected_is_told() {
     let desk = Desk::new();
     with_canned_answers(
@@ -390,5 +449,66 @@ fn new_capsules_in_python_pass_their_tests() {
         "{}",
         tested.stderr
     );
+    desk.assert_nothing_is_left();
+}
+
+/// What their models say is in their cases: nobody has a key.
+#[test]
+fn new_capsules_with_agents_pass_their_tests() {
+    let desk = Desk::new();
+    let (agent, mcp) = (desk.name("agent"), desk.name("mcp"));
+    desk.run(&["new", &agent, "--template", "agent"]).with(0);
+    desk.run(&["new", &mcp, "--template", "mcp"]).with(0);
+    desk.run(&["validate", &agent, &mcp, "--strict"]).with(0);
+    let tested = desk.run(&["test", &agent, &mcp]).with(0);
+    assert!(
+        tested.stderr.contains("2 cases as expected"),
+        "{}",
+        tested.stderr
+    );
+    desk.assert_nothing_is_left();
+}
+
+/// By its own schema, with a file that goes there and one that comes back.
+#[test]
+fn the_model_of_a_capsule_hands_work_to_another_one() {
+    let desk = Desk::new();
+    let (asking, sorter) = (desk.name("asking"), desk.name("sorter"));
+    desk.run(&["new", &asking, "--template", "agent"]).with(0);
+    desk.run(&["new", &sorter]).with(0);
+    let tools = format!("capsules: [{{name: {sorter}, as: put_in_order, timeout_s: 60}}]\n");
+    let file = json!({"type": "string", "format": "file_path"});
+    let schema = json!({
+        "input": {"required": ["text"], "properties": {"text": file}},
+        "output": {"required": ["lines", "sorted"], "properties": {"lines": {"type": "integer"}, "sorted": file}},
+    });
+    let script = json!([
+        {"tool": "put_in_order", "args": {"texts": "fruit.txt"}, "offered": ["put_in_order"]},
+        {"tool": "put_in_order", "args": {"text": "fruit.txt"}, "result": "The arguments do not fit"},
+        {"output": {"lines": 1, "sorted": "no.txt"}, "result": {"output": {"lines": 1}, "files": ["sorted.txt"]}},
+        {"output": {"lines": 1, "sorted": "sorted.txt"}, "result": "/sorted"},
+    ]);
+    let case = "tests/cases/fruit";
+    for (file, text) in [
+        ("tools.yaml", tools),
+        ("schema.json", schema.to_string()),
+        ("src/ai/task.md", "Sort {{ text }}.".to_owned()),
+        (
+            "src/main.py",
+            "def execute(inputs, ctx):\n    return ctx.agent().run().output\n".to_owned(),
+        ),
+        (
+            &format!("{case}/input.json"),
+            r#"{"text": "fruit.txt"}"#.to_owned(),
+        ),
+        (&format!("{case}/script.yaml"), script.to_string()),
+        (
+            &format!("{case}/expect.json"),
+            r#"{"output": {"lines": 1, "sorted": "sorted.txt"}, "files": {"sorted.txt": {"contains": "Figs"}}}"#.to_owned(),
+        ),
+    ] {
+        desk.write("asking", file, &text);
+    }
+    desk.run(&["test", &asking, "--with", &sorter]).with(0);
     desk.assert_nothing_is_left();
 }

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aod_domain::id::{NodeId, RunId};
+use aod_ports::secrets::SecretValue;
 use uuid::Uuid;
 
 use super::*;
@@ -25,6 +26,7 @@ fn spec() -> ContainerSpec {
             channel: path("channel"),
         },
         environment: vec![("AOD_ATTEMPT".into(), "2".into())],
+        secrets: Vec::new(),
         resources: Resources::default(),
         lease_until: tokio::sync::watch::channel(Duration::from_secs(18)).1,
     }
@@ -127,6 +129,34 @@ fn volumes_become_memory_and_never_hide_what_is_ours() {
     for path in ["/.aod/bin", "/", "data", "/x/../.aod"] {
         assert_eq!(tmpfs_of(&[path]), None, "{path}");
     }
+}
+
+#[test]
+fn secrets_are_told_to_the_gate_alone() {
+    let with_secrets = ContainerSpec {
+        secrets: vec![SecretFile {
+            name: "KEY".into(),
+            value: SecretValue::new("opensesame".into()),
+        }],
+        ..spec()
+    };
+    let image = ImageFacts {
+        volumes: vec!["/run/secrets".into(), "/run".into()],
+        ..image("")
+    };
+    let creation = plan(&config(CapsuleUser::OfImage), &with_secrets, &image, "x").expect("a plan");
+    assert_eq!(creation.go.secrets[0].path, "/run/secrets/KEY");
+    assert_eq!(creation.go.secrets[0].value, "opensesame");
+    let told = serde_json::to_string(&creation.body).expect("JSON");
+    assert!(!told.contains("opensesame"), "{told}");
+    assert!(!format!("{creation:?}").contains("opensesame"));
+    let mounts = creation.body.host_config.and_then(|host| host.mounts);
+    let tmpfs = mounts
+        .into_iter()
+        .flatten()
+        .filter(|mount| mount.typ == Some(MountType::TMPFS));
+    let targets: Vec<_> = tmpfs.filter_map(|mount| mount.target).collect();
+    assert_eq!(targets, ["/tmp", "/run/secrets", "/run"]);
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Fixture {
             image: image.into(),
             io,
             environment: vec![("AOD_ATTEMPT".into(), "1".into())],
+            secrets: Vec::new(),
             resources: Resources {
                 memory_bytes: 256 << 20,
                 pids: 64,

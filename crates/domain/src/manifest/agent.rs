@@ -1,15 +1,19 @@
 //! `agent.yaml`: how a capsule is called, what its agent uses, and what its container needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
 
 use super::ManifestProblem;
 use super::fields::{count, part, texts, timeout, version};
 use super::model::{Model, Settings, all_settings, model};
 use super::name::CapsuleName;
 use super::reader::{Mapping, Node, Reader};
-use crate::capsule::Resources;
+use crate::capsule::{ModelGrant, Resources};
 use crate::contract::quoted;
+use crate::egress;
 use crate::file_name::FileName;
+use crate::spending::{Budget, Cost};
 
 /// Least memory of a container, in bytes. Source: dockerd refuses less than 6 MiB.
 const MEMORY_BYTES_MIN: u64 = 6 << 20;
@@ -58,6 +62,8 @@ pub struct AgentManifest {
     pub limits: Limits,
     pub prompts: Prompts,
     pub secrets: Vec<Secret>,
+    /// Where its container may connect to, if the operator permits it too.
+    pub egress: Vec<egress::Rule>,
     pub env: BTreeMap<String, String>,
     pub resources: Resources,
     pub network: Network,
@@ -126,10 +132,10 @@ pub struct Prompts {
 }
 
 /// A secret that the operator keeps, by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret {
     pub name: String,
-    /// Variable that the capsule finds it in; the name itself unless given.
+    /// The variable `<env>_FILE` names the file with the value; the name itself unless given.
     pub env: String,
     /// Whether a run is refused without it.
     pub required: bool,
@@ -152,6 +158,31 @@ impl AgentManifest {
         Reader::read("agent.yaml", yaml, |reader, root| {
             root.and_then(|root| reader.mapping(root, agent))
                 .unwrap_or_default()
+        })
+    }
+}
+
+impl AgentManifest {
+    /// What the capsule may have of models, as it is registered: all that the file names.
+    pub fn model_grant(&self) -> Option<ModelGrant> {
+        let named = self.models.values();
+        let named = named.map(|model| format!("{}/{}", model.provider, model.model));
+        let referred = self.model.iter().chain(&self.fallback);
+        let referred = referred.filter(|reference| !self.models.contains_key(*reference));
+        let referred = referred.map(|reference| match reference.find(['/', ':']) {
+            Some(at) => format!("{}/{}", &reference[..at], &reference[at + 1..]),
+            None => reference.clone(),
+        });
+        let names: BTreeSet<String> = named.chain(referred).collect();
+        if names.is_empty() {
+            return None;
+        }
+        Some(ModelGrant {
+            names: names.into_iter().collect(),
+            budget: Budget {
+                tokens_max: self.limits.total_tokens_max,
+                cost_max: self.limits.cost_usd_max.and_then(Cost::from_dollars),
+            },
         })
     }
 }
@@ -186,7 +217,10 @@ fn agent(reader: &mut Reader, mapping: &mut Mapping) -> AgentManifest {
         limits: part(reader, mapping, "limits", limits),
         prompts: part(reader, mapping, "prompts", prompts),
         secrets: reader
-            .field(mapping, "secrets", |reader, node| reader.list(node, secret))
+            .field(mapping, "secrets", secrets)
+            .unwrap_or_default(),
+        egress: reader
+            .field(mapping, "egress", egress_rules)
             .unwrap_or_default(),
         env: reader
             .field(mapping, "env", |reader, node| reader.table(node, env_value))
@@ -238,6 +272,45 @@ fn prompts(reader: &mut Reader, mapping: &mut Mapping) -> Prompts {
     }
 }
 
+/// Most secrets of a capsule: one has a handful.
+const SECRETS_MAX: usize = 32;
+
+fn secrets(reader: &mut Reader, node: Node) -> Option<Vec<Secret>> {
+    let mut taken = BTreeSet::new();
+    bounded(reader, node, SECRETS_MAX, |reader, node| {
+        let place = node.place();
+        let secret = secret(reader, node)?;
+        // Two of one name would be one file, two of one variable a matter of luck.
+        for (what, text) in [("name", &secret.name), ("env", &secret.env)] {
+            if !taken.insert((what, text.clone())) {
+                reader.problem_at(place, format!("the {what} {} is given twice", quoted(text)));
+            }
+        }
+        Some(secret)
+    })
+}
+
+fn egress_rules(reader: &mut Reader, node: Node) -> Option<Vec<egress::Rule>> {
+    bounded(reader, node, egress::RULES_MAX, |reader, node| {
+        reader.parsed(node, str::parse)
+    })
+}
+
+fn bounded<T>(
+    reader: &mut Reader,
+    node: Node,
+    items_max: usize,
+    read: impl FnMut(&mut Reader, Node) -> Option<T>,
+) -> Option<Vec<T>> {
+    let place = node.place();
+    let items = reader.list(node, read)?;
+    if items.len() > items_max {
+        let text = format!("{} items; expected at most {items_max}", items.len());
+        reader.problem_at(place, text);
+    }
+    Some(items)
+}
+
 fn secret(reader: &mut Reader, node: Node) -> Option<Secret> {
     if node.is_text() {
         let name = reader.parsed(node, secret_name)?;
@@ -263,6 +336,15 @@ fn secret(reader: &mut Reader, node: Node) -> Option<Secret> {
     })?
 }
 
+/// Whether `text` can name a secret: 1 to 64 letters, digits, `_`, `-` and `.`, a letter or `_` first.
+pub fn is_secret_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+}
+
 /// The name of a secret or of a variable. What looks like the secret itself is not repeated.
 pub(super) fn secret_name(text: &str) -> Result<String, String> {
     if looks_like_key(text) {
@@ -270,12 +352,7 @@ pub(super) fn secret_name(text: &str) -> Result<String, String> {
             "this looks like a key; expected only its name, keys stay with the operator".to_owned(),
         );
     }
-    let is_proper = text.len() <= 64
-        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-    if is_proper {
+    if is_secret_name(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(

@@ -28,8 +28,9 @@ pub(super) struct Node {
     content: Content,
 }
 
+/// Where something stands; of a list its beginning.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+pub(super) struct Place {
     line: u64,
     column: u64,
 }
@@ -61,6 +62,10 @@ impl From<Location> for Place {
 }
 
 impl Node {
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
     pub(super) fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_))
     }
@@ -270,7 +275,11 @@ impl Reader {
     }
 
     pub(super) fn problem(&mut self, node: &Node, message: String) {
-        self.problems.push(self.at(node.place, message));
+        self.problem_at(node.place, message);
+    }
+
+    pub(super) fn problem_at(&mut self, place: Place, message: String) {
+        self.problems.push(self.at(place, message));
     }
 
     fn mismatch<T>(&mut self, node: &Node, expected: &str) -> Option<T> {

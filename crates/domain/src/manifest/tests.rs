@@ -86,6 +86,7 @@ retries: {model: 0}
 limits: {max_turns: 3, max_total_tokens: 1000, max_cost_usd: 0.5, timeout_s: 10}
 prompts: {system: prompts/system.md}
 secrets: [OPENAI_API_KEY, {name: db, env: DATABASE_PASSWORD, required: false}]
+egress: [API.example.com, '*.example.org:8443']
 env: {MODE: fast, LEVEL: 3, ON: true}
 resources: {cpus: 0.5, memory: 512m, pids: 64, timeout_s: 120, network: egress}
 telemetry: {capture_content: true}
@@ -123,6 +124,8 @@ telemetry: {capture_content: true}
         (agent.secrets[1].env.as_str(), agent.secrets[1].required),
         ("DATABASE_PASSWORD", false)
     );
+    let egress: Vec<String> = agent.egress.iter().map(ToString::to_string).collect();
+    assert_eq!(egress, ["api.example.com:443", "*.example.org:8443"]);
     assert_eq!(agent.env["LEVEL"], "3");
     assert_eq!(agent.env["ON"], "true");
     assert_eq!(
@@ -250,6 +253,34 @@ fn hostile_yaml_is_refused() {
     check_problems(
         ToolsManifest::parse(bomb.as_bytes()),
         &[("tools.yaml:", "")],
+    );
+}
+
+#[test]
+fn hosts_that_no_capsule_reaches_are_refused_all_at_once() {
+    check_agent_problems(
+        "egress:\n- '*'\n- api.example.com\n- 10.0.0.1\n- localhost:80\n",
+        &[
+            ("agent.yaml:2:3: ", "is every host"),
+            ("agent.yaml:4:3: ", "10.0.0.1 is private"),
+            ("agent.yaml:5:3: ", "the container itself"),
+        ],
+    );
+    let many = "- api.example.com\n".repeat(65);
+    check_agent_problems(
+        &format!("egress:\n{many}"),
+        &[("agent.yaml:2:3: ", "65 items; expected at most 64")],
+    );
+}
+
+#[test]
+fn a_secret_is_named_once() {
+    check_agent_problems(
+        "secrets:\n- KEY\n- {name: OTHER, env: KEY}\n- {name: KEY, env: THIRD}\n",
+        &[
+            ("agent.yaml:3:3: ", "the env \"KEY\" is given twice"),
+            ("agent.yaml:4:3: ", "the name \"KEY\" is given twice"),
+        ],
     );
 }
 

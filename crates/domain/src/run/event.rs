@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{FailureKind, Limits, Retries};
-use crate::capsule::{Handoffs, Image, Resources};
+use crate::capsule::{Handoffs, Image, ModelGrant, Needs, Resources};
 use crate::digest::{Digest, Hasher};
 use crate::error_code::{ErrorCode, ErrorSource};
 use crate::event::EVENT_SIZE_BYTES_MAX;
@@ -15,6 +15,7 @@ use crate::file_name::FileName;
 use crate::handoff::Lineage;
 use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
+use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Label, Subject};
 
 /// What happens to a run.
@@ -98,6 +99,11 @@ pub enum Work {
         image: Image,
         schema: Digest,
         handoffs: Handoffs,
+        /// None for a capsule without a model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        models: Option<Box<ModelGrant>>,
+        #[serde(default, skip_serializing_if = "Needs::is_nothing")]
+        needs: Needs,
     },
     /// Builds the image of a capsule from its packed directory.
     Build { name: CapsuleName, content: Digest },
@@ -149,6 +155,9 @@ pub struct Launched {
     /// With their defaults; launches of earlier versions have none.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
+    /// What the whole tree may spend on models: the same in all its launches.
+    #[serde(default, skip_serializing_if = "Budget::is_none")]
+    pub budget: Budget,
     /// When it must have ended, queueing included.
     pub deadline: Timestamp,
     /// Who asked: a principal, or the parent's id.
@@ -403,6 +412,22 @@ pub struct Usage {
     /// Calls made, joined ones included.
     #[serde(default)]
     pub calls: u32,
+    /// What the attempt took of models, if it called any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Spent>,
+    /// Connections to hosts outside, of a capsule that may have some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressUsage>,
+}
+
+/// What a run sent to hosts outside, and got from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressUsage {
+    pub connections: u32,
+    /// Connections that were refused.
+    pub refused: u32,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
 }
 
 /// The one terminal event of a run.

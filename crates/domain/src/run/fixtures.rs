@@ -11,12 +11,13 @@ use super::{
     FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement, Retries, Run,
     RunError, Sealed, Timings, Usage, Work, WorkPosition,
 };
-use crate::capsule::{Handoffs, Image, Resources};
+use crate::capsule::{Handoffs, Image, Needs, Resources};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
 use crate::handoff::Lineage;
 use crate::id::{EventId, GatewayId, IncarnationId, NodeId, RunId};
+use crate::spending::Budget;
 use crate::subject::{Class, Label};
 
 /// The time at which everything happens.
@@ -57,6 +58,8 @@ pub fn launched() -> Launched {
             image: image(),
             schema: Digest::of("schema"),
             handoffs: Handoffs::Listed(vec!["chart".into()]),
+            models: None,
+            needs: Needs::default(),
         },
         payload: Payload::Inline(json!({"table": "penguins.csv"})),
         files: vec![file("penguins.csv")],
@@ -71,6 +74,7 @@ pub fn launched() -> Launched {
         resources: Resources::default(),
         retries: Retries::default(),
         limits: Limits::default(),
+        budget: Budget::default(),
         deadline: NOW + jiff::SignedDuration::from_hours(24),
         requested_by: "operator".into(),
         labels: BTreeMap::from([("team".into(), "birds".into())]),
@@ -142,6 +146,8 @@ pub fn ended(attempt: u32) -> Ended {
             input_bytes: 3,
             output_bytes: 3,
             calls: 1,
+            models: None,
+            egress: None,
         },
         ..Ended::without_start(attempt, Outcome::Succeeded, error(ErrorCode::Internal))
     }

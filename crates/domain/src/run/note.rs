@@ -1,5 +1,7 @@
 //! Notes on an attempt: numbered and chained, not guarded, not awaited; nothing depends on them.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -28,6 +30,12 @@ pub enum Note {
     /// It asked for a call that it may not make. It goes on.
     #[serde(rename = "dev.aod.run.call_refused.v1")]
     CallRefused(CallRefused),
+    /// A connection to a host outside has ended.
+    #[serde(rename = "dev.aod.run.egress.v1")]
+    Egress(Egress),
+    /// It asked for a connection that it may not have. It goes on.
+    #[serde(rename = "dev.aod.run.egress_refused.v1")]
+    EgressRefused(EgressRefused),
 }
 
 /// What all notes hold.
@@ -58,6 +66,36 @@ pub struct CallRefused {
     pub code: String,
 }
 
+/// A connection to a host outside, once it has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Egress {
+    #[serde(flatten)]
+    pub kind: NoteKind,
+    /// As the capsule named it.
+    pub host: String,
+    pub port: u16,
+    /// The address that was checked and connected to.
+    pub address: IpAddr,
+    /// From the capsule.
+    pub bytes_sent: u64,
+    /// For the capsule.
+    pub bytes_received: u64,
+    pub duration_ms: u64,
+}
+
+/// A connection that was refused: by the capsule's list, by the operator, or for its address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressRefused {
+    #[serde(flatten)]
+    pub kind: NoteKind,
+    /// As the capsule wrote it, cut to [`REFUSED_TARGET_LENGTH_MAX`].
+    pub host: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The code of the error that it got.
+    pub code: String,
+}
+
 /// Characters of a target that are kept.
 pub const REFUSED_TARGET_LENGTH_MAX: usize = 128;
 
@@ -71,6 +109,8 @@ impl Note {
             | Self::Resumed(kind)
             | Self::Collecting(kind) => kind,
             Self::CallRefused(refused) => &refused.kind,
+            Self::Egress(egress) => &egress.kind,
+            Self::EgressRefused(refused) => &refused.kind,
         }
     }
 
@@ -83,6 +123,8 @@ impl Note {
             Self::Resumed(_) => "resumed",
             Self::Collecting(_) => "collecting",
             Self::CallRefused(_) => "call_refused",
+            Self::Egress(_) => "egress",
+            Self::EgressRefused(_) => "egress_refused",
         }
     }
 

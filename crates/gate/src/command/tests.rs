@@ -21,6 +21,7 @@ fn refused(argv: &[&str], search: &str) -> (u8, String) {
         argv: argv.iter().map(ToString::to_string).collect(),
         env: vec![("PATH".into(), search.into())],
         lease_milliseconds: 0,
+        secrets: Vec::new(),
     })
     .expect_err("a command that cannot be started");
     (error.exit_code(), error.to_string())
@@ -123,6 +124,7 @@ fn a_started_command_leads_its_own_group() {
         argv: vec!["sh".into(), "-c".into(), "exit 4".into()],
         env: Vec::new(),
         lease_milliseconds: 0,
+        secrets: Vec::new(),
     })
     .expect("a shell");
     let ended = waitpid(Some(started.main), WaitOptions::empty()).expect("own child");

@@ -20,6 +20,7 @@ fn go(argument: &str) -> ToGate {
             ("EMPTY".into(), String::new()),
         ],
         lease_milliseconds: 18_000,
+        secrets: Vec::new(),
     })
 }
 
@@ -80,6 +81,25 @@ fn frames_are_these_bytes() {
         serde_json::to_string(&short).expect("JSON"),
         r#"{"argv":["/bin/sh","-c"],"env":[["PATH","/bin"],["EMPTY",""]],"lease_milliseconds":18000}"#
     );
+}
+
+#[test]
+fn secrets_travel_with_go_and_are_not_shown() {
+    let ToGate::Go(mut with) = go("-c") else {
+        unreachable!("it is a go")
+    };
+    with.secrets = vec![SecretFile {
+        path: "/run/secrets/KEY".into(),
+        value: "open\nsesame".into(),
+    }];
+    assert!(!format!("{with:?}").contains("sesame"));
+    let text = serde_json::to_string(&with).expect("JSON");
+    let expected = r#","secrets":[{"path":"/run/secrets/KEY","value":"open\nsesame"}]}"#;
+    assert!(text.ends_with(expected), "{text}");
+    // What a node of an earlier build says has none.
+    let without = r#"{"argv":["/bin/sh","-c"],"env":[],"lease_milliseconds":1}"#;
+    let read: Go = serde_json::from_str(without).expect("a go");
+    assert_eq!(read.secrets, []);
 }
 
 #[test]
@@ -212,13 +232,18 @@ fn any_to_gate() -> impl Strategy<Value = ToGate> {
         (
             proptest::collection::vec(text(), 0..5),
             proptest::collection::vec((text(), text()), 0..5),
-            any::<u64>()
+            any::<u64>(),
+            proptest::collection::vec((text(), text()), 0..3)
         )
-            .prop_map(|(argv, env, lease_milliseconds)| {
+            .prop_map(|(argv, env, lease_milliseconds, secrets)| {
+                let secrets = secrets.into_iter();
                 ToGate::Go(Go {
                     argv,
                     env,
                     lease_milliseconds,
+                    secrets: secrets
+                        .map(|(path, value)| SecretFile { path, value })
+                        .collect(),
                 })
             }),
         any::<u64>().prop_map(|milliseconds| ToGate::Lease(Lease { milliseconds })),

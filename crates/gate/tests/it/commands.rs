@@ -46,6 +46,40 @@ fn a_command_that_says_nothing_ends_well() {
 }
 
 #[test]
+fn secrets_are_there_before_the_command_starts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("KEY");
+    let mut gate = Gate::start();
+    let script = format!(
+        "cat {0}; stat -c %a {0}; env | grep -c sesame",
+        path.display()
+    );
+    gate.go_with_secret(&script, &path, "open\nsesame\n");
+    assert!(matches!(gate.next(), FromGate::Started(_)));
+    let told = gate.rest();
+    let stdout = String::from_utf8(told.stdout).expect("UTF-8");
+    assert_eq!(stdout, "open\nsesame\n400\n0\n");
+}
+
+#[test]
+fn without_its_secrets_a_command_does_not_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("nowhere/KEY");
+    let mut gate = Gate::start();
+    gate.go_with_secret("true", &path, "opensesame");
+    let FromGate::Exited(exited) = gate.next() else {
+        panic!("it does not start")
+    };
+    assert_eq!((exited.code, exited.signal), (None, None));
+    let error = exited.error.expect("a reason");
+    assert!(
+        error.contains("KEY") && !error.contains("opensesame"),
+        "{error}"
+    );
+    assert_eq!(gate.exit_code(), Some(125));
+}
+
+#[test]
 fn a_signal_that_ends_the_command_is_named() {
     let mut gate = Gate::start();
     gate.go_with_script("kill -9 $$", LONG_LEASE_MILLISECONDS);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use aod_gate::protocol::{
     CAPSULE_SOCKET, Decoder, Exited, FromGate, GATE_SOCKET, Go, Lease, Message as _,
-    PROTOCOL_VERSION, Signal, ToGate,
+    PROTOCOL_VERSION, SecretFile, Signal, ToGate,
 };
 use tempfile::TempDir;
 
@@ -148,6 +148,20 @@ impl Gate {
             argv,
             env,
             lease_milliseconds,
+            secrets: Vec::new(),
+        }));
+    }
+
+    /// Starts a shell script that finds `value` in the file `path`.
+    pub(crate) fn go_with_secret(&mut self, script: &str, path: &Path, value: &str) {
+        self.send(&ToGate::Go(Go {
+            argv: ["/bin/sh", "-c", script].map(Into::into).into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            lease_milliseconds: LONG_LEASE_MILLISECONDS,
+            secrets: vec![SecretFile {
+                path: path.display().to_string(),
+                value: value.into(),
+            }],
         }));
     }
 

@@ -206,6 +206,7 @@ async fn view(context: &Context, registered: &Registered) -> ApiResult<CapsuleVi
 
 fn view_without_schema(registered: &Registered) -> CapsuleView {
     let registration = &registered.event;
+    let secrets = registration.needs.secrets.iter();
     CapsuleView {
         name: registration.name.to_string(),
         title: registration.title.clone(),
@@ -221,6 +222,13 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
             }
             Handoffs::Open => None,
         },
+        secrets: secrets.map(|secret| secret.name.clone()).collect(),
+        egress: registration
+            .needs
+            .egress
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         registered_at: registered.time,
         registered_by: registration.registered_by.clone(),
         schema: None,

@@ -21,6 +21,7 @@ use aod_domain::run::{
     ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Run,
     TOTAL_SECONDS_DEFAULT, Work,
 };
+use aod_domain::spending::Budget;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -242,6 +243,8 @@ async fn start_callee(
         timeout_seconds: request.timeout_seconds,
         retries: request.retries,
         limits: request.limits,
+        // Its caller's, below.
+        budget: Budget::default(),
     };
     let checked = launch::check(context, target, &wanted, Directory::Outgoing, "/args").await?;
     let lineage = caller
@@ -263,6 +266,7 @@ async fn start_callee(
             event: caller.last.hash,
         }),
         lineage: lineage.clone(),
+        budget: caller.launched.event.budget,
         deadline: caller.deadline().min(latest),
         requested_by: caller.id.to_string(),
         labels: std::collections::BTreeMap::new(),

@@ -12,6 +12,7 @@ use aod_api::problem::Problem;
 use aod_api::runs::{ErrorView, OnDisconnect, RunResult, RunState, RunSummary};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::run::{Limits, Retries, TOTAL_SECONDS_DEFAULT};
+use aod_domain::spending::Budget;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
@@ -68,6 +69,7 @@ pub(super) async fn execute(
         timeout_seconds: None,
         retries: Retries::default(),
         limits: Limits::default(),
+        budget: Budget::default(),
     };
     run(&context, wanted, principal, "/input").await
 }
@@ -92,6 +94,7 @@ pub(super) async fn handoff(
         timeout_seconds: None,
         retries: Retries::default(),
         limits: Limits::default(),
+        budget: Budget::default(),
     };
     run(&context, wanted, principal, "/args").await
 }

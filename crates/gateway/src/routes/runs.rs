@@ -7,12 +7,14 @@ use std::time::Duration;
 use aod_api::problem::Problem;
 use aod_api::runs::{CancelRun, CreateRun, OnDisconnect, RunPage, RunView, TreeNode};
 use aod_api::{IDEMPOTENCY_KEY_HEADER, RUN_ID_HEADER, SEQUENCE_HEADER};
+use aod_domain::contract::{PROBLEMS_MAX, pointer_part};
 use aod_domain::digest::Hasher;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
+use aod_domain::spending::{Budget, Cost};
 use aod_domain::subject::Label;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
@@ -190,6 +192,7 @@ pub(crate) async fn read_request(
     let limits = read_limits(&mut fields);
     let deadline_seconds = fields.number("deadline_seconds", 1, DEADLINE_SECONDS_MAX);
     let on_disconnect = read_on_disconnect(&mut fields);
+    let budget = read_budget(&mut fields);
     fields.finish()?;
     Ok(RootRequest {
         wanted: Wanted {
@@ -200,6 +203,7 @@ pub(crate) async fn read_request(
             timeout_seconds,
             retries,
             limits,
+            budget,
         },
         labels,
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
@@ -208,6 +212,30 @@ pub(crate) async fn read_request(
         on_disconnect,
         arguments_pointer: "/arguments",
     })
+}
+
+fn read_budget(fields: &mut Fields) -> Budget {
+    let mut given = fields.object("budget").unwrap_or_default();
+    let tokens = given.remove("tokens").filter(|value| !value.is_null());
+    let cost = given.remove("cost_usd").filter(|value| !value.is_null());
+    let budget = Budget {
+        tokens_max: tokens.as_ref().and_then(Value::as_u64),
+        cost_max: cost
+            .as_ref()
+            .and_then(Value::as_f64)
+            .and_then(Cost::from_dollars),
+    };
+    if tokens.is_some() && budget.tokens_max.is_none() {
+        fields.error("/budget/tokens", "expected a whole number");
+    }
+    if cost.is_some() && budget.cost_max.is_none() {
+        fields.error("/budget/cost_usd", "expected dollars from 0 to 1000000");
+    }
+    for key in given.keys().take(PROBLEMS_MAX) {
+        let pointer = format!("/budget/{}", pointer_part(key));
+        fields.error(pointer, "no such field; there are tokens, cost_usd");
+    }
+    budget
 }
 
 fn read_label(fields: &mut Fields) -> Option<Label> {
@@ -291,6 +319,7 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         lineage: Lineage {
             signatures: vec![checked.signature],
         },
+        budget: request.wanted.budget,
         deadline: context.ports.clock.now() + SignedDuration::from_secs(seconds),
         requested_by: request.requested_by,
         labels: request.labels,

@@ -85,6 +85,7 @@ impl Bench for Double<'_> {
                 channel: path("channel"),
             },
             environment: Vec::new(),
+            secrets: Vec::new(),
             resources: Resources::default(),
             lease_until: watch::channel(self.clock.since_boot() + left).1,
         }

@@ -37,7 +37,7 @@ pub(super) async fn run_here(
     let inputs = inputs_of(&family.members[0], &arguments.call)?;
     // Until it is there, and while it ends, a signal waits: nothing may be left.
     let mut signals = Signals::listen()?;
-    let mut cluster = Private::start(&arguments.docker, None).await?;
+    let mut cluster = Private::start(&arguments.docker, &arguments.policy, None).await?;
     let outcome = tokio::select! {
         launched = launch(&cluster, &family, inputs, console) => launched,
         () = signals.next() => {

@@ -32,6 +32,10 @@ pub(crate) struct Inspection {
     /// Whom it may call; none when it may call everyone.
     pub(crate) handoffs: Option<Vec<String>>,
     pub(crate) mcp_servers: Vec<String>,
+    /// Names of the operator's secrets that it gets.
+    pub(crate) secrets: Vec<String>,
+    /// Where it may connect to, if the operator permits it too.
+    pub(crate) egress: Vec<String>,
     pub(crate) schema: Option<Value>,
 }
 
@@ -60,6 +64,8 @@ fn of_registered(view: CapsuleView) -> Inspection {
         resources: view.resources,
         handoffs: view.handoffs,
         mcp_servers: Vec::new(),
+        secrets: view.secrets,
+        egress: view.egress,
         schema: view.schema,
     }
 }
@@ -74,6 +80,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
         let digest = Digest::of(bytes?);
         Some((name.to_owned(), digest))
     });
+    let agent = &source.agent;
     Ok(Inspection {
         name: source.name.to_string(),
         title: source.agent.title.clone(),
@@ -86,6 +93,12 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
         resources: ResourcesView::from(&source.agent.resources),
         handoffs: Some(source.targets().map(str::to_owned).collect()),
         mcp_servers: source.tools.mcp_servers.keys().cloned().collect(),
+        secrets: agent
+            .secrets
+            .iter()
+            .map(|secret| secret.name.clone())
+            .collect(),
+        egress: agent.egress.iter().map(ToString::to_string).collect(),
         schema: serde_json::from_slice(&source.schema_json).ok(),
     })
 }

@@ -81,7 +81,12 @@ pub(super) async fn test(
     let stand_ins = Arc::new(StandIns::default());
     // Until it is there, and while it ends, a signal waits: nothing may be left.
     let mut signals = Signals::listen()?;
-    let cluster = Private::start(&arguments.docker, Some(Arc::clone(&stand_ins))).await?;
+    let cluster = Private::start(
+        &arguments.docker,
+        &arguments.policy,
+        Some(Arc::clone(&stand_ins)),
+    )
+    .await?;
     let results = tokio::select! {
         results = in_cluster(&cluster, &family, plan, &stand_ins, console) => Some(results),
         () = signals.next() => None,
@@ -197,7 +202,7 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
         case,
         answers,
     } = planned;
-    let script = Arc::new(Script::new(answers));
+    let script = Arc::new(Script::new(answers, case.model.clone()));
     let inputs = Inputs {
         arguments: case.arguments.clone(),
         files: case.files.clone(),

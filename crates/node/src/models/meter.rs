@@ -1,0 +1,96 @@
+//! Reads an answer while it passes: a JSON document, or server-sent events. What passes is not changed.
+
+use serde_json::Value;
+
+use super::format::{Told, Way};
+
+/// Bytes of a whole answer, or of one event, that are read; of a longer one nobody knows what it took.
+const DOCUMENT_BYTES_MAX: usize = 8 << 20;
+
+/// How an answer is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Document,
+    Events,
+}
+
+/// Reads one answer.
+#[derive(Debug)]
+pub(super) struct Meter {
+    way: Way,
+    framing: Framing,
+    /// A document, or a line, that has not ended.
+    begun: Vec<u8>,
+    is_too_long: bool,
+    told: Told,
+}
+
+impl Meter {
+    /// Of an answer with this media type.
+    pub(super) fn new(way: Way, content_type: Option<&str>) -> Self {
+        let is_events = content_type.is_some_and(|text| text.starts_with("text/event-stream"));
+        Self {
+            way,
+            framing: if is_events {
+                Framing::Events
+            } else {
+                Framing::Document
+            },
+            begun: Vec::new(),
+            is_too_long: false,
+            told: Told::default(),
+        }
+    }
+
+    /// Takes the next bytes in.
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        if self.framing == Framing::Document {
+            self.keep(bytes);
+            return;
+        }
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.keep(&rest[..end]);
+            let line = std::mem::take(&mut self.begun);
+            if !std::mem::take(&mut self.is_too_long) {
+                self.line(&line);
+            }
+            rest = &rest[end + 1..];
+        }
+        self.keep(rest);
+    }
+
+    /// What the answer has told, once it is over.
+    pub(super) fn finish(mut self) -> Told {
+        let rest = std::mem::take(&mut self.begun);
+        if !self.is_too_long {
+            match self.framing {
+                Framing::Document => self.document(&rest),
+                Framing::Events => self.line(&rest),
+            }
+        }
+        self.told
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.is_too_long || self.begun.len() + bytes.len() > DOCUMENT_BYTES_MAX {
+            self.is_too_long = true;
+            self.begun = Vec::new();
+        } else {
+            self.begun.extend_from_slice(bytes);
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if let Some(data) = line.strip_prefix(b"data:") {
+            self.document(data);
+        }
+    }
+
+    fn document(&mut self, bytes: &[u8]) {
+        // What is no JSON, as the last event of OpenAI's streams, tells nothing.
+        if let Ok(document) = serde_json::from_slice::<Value>(bytes) {
+            self.way.take(&document, &mut self.told);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Takes the values of a run's secrets out of what is kept or told of it.
+//!
+//! Each line of a value is looked for by itself, so that a key of many lines is found however it is
+//! printed. What is shorter than [`REDACTED_BYTES_MIN`] would be found everywhere, and is left.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use aod_domain::error_code::ErrorSource;
+use aod_domain::run::RunError;
+use aod_ports::secrets::SecretValue;
+use serde_json::{Map, Value};
+
+/// What stands in the place of a value.
+const REDACTED: &str = "***";
+
+/// The shortest line of a value that is looked for, in bytes. Source: the settled points of the design.
+pub const REDACTED_BYTES_MIN: usize = 6;
+
+/// Takes the values out, once they are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Redaction(Arc<OnceLock<Needles>>);
+
+impl Redaction {
+    /// From now on `values` are taken out. Called once, before anything can tell them.
+    pub(crate) fn begin<'a>(&self, values: impl IntoIterator<Item = &'a SecretValue>) {
+        let needles = Needles::of(values);
+        if !needles.lines.is_empty() {
+            let is_first = self.0.set(needles).is_ok();
+            assert!(is_first, "an attempt gets its secrets once");
+        }
+    }
+
+    pub(crate) fn text(&self, text: String) -> String {
+        match self.0.get() {
+            Some(needles) => needles.text(&text),
+            None => text,
+        }
+    }
+
+    /// All texts of `value`, the names of fields among them.
+    pub(crate) fn json(&self, value: Value) -> Value {
+        match self.0.get() {
+            Some(needles) => needles.json(value),
+            None => value,
+        }
+    }
+
+    pub(crate) fn error(&self, error: RunError) -> RunError {
+        RunError {
+            // Ours are words of our own.
+            code: match error.source {
+                ErrorSource::Capsule => self.text(error.code),
+                _ => error.code,
+            },
+            message: self.text(error.message),
+            detail: error.detail.map(|detail| self.json(detail)),
+            ..error
+        }
+    }
+
+    /// Takes the next `bytes` of a stream, of which `held` keeps what may be the beginning of a value;
+    /// nothing if there is nothing to take out.
+    pub(crate) fn stream(&self, held: &mut Vec<u8>, bytes: &[u8]) -> Option<Vec<u8>> {
+        let needles = self.0.get()?;
+        held.extend_from_slice(bytes);
+        let mut redacted = Vec::with_capacity(held.len());
+        let taken = needles.redact(held, End::Open, &mut redacted);
+        held.drain(..taken);
+        Some(redacted)
+    }
+
+    /// What `held` keeps, at the end of its stream.
+    pub(crate) fn rest(&self, held: &mut Vec<u8>) -> Vec<u8> {
+        let held = std::mem::take(held);
+        let Some(needles) = self.0.get() else {
+            return held;
+        };
+        let mut redacted = Vec::with_capacity(held.len());
+        needles.redact(&held, End::Here, &mut redacted);
+        redacted
+    }
+}
+
+/// Whether more may follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    Here,
+}
+
+/// What is looked for, the longest first.
+struct Needles {
+    lines: Vec<(SecretValue, Range<usize>)>,
+    /// Whether one begins with this byte.
+    begins: [bool; 256],
+}
+
+impl fmt::Debug for Needles {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Needles({})", self.lines.len())
+    }
+}
+
+impl Needles {
+    fn of<'a>(values: impl IntoIterator<Item = &'a SecretValue>) -> Self {
+        let mut lines = Vec::new();
+        let mut begins = [false; 256];
+        for value in values {
+            let text = value.expose();
+            for line in text.lines().filter(|line| line.len() >= REDACTED_BYTES_MIN) {
+                let start = line.as_ptr().addr() - text.as_ptr().addr();
+                begins[usize::from(line.as_bytes()[0])] = true;
+                lines.push((value.clone(), start..start + line.len()));
+            }
+        }
+        lines.sort_by_key(|(_, range)| std::cmp::Reverse(range.len()));
+        Self { lines, begins }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let mut redacted = Vec::with_capacity(text.len());
+        self.redact(text.as_bytes(), End::Here, &mut redacted);
+        // Values are texts, so nothing is cut within a character.
+        String::from_utf8_lossy(&redacted).into_owned()
+    }
+
+    fn json(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.json(item)).collect(),
+            Value::Object(fields) => {
+                let fields = fields.into_iter();
+                let redacted = fields.map(|(name, value)| (self.text(&name), self.json(value)));
+                Value::Object(redacted.collect::<Map<_, _>>())
+            }
+            other => other,
+        }
+    }
+
+    /// Copies `input` without what is looked for, and answers how much of it was taken in: all, unless
+    /// its end may be the beginning of something and more may follow.
+    fn redact(&self, input: &[u8], end: End, output: &mut Vec<u8>) -> usize {
+        let mut position = 0;
+        while let Some(&first) = input.get(position) {
+            if !self.begins[usize::from(first)] {
+                output.push(first);
+                position += 1;
+                continue;
+            }
+            match self.look(&input[position..], end) {
+                Found::Whole(length) => {
+                    output.extend_from_slice(REDACTED.as_bytes());
+                    position += length;
+                }
+                Found::Beginning => return position,
+                Found::Nothing => {
+                    output.push(first);
+                    position += 1;
+                }
+            }
+        }
+        position
+    }
+
+    fn look(&self, input: &[u8], end: End) -> Found {
+        for (value, range) in &self.lines {
+            let line = &value.expose().as_bytes()[range.clone()];
+            if input.starts_with(line) {
+                return Found::Whole(line.len());
+            }
+            if end == End::Open && line.starts_with(input) {
+                return Found::Beginning;
+            }
+        }
+        Found::Nothing
+    }
+}
+
+enum Found {
+    Whole(usize),
+    Beginning,
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn redaction(values: &[&str]) -> Redaction {
+        let values: Vec<_> = values
+            .iter()
+            .map(|value| SecretValue::new((*value).to_owned()))
+            .collect();
+        let redaction = Redaction::default();
+        redaction.begin(&values);
+        redaction
+    }
+
+    fn text(values: &[&str], text: &str) -> String {
+        redaction(values).text(text.to_owned())
+    }
+
+    #[test]
+    fn values_are_taken_out_wherever_they_stand() {
+        let values = ["opensesame", "opens", "ünïcödé"];
+        let taken = text(&values, "opensesame, x=opensesame! opens ünïcödé opensesam");
+        assert_eq!(taken, "***, x=***! opens *** opensesam");
+    }
+
+    #[test]
+    fn the_longest_value_counts() {
+        let values = ["password", "password-of-bob"];
+        assert_eq!(
+            text(&values, "password-of-bob password-of-al"),
+            "*** ***-of-al"
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_too_short_stays() {
+        assert_eq!(text(&["12345", "123456"], "12345 123456"), "12345 ***");
+    }
+
+    #[test]
+    fn each_line_of_a_value_is_one() {
+        let key = "-----BEGIN KEY-----\r\nMIIEvQ\nab\n-----END KEY-----";
+        let taken = text(&[key], "key: -----BEGIN KEY-----\n  MIIEvQ\n  ab\n");
+        assert_eq!(taken, "key: ***\n  ***\n  ab\n");
+    }
+
+    #[test]
+    fn a_value_in_pieces_is_found_at_every_border() {
+        let redaction = redaction(&["opensesame", "opensesa"]);
+        let whole = b"say opensesame or opensesa, openly: opense";
+        for first in 0..whole.len() {
+            for second in first..whole.len() {
+                let mut held = Vec::new();
+                let mut taken = Vec::new();
+                for piece in [&whole[..first], &whole[first..second], &whole[second..]] {
+                    taken.extend(redaction.stream(&mut held, piece).unwrap());
+                }
+                taken.extend(redaction.rest(&mut held));
+                assert_eq!(
+                    String::from_utf8(taken).unwrap(),
+                    "say *** or ***, openly: opense"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_value_is_not_held_back() {
+        let redaction = redaction(&["opensesame"]);
+        let mut held = Vec::new();
+        assert_eq!(
+            redaction.stream(&mut held, b"line\nope").unwrap(),
+            b"line\n"
+        );
+        assert_eq!(redaction.stream(&mut held, b"ra\n").unwrap(), b"opera\n");
+    }
+
+    #[test]
+    fn all_texts_of_a_document_are_looked_at() {
+        let document = json!({"a": ["opensesame", 1], "the opensesame": {"b": "x opensesame"}});
+        let taken = redaction(&["opensesame"]).json(document);
+        assert_eq!(taken, json!({"a": ["***", 1], "the ***": {"b": "x ***"}}));
+    }
+
+    #[test]
+    fn without_secrets_nothing_changes() {
+        let redaction = redaction(&[]);
+        assert_eq!(redaction.text("text".to_owned()), "text");
+        assert!(redaction.stream(&mut Vec::new(), b"text").is_none());
+        assert!(format!("{:?}", self::redaction(&["opensesame"])).contains("Needles(1)"));
+    }
+}

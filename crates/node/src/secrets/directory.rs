@@ -1,0 +1,130 @@
+//! Secrets as files of one directory: the name of each is the secret's, its content the value.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use aod_domain::manifest::is_secret_name;
+use aod_ports::program::blocking;
+use aod_ports::secrets::{SECRET_BYTES_MAX, SecretError, SecretStore, SecretValue};
+use async_trait::async_trait;
+
+/// What everybody but the owner may do with a file: nothing.
+const MODE_OTHERS: u32 = 0o077;
+
+/// A directory of the operator's.
+#[derive(Clone, Debug)]
+pub struct DirectorySecrets {
+    path: PathBuf,
+}
+
+impl DirectorySecrets {
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+}
+
+#[async_trait]
+impl SecretStore for DirectorySecrets {
+    async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+        if !is_secret_name(name) {
+            return Err(SecretError::Absent {
+                name: name.to_owned(),
+                reason: "this is no name of a secret".to_owned(),
+            });
+        }
+        let (name, path) = (name.to_owned(), self.path.clone());
+        blocking(move || read(&name, &path)).await
+    }
+}
+
+fn read(name: &str, directory: &Path) -> Result<SecretValue, SecretError> {
+    let path = directory.join(name);
+    let broken = |source| SecretError::Store {
+        name: name.to_owned(),
+        place: path.display().to_string(),
+        source,
+    };
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(SecretError::Absent {
+                name: name.to_owned(),
+                reason: format!("there is no file {}", path.display()),
+            });
+        }
+        Err(error) => return Err(broken(error)),
+    };
+    let metadata = file.metadata().map_err(broken)?;
+    if !metadata.is_file() {
+        return Err(SecretError::Unusable {
+            name: name.to_owned(),
+            reason: format!("{} is no regular file", path.display()),
+        });
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & MODE_OTHERS != 0 {
+        return Err(SecretError::Exposed {
+            name: name.to_owned(),
+            path,
+            mode,
+        });
+    }
+    let mut bytes = Vec::with_capacity(SECRET_BYTES_MAX + 1);
+    file.take(SECRET_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(broken)?;
+    SecretValue::read(name, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    fn directory(mode: u32) -> (tempfile::TempDir, DirectorySecrets) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("DB_PASSWORD");
+        fs::write(&path, "opensesame\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let secrets = DirectorySecrets::new(directory.path().to_owned());
+        (directory, secrets)
+    }
+
+    #[tokio::test]
+    async fn a_file_that_only_its_owner_reads_is_a_secret() {
+        for mode in [0o600, 0o400] {
+            let (_directory, secrets) = directory(mode);
+            let value = secrets.get("DB_PASSWORD").await.unwrap();
+            assert_eq!(value.expose(), "opensesame");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_others_could_use_is_refused() {
+        for mode in [0o640, 0o604, 0o620] {
+            let (_directory, secrets) = directory(mode);
+            let error = secrets.get("DB_PASSWORD").await.unwrap_err();
+            assert!(matches!(error, SecretError::Exposed { .. }), "{error}");
+            assert!(
+                error.to_string().contains(&format!("{mode:04o}")),
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_absent() {
+        let (directory, secrets) = directory(0o600);
+        fs::create_dir(directory.path().join("nested")).unwrap();
+        fs::write(directory.path().join("nested/KEY"), "x").unwrap();
+        for name in ["OTHER", "nested/KEY", "../DB_PASSWORD", ""] {
+            let error = secrets.get(name).await.unwrap_err();
+            assert!(error.is_absent(), "{name}: {error}");
+        }
+        let error = secrets.get("nested").await.unwrap_err();
+        assert!(matches!(error, SecretError::Unusable { .. }), "{error}");
+    }
+}

@@ -1,0 +1,188 @@
+//! The secrets of one run: what its capsule lists, from where the operator keeps it.
+
+use std::collections::BTreeSet;
+
+use aod_domain::error_code::ErrorCode;
+use aod_domain::manifest::Secret;
+use aod_domain::run::RunError;
+use aod_ports::container_runtime::{SECRETS_DIRECTORY, SecretFile};
+use aod_ports::secrets::{SecretError, SecretStore};
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::calls::chain;
+
+/// Bytes of all secrets of one run, each as JSON has it: half of what a gate is told at its start.
+const SECRETS_BYTES_MAX: usize = 32 * 1024;
+
+/// What a container gets of the operator's secrets.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) files: Vec<SecretFile>,
+    /// `<env>_FILE` for each.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+/// Asks `store` for all that is `wanted`, at the same time. Nobody gets one that is `withheld`: the keys of
+/// providers of models, which lie beside the others. `host` is what people call this node.
+///
+/// # Errors
+/// One [`ErrorCode::SecretMissing`] about all that is required and not there, or cannot be used.
+pub(crate) async fn gather(
+    wanted: &[Secret],
+    store: &dyn SecretStore,
+    withheld: &BTreeSet<String>,
+    host: &str,
+) -> Result<Gathered, RunError> {
+    let values = wanted.iter().map(async |secret| {
+        let name = secret.name.clone();
+        if withheld.contains(&name) {
+            let reason =
+                "this is the key of a provider of models, which no container gets".to_owned();
+            return Err(SecretError::Unusable { name, reason });
+        }
+        store.get(&name).await
+    });
+    let values = join_all(values).await;
+    let mut gathered = Gathered::default();
+    let (mut missing, mut reasons) = (Vec::new(), Vec::new());
+    for (secret, value) in wanted.iter().zip(values) {
+        match value {
+            Ok(value) => {
+                let path = format!("{SECRETS_DIRECTORY}/{}", secret.name);
+                gathered
+                    .variables
+                    .push((format!("{}_FILE", secret.env), path));
+                gathered.files.push(SecretFile {
+                    name: secret.name.clone(),
+                    value,
+                });
+            }
+            Err(error) if error.is_absent() && !secret.required => (),
+            Err(error) => {
+                missing.push(secret.name.clone());
+                reasons.push(chain(&error));
+            }
+        }
+    }
+    let size_bytes: usize = gathered.files.iter().map(json_bytes).sum();
+    if size_bytes > SECRETS_BYTES_MAX {
+        missing = wanted.iter().map(|secret| secret.name.clone()).collect();
+        reasons.push(format!(
+            "together they have {size_bytes} bytes; expected at most {SECRETS_BYTES_MAX}"
+        ));
+    }
+    if reasons.is_empty() {
+        return Ok(gathered);
+    }
+    let text = format!(
+        "the operator of the node {host} mends these secrets: {}",
+        reasons.join("; ")
+    );
+    let error = RunError::new(ErrorCode::SecretMissing, text);
+    Err(error.with_detail(json!({ "secrets": missing })))
+}
+
+fn json_bytes(file: &SecretFile) -> usize {
+    // A text always has a JSON.
+    serde_json::to_vec(file.value.expose()).map_or(usize::MAX, |json| json.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use aod_ports::secrets::{NoSecrets, SecretValue};
+    use async_trait::async_trait;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Kept(BTreeMap<&'static str, String>);
+
+    #[async_trait]
+    impl SecretStore for Kept {
+        async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+            match self.0.get(name) {
+                Some(value) => Ok(SecretValue::new(value.clone())),
+                None => NoSecrets.get(name).await,
+            }
+        }
+    }
+
+    fn secret(name: &str, required: bool) -> Secret {
+        Secret {
+            name: name.to_owned(),
+            env: format!("MY_{name}"),
+            required,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_there_becomes_a_file_and_a_variable() {
+        let store = Kept(BTreeMap::from([("KEY", "opensesame".to_owned())]));
+        let wanted = [secret("KEY", true), secret("OTHER", false)];
+        let gathered = gather(&wanted, &store, &BTreeSet::new(), "birch")
+            .await
+            .unwrap();
+        let variable = ("MY_KEY_FILE".to_owned(), "/run/secrets/KEY".to_owned());
+        assert_eq!(gathered.variables, [variable]);
+        assert_eq!(gathered.files.len(), 1);
+        assert_eq!(gathered.files[0].value.expose(), "opensesame");
+        assert!(!format!("{gathered:?}").contains("opensesame"));
+    }
+
+    #[tokio::test]
+    async fn all_that_is_missing_is_named_at_once() {
+        let wanted = [secret("A", true), secret("B", false), secret("C", true)];
+        let error = gather(&wanted, &NoSecrets, &BTreeSet::new(), "birch")
+            .await
+            .unwrap_err();
+        assert_eq!(error.code, "secret_missing");
+        assert_eq!(error.detail, Some(json!({"secrets": ["A", "C"]})));
+        assert!(
+            error.message.contains("the node birch"),
+            "{}",
+            error.message
+        );
+        assert!(error.message.contains("A: ") && error.message.contains("C: "));
+    }
+
+    #[tokio::test]
+    async fn the_key_of_a_provider_enters_no_container() {
+        let store = Kept(BTreeMap::from([("OPENAI_API_KEY", "sk-1".to_owned())]));
+        let withheld = BTreeSet::from(["OPENAI_API_KEY".to_owned()]);
+        for required in [true, false] {
+            let wanted = [Secret {
+                name: "OPENAI_API_KEY".into(),
+                env: "KEY".into(),
+                required,
+            }];
+            let error = gather(&wanted, &store, &withheld, "birch")
+                .await
+                .unwrap_err();
+            assert_eq!(error.code, "secret_missing");
+            assert!(
+                error.message.contains("which no container gets"),
+                "{}",
+                error.message
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn more_than_a_gate_can_be_told_is_refused_before_it_is_told() {
+        let large = |name| (name, "x".repeat(12 * 1024));
+        let store = Kept(BTreeMap::from(["A", "B", "C"].map(large)));
+        let wanted = ["A", "B", "C"].map(|name| secret(name, true));
+        assert!(
+            gather(&wanted[..2], &store, &BTreeSet::new(), "birch")
+                .await
+                .is_ok()
+        );
+        let error = gather(&wanted, &store, &BTreeSet::new(), "birch")
+            .await
+            .unwrap_err();
+        assert!(error.message.contains("at most 32768"), "{}", error.message);
+    }
+}

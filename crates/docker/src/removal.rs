@@ -33,10 +33,22 @@ const ACTION: &str = "removing a container";
 #[error("it could not be removed and is left alone for a while")]
 struct Quarantined;
 
-/// The engine works on the removal.
+/// Why a try has failed.
 #[derive(Debug, Error)]
-#[error("it has not gone yet")]
-struct StillThere;
+enum TryError {
+    /// The engine works on a removal that was begun earlier.
+    #[error("it has not gone yet")]
+    StillThere,
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl TryError {
+    /// Whether it is the engine that is away, which says nothing about the container.
+    fn is_engine_away(&self) -> bool {
+        matches!(self, Self::Call(CallError::Unreachable(_)))
+    }
+}
 
 /// Removes containers.
 #[derive(Clone, Debug)]
@@ -114,16 +126,12 @@ impl Remover {
                 Err(error) => error,
             };
             if attempt == TRIES_MAX {
-                warn!(container = name, error = %error, "a container cannot be removed, it is left alone for a while");
-                let until = Instant::now() + QUARANTINE;
-                let mut quarantine = self
-                    .quarantine
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                quarantine.insert(name.to_owned(), until);
+                if !error.is_engine_away() {
+                    self.leave_alone(name, &error);
+                }
                 return Err(RuntimeError::Engine {
                     action: ACTION,
-                    source: error,
+                    source: Box::new(error),
                 });
             }
             tokio::time::sleep(pause).await;
@@ -132,7 +140,17 @@ impl Remover {
         unreachable!("the loop ends by its last try")
     }
 
-    async fn try_once(&self, name: &str) -> Result<(), aod_ports::BoxError> {
+    fn leave_alone(&self, name: &str, error: &TryError) {
+        warn!(container = name, error = %error, "a container cannot be removed, it is left alone for a while");
+        let until = Instant::now() + QUARANTINE;
+        let mut quarantine = self
+            .quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        quarantine.insert(name.to_owned(), until);
+    }
+
+    async fn try_once(&self, name: &str) -> Result<(), TryError> {
         let options = RemoveContainerOptions {
             force: true,
             v: true,
@@ -148,7 +166,7 @@ impl Remover {
             Err(error) => match self.engine.inspect(name).await? {
                 None => Ok(()),
                 // A removal that was begun earlier is in progress.
-                Some(_) if error.is_status(409) => Err(StillThere.into()),
+                Some(_) if error.is_status(409) => Err(TryError::StillThere),
                 Some(_) => Err(error.into()),
             },
         }

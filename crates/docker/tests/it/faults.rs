@@ -201,3 +201,27 @@ async fn a_removal_that_was_not_answered_is_done() {
         .expect("it is gone");
     assert_eq!(fixture.runtime.list().await.expect("a list"), []);
 }
+
+#[tokio::test]
+async fn a_removal_while_the_engine_is_away_is_done_as_soon_as_it_is_back() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let container = fixture
+        .start(fixture.spec(&fixture.script("busybox sleep 600")))
+        .await;
+    proxy.set(&[Rule {
+        times: u32::MAX,
+        ..once("", Fault::Refused)
+    }]);
+    let removed = fixture.runtime.remove(container.name()).await;
+    assert!(
+        matches!(removed, Err(RuntimeError::Engine { .. })),
+        "{removed:?}"
+    );
+    proxy.set(&[]);
+    fixture
+        .runtime
+        .remove(container.name())
+        .await
+        .expect("nobody says that the container was at fault");
+    assert_eq!(fixture.runtime.list().await.expect("a list"), []);
+}

@@ -35,6 +35,7 @@ KEY = "sk-of-the-test"
 MCP = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
 
 every_format = pytest.mark.parametrize("model", FORMATS)
+whole_and_in_pieces = pytest.mark.parametrize("stream", [False, True], ids=["whole", "in pieces"])
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +54,15 @@ def stubbed(agents: AgentCapsule, model: str, *steps: dict[str, Any], **fields: 
         yield stub
 
 
+def path_of(model: str, *, stream: bool) -> str:
+    """Where Google streams is another place."""
+    return PATHS[model].replace(":generateContent", ":streamGenerateContent?alt=sse") if stream else PATHS[model]
+
+
 @every_format
+@whole_and_in_pieces
 def test_every_format_goes_the_same_way(
-    agents: AgentCapsule, orchestrator: Orchestrator, model: str, told: Told
+    agents: AgentCapsule, orchestrator: Orchestrator, model: str, told: Told, *, stream: bool
 ) -> None:
     agents.set(AOD_IO=str(orchestrator.io))
     number = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
@@ -68,7 +75,7 @@ def test_every_format_goes_the_same_way(
         {"output": {"title": 7}},
         {"output": {"title": "done"}, "usage": {"input_tokens": 100, "output_tokens": 50}},
     ]
-    with stubbed(agents, model, *steps, settings={"max_tokens": 999}) as stub:
+    with stubbed(agents, model, *steps, settings={"max_tokens": 999, "stream": stream}) as stub:
         result = agents.context().agent().run()
         assert result.output == {"title": "done"}
         assert vars(result.usage) | {"cost_usd": None} == {
@@ -79,7 +86,7 @@ def test_every_format_goes_the_same_way(
             "cost_usd": None,
         }
         assert stub.steps_left == 0
-        assert {request.path for request in stub.requests} == {PATHS[model]}
+        assert {request.path for request in stub.requests} == {path_of(model, stream=stream)}
         texts = [str(request.body) for request in stub.requests]
     (callee,) = orchestrator.callees.values()
     assert callee.body == {"target": "Capsule B", "args": {"n": 3}}
@@ -131,8 +138,11 @@ def test_in_a_run_the_orchestrator_is_asked_with_no_key(agents: AgentCapsule, mo
     ],
     ids=str,
 )
-def test_what_may_pass_is_asked_again(agents: AgentCapsule, model: str, failure: dict[str, Any]) -> None:
-    with stubbed(agents, model, failure, {"output": {"title": "x"}}) as stub:
+@whole_and_in_pieces
+def test_what_may_pass_is_asked_again(
+    agents: AgentCapsule, model: str, failure: dict[str, Any], *, stream: bool
+) -> None:
+    with stubbed(agents, model, failure, {"output": {"title": "x"}}, settings={"stream": stream}) as stub:
         assert agents.context().agent().run().output == {"title": "x"}
         assert len(stub.requests) == 2
 

@@ -48,7 +48,7 @@ fn agents() {
         "model: gpt-4o-mini\ntemperature: 0.4\nmax_tokens: 10000\n",
         "version: 1\nname: capsule-b\ntitle: B\ndescription: x\naliases: [b]\nmodel: none\n",
         "models: {cheap: {provider: ollama, model: 'a:8b', base_url: 'http://x', api_key_env: KEY, settings: {seed: -7}}}\nfallback: [a/b]\n",
-        "settings: {temperature: 1, top_p: 0.5, max_tokens: 5, timeout_s: 60, thinking: low, parallel_tool_calls: false}\n",
+        "settings: {temperature: 1, top_p: 0.5, max_tokens: 5, timeout_s: 60, thinking: low, parallel_tool_calls: false, stream: true}\n",
         "output_mode: native\nretries: {model: 0, tool: 1, output: 2}\n",
         "limits: {max_turns: 3, max_tool_calls: 1, max_total_tokens: 9, max_output_tokens: 9, max_cost_usd: 0.5, timeout_s: 10}\n",
         "prompts: {system: a/b.md, task: c.md}\nenv: {MODE: fast, LEVEL: 3, ON: true}\n",

@@ -64,6 +64,7 @@ pub struct AgentManifest {
     pub secrets: Vec<Secret>,
     /// Where its container may connect to, if the operator permits it too.
     pub egress: Vec<egress::Rule>,
+    /// Variables of its container, besides those of the contract, which win.
     pub env: BTreeMap<String, String>,
     pub resources: Resources,
     pub network: Network,
@@ -223,7 +224,7 @@ fn agent(reader: &mut Reader, mapping: &mut Mapping) -> AgentManifest {
             .field(mapping, "egress", egress_rules)
             .unwrap_or_default(),
         env: reader
-            .field(mapping, "env", |reader, node| reader.table(node, env_value))
+            .field(mapping, "env", environment)
             .unwrap_or_default(),
         resources,
         network,
@@ -360,6 +361,38 @@ pub(super) fn secret_name(text: &str) -> Result<String, String> {
             quoted(text)
         ))
     }
+}
+
+/// Most bytes of all names and values: they travel in the events of each run.
+const ENVIRONMENT_BYTES_MAX: usize = 4 * 1024;
+
+fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, String>> {
+    let place = node.place();
+    let variables = reader.table(node, env_value)?;
+    for name in variables.keys().filter(|name| !is_variable(name)) {
+        let text = format!(
+            "{} is no name of a variable; expected letters, digits and _, and no digit first",
+            quoted(name)
+        );
+        reader.problem_at(place, text);
+    }
+    let size_bytes: usize = variables
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if size_bytes > ENVIRONMENT_BYTES_MAX {
+        let text = format!("{size_bytes} bytes; expected at most {ENVIRONMENT_BYTES_MAX}");
+        reader.problem_at(place, text);
+    }
+    Some(variables)
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    name.bytes().next().is_some_and(is_letter)
+        && name
+            .bytes()
+            .all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }
 
 fn env_value(reader: &mut Reader, node: Node) -> Option<String> {

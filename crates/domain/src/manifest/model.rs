@@ -26,6 +26,8 @@ pub struct Settings {
     pub timeout_seconds: Option<u32>,
     pub thinking: Option<Thinking>,
     pub parallel_tool_calls: Option<bool>,
+    /// Whether answers come in pieces.
+    pub stream: Option<bool>,
 }
 
 /// How much a model thinks before it answers.
@@ -99,5 +101,6 @@ fn settings(reader: &mut Reader, mapping: &mut Mapping) -> Settings {
             reader.choice(node, &thinking)
         }),
         parallel_tool_calls: reader.field(mapping, "parallel_tool_calls", Reader::boolean),
+        stream: reader.field(mapping, "stream", Reader::boolean),
     }
 }

@@ -80,7 +80,7 @@ model: cheap
 models:
   cheap: {provider: ollama, model: 'llama3:8b', base_url: 'http://models', api_key_env: KEY, settings: {seed: 7}}
 fallback: [openai/gpt-4o]
-settings: {temperature: 1, top_p: 0.5, max_tokens: 5, timeout_s: 60, thinking: low, parallel_tool_calls: false}
+settings: {temperature: 1, top_p: 0.5, max_tokens: 5, timeout_s: 60, thinking: low, parallel_tool_calls: false, stream: true}
 output_mode: native
 retries: {model: 0}
 limits: {max_turns: 3, max_total_tokens: 1000, max_cost_usd: 0.5, timeout_s: 10}
@@ -270,6 +270,19 @@ fn hosts_that_no_capsule_reaches_are_refused_all_at_once() {
     check_agent_problems(
         &format!("egress:\n{many}"),
         &[("agent.yaml:2:3: ", "65 items; expected at most 64")],
+    );
+}
+
+#[test]
+fn variables_have_names_and_are_few() {
+    let large = "x".repeat(5_000);
+    check_agent_problems(
+        &format!("env:\n  A B: 1\n  2C: {large}\n"),
+        &[
+            ("agent.yaml:2:3: ", "\"2C\" is no name of a variable"),
+            ("agent.yaml:2:3: ", "\"A B\" is no name of a variable"),
+            ("agent.yaml:2:3: ", "bytes; expected at most 4096"),
+        ],
     );
 }
 

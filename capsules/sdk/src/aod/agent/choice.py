@@ -64,6 +64,11 @@ class Choice:
     def timeout_seconds(self) -> int:
         return self.settings.timeout_seconds or REQUEST_SECONDS_MAX
 
+    @property
+    def is_streamed(self) -> bool:
+        """Whether answers come in pieces; scripts say theirs at once."""
+        return bool(self.settings.stream) and self.format != SCRIPT
+
 
 def choose(manifest: AgentManifest, reference: str | None, capsule: Path) -> list[Choice]:
     """The model that ``reference`` means, then those to fall back on. Raises CapsuleInvalid.

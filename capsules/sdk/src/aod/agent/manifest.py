@@ -27,6 +27,7 @@ class Settings:
     timeout_seconds: int | None = None
     thinking: str | None = None
     parallel_tool_calls: bool | None = None
+    stream: bool | None = None
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` where these leave something open."""
@@ -176,6 +177,7 @@ def _settings(fields: Fields) -> Settings:
         timeout_seconds=fields.count("timeout_s"),
         thinking=fields.choice("thinking", THINKING),
         parallel_tool_calls=fields.flag("parallel_tool_calls"),
+        stream=fields.flag("stream"),
     )
 
 

@@ -72,7 +72,7 @@ class ServedModel(WrapperModel):
             stopwatch = Stopwatch()
             try:
                 async with asyncio.timeout(self._choice.timeout_seconds):
-                    response = await self.wrapped.request(messages, model_settings, model_request_parameters)
+                    response = await self._asked(messages, model_settings, model_request_parameters)
             except (CapsuleError, UserError):
                 raise
             except Exception as error:  # The library trips over malformed answers in ways of its own.
@@ -81,6 +81,21 @@ class ServedModel(WrapperModel):
             self._answered(response, attempt, stopwatch)
             return response
         raise AssertionError("attempts do not end")
+
+    async def _asked(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """The whole answer, also of one that comes in pieces."""
+        if not self._choice.is_streamed:
+            return await self.wrapped.request(messages, model_settings, model_request_parameters)
+        stream = self.wrapped.request_stream(messages, model_settings, model_request_parameters)
+        async with stream as pieces:
+            async for _ in pieces:
+                pass
+            return pieces.get()
 
     def _answered(self, response: ModelResponse, attempt: int, stopwatch: Stopwatch) -> None:
         cost = cost_usd(response)

@@ -197,14 +197,23 @@ def _said(step: Mapping[str, Any], spoken: Format, body: dict[str, Any], path: s
     )
 
 
-def main() -> int:
-    from ..yaml_core import load
+def _steps(script: bytes) -> list[dict[str, Any]]:
+    """Reads a script; JSON without the library for YAML."""
+    try:
+        steps = json.loads(script)
+    except ValueError:
+        from ..yaml_core import load
 
+        steps = load(script)
+    return list(steps or [])
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m aod.testing.stub", description=__doc__.partition("\n\n")[0])
     parser.add_argument("--port", type=int, default=0, help="any free one unless given")
     parser.add_argument("--script", required=True, type=argparse.FileType("rb"), help="the steps, as YAML or JSON")
     arguments = parser.parse_args()
-    with arguments.script as file, StubServer(load(file.read()) or [], arguments.port) as stub:
+    with arguments.script as file, StubServer(_steps(file.read()), arguments.port) as stub:
         print(stub.port, flush=True)
         try:
             threading.Event().wait()

@@ -166,6 +166,9 @@ pub struct Needs {
     /// Where it connects to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<Rule>,
+    /// Variables of its container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 impl Needs {
@@ -173,6 +176,7 @@ impl Needs {
         Self {
             secrets: agent.secrets.clone(),
             egress: agent.egress.clone(),
+            env: agent.env.clone(),
         }
     }
 

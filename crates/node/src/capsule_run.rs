@@ -1,5 +1,6 @@
 //! Runs a capsule: prepare, start, watch, stop if need be, collect.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::calls::{Calls, Permissions, chain};
 use crate::channel::{self, Channel};
 use crate::collect::{Collected, collect, own_error};
 use crate::egress::Egress;
-use crate::environment::{environment, proxy_environment};
+use crate::environment::{contract_environment, proxy_environment};
 use crate::grants::Grants;
 use crate::heartbeat::within;
 use crate::ledger::Seat;
@@ -226,12 +227,13 @@ impl<'a> Room<'a> {
     ) -> Result<Box<dyn Container>, RunError> {
         let (attempt, shared) = (self.attempt, &self.attempt.shared);
         let launched = &attempt.run.launched.event;
-        let mut environment = environment(&attempt.run, attempt.number);
+        // What the contract promises stands over what `agent.yaml` says.
+        let needs = attempt.needs();
+        let own = needs.map(|needs| needs.env.clone());
+        let mut environment: BTreeMap<_, _> = own.unwrap_or_default();
+        environment.extend(contract_environment(&attempt.run, attempt.number));
         environment.extend(secrets.variables);
-        if attempt
-            .needs()
-            .is_some_and(|needs| !needs.egress.is_empty())
-        {
+        if needs.is_some_and(|needs| !needs.egress.is_empty()) {
             environment.extend(proxy_environment());
         }
         self.redaction
@@ -242,7 +244,7 @@ impl<'a> Room<'a> {
             capsule: launched.work.name().to_string(),
             image: image.config_digest.clone(),
             io: self.directory.paths().clone(),
-            environment,
+            environment: environment.into_iter().collect(),
             secrets: secrets.files,
             resources: launched.resources.clone(),
             lease_until: attempt.lease.renewals(),

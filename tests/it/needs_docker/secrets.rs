@@ -36,8 +36,12 @@ fn secret(name: &str, env: &str, required: bool) -> Secret {
 }
 
 async fn cluster(secrets: Vec<Secret>) -> DockerCluster {
+    let variables = [("MODE", "fast"), ("AOD_RUN_ID", "another's")];
     let needs = Needs {
         secrets,
+        env: variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         ..Needs::default()
     };
     DockerCluster::start_with_needs(&["probe"], &needs, |cluster| {
@@ -54,6 +58,7 @@ const SCRIPT: &str = r#"
     grep ' /run/secrets ' /proc/mounts | grep -oE 'nosuid|nodev|noexec' | tr '\n' ' '
     ls /run/secrets
     env | grep -c -e OTHER -e sesame
+    echo "$MODE, $(echo "$AOD_RUN_ID" | cut -c 1-4)"
     if echo x 2>/dev/null >"$API_KEY_FILE"; then echo "written to"; fi
 } >/io/output/report.txt
 key="$(cat "$API_KEY_FILE")"
@@ -110,7 +115,7 @@ async fn a_secret_is_a_file_in_memory_and_in_nothing_that_is_kept() {
     // Files are the capsule's own: they are as it made them.
     let report = cluster.file(&run, "report.txt").await;
     let expected = format!(
-        "/run/secrets/KEY: {VALUE}, 400 65534\ntmpfs /run/secrets tmpfs\nnosuid nodev noexec KEY\n0\n"
+        "/run/secrets/KEY: {VALUE}, 400 65534\ntmpfs /run/secrets tmpfs\nnosuid nodev noexec KEY\n0\nfast, run_\n"
     );
     assert_eq!(report, expected);
 

@@ -232,9 +232,14 @@ impl Calls {
         let target = wish.target.clone();
         let made = self.make(wish).await;
         if let Err(problem) = &made {
-            self.permissions.refusals.tell(&target, problem).await;
+            self.refused(&target, problem).await;
         }
         made
+    }
+
+    /// Tells that the capsule was refused what it asked `target` for.
+    pub(crate) async fn refused(&self, target: &str, problem: &Problem) {
+        self.permissions.refusals.tell(target, problem).await;
     }
 
     async fn make(self: &Arc<Self>, wish: Wish) -> Result<Arc<CallState>, Box<Problem>> {
@@ -276,7 +281,7 @@ impl Calls {
                 answer = calls.answer(&request, &state) => {
                     if let Answer::Refused(problem) = &answer {
                         calls.forget(&request.call_key, &state);
-                        calls.permissions.refusals.tell(&request.target, problem).await;
+                        calls.refused(&request.target, problem).await;
                     }
                     state.progress.send_replace(Progress::Done(answer));
                 }

@@ -235,13 +235,18 @@ async fn poll(
     Query(parameters): Query<PollParameters>,
 ) -> Response {
     let Some(call) = run.parse::<RunId>().ok().and_then(|run| calls.find(run)) else {
-        return problem(&Problem::new(
-            ErrorCode::UnknownRun,
-            format!("{run} was not called by this run"),
-        ));
+        return not_its_own(&calls, &format!("/handoffs/{run}"), &run).await;
     };
     let waiter = Waiter::new(calls.wait_for(&call), call.progress());
     answer::poll(waiter, parameters.wait()).await
+}
+
+/// The refusal of a run that another has called, or nobody.
+async fn not_its_own(calls: &Calls, path: &str, run: &str) -> Response {
+    let text = format!("{run} was not called by this run");
+    let refusal = Problem::new(ErrorCode::UnknownRun, text);
+    calls.refused(path, &refusal).await;
+    problem(&refusal)
 }
 
 async fn cancel(State(calls): Shared, UrlPath(run): UrlPath<String>) -> Response {
@@ -250,10 +255,7 @@ async fn cancel(State(calls): Shared, UrlPath(run): UrlPath<String>) -> Response
         .ok()
         .filter(|run| calls.find(*run).is_some())
     else {
-        return problem(&Problem::new(
-            ErrorCode::UnknownRun,
-            format!("{run} was not called by this run"),
-        ));
+        return not_its_own(&calls, &format!("/handoffs/{run}/cancel"), &run).await;
     };
     match calls
         .gateways
@@ -300,13 +302,12 @@ async fn schema(State(calls): Shared, UrlPath(name): UrlPath<String>) -> Respons
     }
 }
 
-async fn unknown_route(request: Request<Body>) -> Response {
-    let text = format!(
-        "a capsule's channel has no {} {}",
-        request.method(),
-        request.uri().path()
-    );
-    problem(&Problem::new(ErrorCode::UnknownRoute, text))
+async fn unknown_route(State(calls): Shared, request: Request<Body>) -> Response {
+    let asked = format!("{} {}", request.method(), request.uri().path());
+    let text = format!("a capsule's channel has no {asked}");
+    let refusal = Problem::new(ErrorCode::UnknownRoute, text);
+    calls.refused(&asked, &refusal).await;
+    problem(&refusal)
 }
 
 /// A refusal as problem+json; [`complete_problem`] writes its body.

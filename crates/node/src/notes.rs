@@ -49,8 +49,9 @@ const REFUSAL_LENGTH_MAX: usize = 1_000;
 /// there were is told at its end.
 const FACTS_TOLD_MAX: u32 = 100;
 
-/// Refusals for want of a permission; others say that a call was made wrongly.
-const REFUSALS: [ErrorCode; 10] = [
+/// Refusals that are told: for want of a permission, and of what is not the capsule's to hand over or to ask
+/// for. Others say that a request was not understood.
+const REFUSALS: [ErrorCode; 14] = [
     ErrorCode::TargetNotAllowed,
     ErrorCode::UnknownCapsule,
     ErrorCode::CallCycle,
@@ -61,6 +62,10 @@ const REFUSALS: [ErrorCode; 10] = [
     ErrorCode::UnknownProvider,
     ErrorCode::ModelUnpriced,
     ErrorCode::BudgetExhausted,
+    ErrorCode::ArgumentsInvalid,
+    ErrorCode::FileRefused,
+    ErrorCode::UnknownRun,
+    ErrorCode::UnknownRoute,
 ];
 
 /// What is told of an attempt.
@@ -167,7 +172,7 @@ impl Refusals {
         Self(mpsc::channel(1).0.downgrade())
     }
 
-    /// Tells that a call of `target` was refused, if it was for want of a permission.
+    /// Tells that a call of `target` was refused, if it was for one of [`REFUSALS`].
     pub(crate) async fn tell(&self, target: &str, problem: &Problem) {
         let is_told = REFUSALS.iter().any(|code| code.as_str() == problem.code);
         let Some(messages) = self.0.upgrade().filter(|_| is_told) else {

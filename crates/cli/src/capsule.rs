@@ -12,4 +12,4 @@ pub(crate) mod wheel;
 
 pub(crate) use self::pack::pack;
 pub(crate) use self::source::{Family, Source};
-pub(crate) use self::validate::{Finding, Severity, refuse, relations, validate};
+pub(crate) use self::validate::{Finding, Severity, refuse, relations, unpriced, validate};

@@ -160,7 +160,7 @@ impl Event {
             Self::Reserved { .. } => "reserved",
             Self::Settled(_) => "settled",
         };
-        subject::spending_event(self.call().run.root(), token)
+        subject::spending_event(self.call().run, token)
     }
 }
 

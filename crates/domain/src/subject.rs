@@ -3,7 +3,7 @@
 //! ```text
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
-//! ev.<tenant>.spending.<root>.<type>                        what a tree spends on models, guarded and chained
+//! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
 //! ev.<tenant>.{capsule,node,deadletter}.<id>.<type>         the rest
 //! ```
 
@@ -25,6 +25,9 @@ pub const LAUNCHES: &str = "ev.*.run.*.*.s.launch.>";
 
 /// The state events of all runs, which wake whoever waits for a result.
 pub const STATES: &str = "ev.*.run.*.*.s.>";
+
+/// The terminal events of all runs.
+pub const RESULTS: &str = "ev.*.run.*.*.s.result";
 
 /// The requests to cancel, which the holders of the runs watch for.
 pub const CANCELS: &str = "ev.*.run.*.*.s.cancel";
@@ -68,6 +71,11 @@ impl Subject {
     /// Whether `text` is the subject of the terminal event of a run.
     pub fn is_result(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("result")
+    }
+
+    /// Whether `text` is the subject of what a run spends on models.
+    pub fn is_spending(text: &str) -> bool {
+        text.split('.').nth(2) == Some("run") && text.split('.').nth(5) == Some("m")
     }
 
     /// Whether `text` is the subject of a state event of a run.
@@ -138,11 +146,11 @@ pub(crate) fn dead_letter_event(run: RunId, kind: &str) -> Subject {
 
 /// What the tree of `root` spends on models: what its guard covers.
 pub fn spending(root: RunId) -> String {
-    format!("ev.{TENANT}.spending.{}.>", root.root().token())
+    format!("ev.{TENANT}.run.{}.*.m.>", root.root().token())
 }
 
-pub(crate) fn spending_event(root: RunId, kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.spending.{}.{kind}", root.token()))
+pub(crate) fn spending_event(run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.m.{kind}", run_prefix(run)))
 }
 
 /// All that operators have asked of `node`.

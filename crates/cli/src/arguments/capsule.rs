@@ -42,6 +42,10 @@ pub struct ValidateArguments {
     /// Take warnings for errors
     #[arg(long)]
     pub strict: bool,
+
+    /// What models cost where the operator has other prices than the listed ones: the file of `aod node --models`
+    #[arg(long, env = "AOD_MODELS", value_name = "FILE", hide_env_values = true)]
+    pub models: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,6 +1,7 @@
 //! Checks a capsule's directory as the gateway will, with the place of each problem in its file.
 
 mod dockerfile;
+mod prices;
 mod relations;
 mod secrets;
 mod sources;
@@ -19,6 +20,7 @@ use super::pack;
 use super::place::{Place, place_of};
 use crate::failure::Failure;
 
+pub(crate) use self::prices::unpriced;
 pub(crate) use self::relations::relations;
 
 /// How much a finding matters.

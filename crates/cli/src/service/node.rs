@@ -100,7 +100,7 @@ pub(super) async fn begin(
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
         image_keep: IMAGE_KEEP_DEFAULT,
-        models: Arc::new(models(&setup.capacity.policy)?),
+        models: Arc::new(models(setup.capacity.policy.models.as_deref())?),
         egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };
@@ -149,8 +149,8 @@ fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {
 }
 
 /// Who answers for models.
-fn models(policy: &PolicyArguments) -> Result<ModelSettings, Failure> {
-    let Some(path) = &policy.models else {
+pub(crate) fn models(file: Option<&Path>) -> Result<ModelSettings, Failure> {
+    let Some(path) = file else {
         return Ok(ModelSettings::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| data::unusable(path, &error))?;

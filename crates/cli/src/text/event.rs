@@ -1,6 +1,7 @@
 //! Events of the log as lines.
 
 use aod_api::events::EventView;
+use aod_domain::spending::Cost;
 use serde_json::Value;
 
 /// The type of the one terminal event.
@@ -11,11 +12,12 @@ pub(crate) fn is_result(event: &EventView) -> bool {
     event.kind == RESULT_TYPE
 }
 
-/// `dev.aod.run.attempt_lost.v1` is `attempt_lost`.
+/// `dev.aod.run.attempt_lost.v1` is `attempt_lost`, `dev.aod.spending.settled.v1` is `settled`.
 fn name(event: &EventView) -> &str {
-    let kind = event
-        .kind
-        .strip_prefix("dev.aod.run.")
+    let prefixes = ["dev.aod.run.", "dev.aod.spending."];
+    let kind = prefixes
+        .iter()
+        .find_map(|prefix| event.kind.strip_prefix(prefix))
         .unwrap_or(&event.kind);
     kind.rsplit_once(".v").map_or(kind, |(name, _)| name)
 }
@@ -48,6 +50,11 @@ fn remark(event: &EventView) -> Option<String> {
                 "{place}: {sent} bytes sent, {received} received in {milliseconds} ms"
             ))
         }
+        "reserved" => {
+            let tokens = event.data.pointer("/worst/tokens")?;
+            Some(format!("{}: at most {tokens} tokens", model(event)?))
+        }
+        "settled" => settled(event),
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
         "result" => {
@@ -61,6 +68,36 @@ fn remark(event: &EventView) -> Option<String> {
     }
 }
 
+/// As `agent.yaml` names it.
+fn model(event: &EventView) -> Option<String> {
+    let text = |name: &str| event.data.get(name).and_then(Value::as_str);
+    Some(format!("{}/{}", text("provider")?, text("model")?))
+}
+
+/// What a call of a model took, and which tools the model asked for.
+fn settled(event: &EventView) -> Option<String> {
+    let number = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_u64);
+    let tokens = match (number("/tokens/input"), number("/tokens/output")) {
+        (Some(input), Some(output)) => format!("{input} tokens in, {output} out"),
+        _ => "no tokens were told".to_owned(),
+    };
+    let cost = number("/cost").map(|cost| Cost::from_picodollars(cost).to_string());
+    let status = number("/status").filter(|status| *status >= 300);
+    let status = status.map(|status| format!("status {status}"));
+    let tools = event.data.get("tools").and_then(Value::as_array);
+    let tools: Vec<_> = tools
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let tools = (!tools.is_empty()).then(|| format!("asks for {}", tools.join(", ")));
+    let parts: Vec<_> = [Some(tokens), cost, status, tools]
+        .into_iter()
+        .flatten()
+        .collect();
+    Some(format!("{}: {}", model(event)?, parts.join(", ")))
+}
+
 /// For the line of a run that is waited for.
 pub(crate) fn short(event: &EventView) -> String {
     let word = match name(event) {
@@ -70,7 +107,9 @@ pub(crate) fn short(event: &EventView) -> String {
         "attempt_lost" => "lost its node, waits for another",
         "attempt_failed" => "failed, rests before it is tried again",
         "waiting" => "waiting for what it called",
-        "resumed" | "call_refused" | "egress" | "egress_refused" => "running",
+        "resumed" | "call_refused" | "egress" | "egress_refused" | "reserved" | "settled" => {
+            "running"
+        }
         "result" => match event.data["outcome"].as_str() {
             Some("failed") => "failed",
             Some("cancelled") => "cancelled",
@@ -96,4 +135,38 @@ pub(crate) fn line(event: &EventView) -> String {
     )
     .trim_end()
     .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(kind: &str, data: &Value) -> String {
+        let event = json!({"sequence": 7, "id": "event_0", "type": kind, "time": "2026-01-02T03:04:05.678Z", "source": "/node/x",
+            "hash": "0".repeat(64), "data": data});
+        line(&serde_json::from_value(event).expect("an event"))
+    }
+
+    #[test]
+    fn a_call_of_a_model_is_told_with_its_tokens_its_cost_and_the_tools() {
+        let settled = json!({"provider": "openai", "model": "tiny", "status": 200,
+            "tokens": {"input": 100, "output": 20}, "cost": 300_000_000, "tools": ["search", "read"]});
+        assert_eq!(
+            shown("dev.aod.spending.settled.v1", &settled),
+            "       7  2026-01-02 03:04:05.678Z  settled         openai/tiny: 100 tokens in, 20 out, $0.00030, \
+             asks for search, read"
+        );
+        let refused = json!({"provider": "openai", "model": "tiny", "status": 503});
+        assert_eq!(
+            shown("dev.aod.spending.settled.v1", &refused),
+            "       7  2026-01-02 03:04:05.678Z  settled         openai/tiny: no tokens were told, status 503"
+        );
+        let reserved = json!({"provider": "openai", "model": "tiny", "worst": {"tokens": 900}});
+        assert_eq!(
+            shown("dev.aod.spending.reserved.v1", &reserved),
+            "       7  2026-01-02 03:04:05.678Z  reserved        openai/tiny: at most 900 tokens"
+        );
+    }
 }

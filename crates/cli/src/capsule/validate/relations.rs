@@ -60,7 +60,7 @@ fn warning(directory: &Path, file: &str, place: Place, message: String) -> Findi
 }
 
 /// Where `word` first stands in a text, outside of its comments.
-fn place_of_word(text: &[u8], word: &str) -> Place {
+pub(super) fn place_of_word(text: &[u8], word: &str) -> Place {
     let text = String::from_utf8_lossy(text);
     let lines = (1..).zip(text.lines());
     let found = lines.filter_map(|(line, content)| {

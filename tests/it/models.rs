@@ -1,6 +1,7 @@
 //! Capsules that ask models through their channel, and a provider that is a server of the test.
 
 mod provider;
+mod traces;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,15 +47,18 @@ fn ask() -> Command {
     })
 }
 
-/// A capsule that calls `ask` as often as its input says, all at once.
+/// A capsule that calls `ask` as often as its input says, all at once; above so many `levels` of its own kind.
 fn spread() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let input = inside.input();
             let children = input["children"].as_u64().expect("a number");
+            let levels = input["levels"].as_u64().unwrap_or_default();
+            let target = if levels == 0 { "ask" } else { "spread" };
             let calls = (0..children).map(async |number| {
-                let body = json!({"target": "ask", "args": {"number": number, "requests": input["requests"]}});
-                let (status, answer) = handoff(&inside, &body).await;
+                let args = json!({"number": number, "children": children, "requests": input["requests"],
+                    "levels": levels.saturating_sub(1)});
+                let (status, answer) = handoff(&inside, &json!({"target": target, "args": args})).await;
                 assert_eq!(status, 200, "{answer}");
                 answer["output"]["answers"][0]["status"].clone()
             });
@@ -235,6 +239,16 @@ async fn three_formats_pass_unchanged_and_are_metered() {
         assert_eq!(own, &spending["tree"]);
         let result = scene.client().result(&run).await;
         assert_eq!(result["usage"]["models"]["tool_calls"], 1, "{result}");
+        let (_, events) = scene.client().get(&format!("/v1/runs/{run}/events")).await;
+        let settled: Vec<_> = events["items"].as_array().expect("events").iter().collect();
+        let settled: Vec<_> = settled
+            .into_iter()
+            .filter(|event| event["type"] == "dev.aod.spending.settled.v1")
+            .map(|event| &event["data"])
+            .collect();
+        assert_eq!(settled.len(), 1, "{events}");
+        assert_eq!(settled[0]["tokens"]["input"], 100, "{events}");
+        assert_eq!(settled[0]["tools"], json!(["search"]), "{events}");
         let seen = scene.provider.take_requests();
         assert_eq!(seen.len(), 1);
         assert!(seen[0].contains(KEY), "the key of the operator is sent");

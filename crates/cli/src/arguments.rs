@@ -19,7 +19,8 @@ pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::limits::LimitArguments;
 pub use self::policy::PolicyArguments;
 pub use self::service::{
-    BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, UpArguments,
+    BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, TraceArguments,
+    UpArguments,
 };
 use crate::console::Format;
 use crate::logging::LogFormat;

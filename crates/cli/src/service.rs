@@ -5,6 +5,7 @@ pub mod data;
 pub mod gateway;
 pub mod local;
 pub mod node;
+pub mod traces;
 pub mod wiring;
 
 pub(crate) mod connection;

@@ -19,3 +19,4 @@ pub mod node;
 pub mod run;
 pub mod spending;
 pub mod subject;
+pub mod trace;

@@ -16,6 +16,7 @@ use aod_domain::run::{
 };
 use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
+use aod_domain::trace::TraceParent;
 use aod_ports::event_log::EventLog;
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -72,6 +73,8 @@ pub(crate) struct Origin {
     pub(crate) budget: Budget,
     pub(crate) deadline: Timestamp,
     pub(crate) requested_by: String,
+    /// Of the request for the root.
+    pub(crate) trace: Option<TraceParent>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -210,6 +213,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         labels: origin.labels,
         request: checked.request,
         requeued_from: None,
+        trace: origin.trace,
     };
     let room = room_for_payload(&launched)?;
     launched.payload = if payload_bytes.len() <= room {

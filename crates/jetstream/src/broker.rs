@@ -15,6 +15,7 @@ use crate::ANSWER_SECONDS_MAX;
 use crate::config::{Config, Credentials, StreamLimits};
 use crate::durability::{self, Durability};
 use crate::event_log::JetStreamEventLog;
+use crate::feed::JetStreamFeed;
 use crate::link::{Link, LinkEvents};
 use crate::log_stream::JetStreamLogStream;
 use crate::object_store::{BucketConfig, JetStreamObjectStore, OpenError};
@@ -132,6 +133,12 @@ impl Broker {
     /// The log.
     pub fn event_log(&self) -> JetStreamEventLog {
         JetStreamEventLog::new(self.link.clone(), self.events.clone(), self.is_replicated)
+    }
+
+    /// The ends of runs, shared by all that ask under `name`: those that are stored from now on, or from when
+    /// the first of them asked.
+    pub async fn feed(&self, name: &'static str) -> Result<JetStreamFeed, BoxError> {
+        JetStreamFeed::open(self.link.clone(), name).await
     }
 
     /// The queue of launches.

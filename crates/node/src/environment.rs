@@ -1,7 +1,7 @@
 //! The environment that the container contract promises.
 
-use aod_domain::digest::Digest;
 use aod_domain::run::Run;
+use aod_domain::trace::{SpanId, TraceId, TraceParent};
 
 /// Where a capsule reaches its channel. Source: the gate listens there.
 const CHANNEL_URL: &str = "http://127.0.0.1:8700";
@@ -26,10 +26,12 @@ pub(crate) fn proxy_environment() -> impl Iterator<Item = (String, String)> {
 }
 
 /// What the contract sets for the `attempt` of `run`.
-pub(crate) fn environment(run: &Run, attempt: u32) -> Vec<(String, String)> {
+pub(crate) fn contract_environment(run: &Run, attempt: u32) -> Vec<(String, String)> {
     let root = run.id.root();
-    let trace = Digest::of(root.token()).to_string();
-    let span = Digest::of(run.id.token()).to_string();
+    let place = TraceParent {
+        trace: TraceId::of(root, run.launched.event.trace),
+        parent: SpanId::of_attempt(run.id, attempt),
+    };
     let mut variables = vec![
         ("AOD_INPUT", "/io/input.json".to_owned()),
         ("AOD_OUTPUT", "/io/output.json".to_owned()),
@@ -39,10 +41,7 @@ pub(crate) fn environment(run: &Run, attempt: u32) -> Vec<(String, String)> {
         ("AOD_ROOT_RUN_ID", root.to_string()),
         ("AOD_ATTEMPT", attempt.to_string()),
         ("AOD_DEADLINE", run.deadline().to_string()),
-        (
-            "TRACEPARENT",
-            format!("00-{}-{}-01", &trace[..32], &span[..16]),
-        ),
+        ("TRACEPARENT", place.to_string()),
     ];
     for (name, path) in [
         ("OPENAI_BASE_URL", "openai/v1"),

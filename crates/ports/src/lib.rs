@@ -6,6 +6,7 @@ pub mod artifact_store;
 pub mod clock;
 pub mod container_runtime;
 pub mod event_log;
+pub mod feed;
 pub mod gateways;
 pub mod log_stream;
 pub mod network;

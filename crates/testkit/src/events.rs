@@ -65,6 +65,7 @@ fn launched(label: &Label, class: Class) -> Event {
         request: digest,
         budget: aod_domain::spending::Budget::default(),
         requeued_from: None,
+        trace: None,
     }))
 }
 

@@ -36,6 +36,7 @@ pub mod machine;
 pub mod nats;
 pub mod registry;
 pub mod s3;
+pub mod traces;
 
 mod process;
 mod scratch;
@@ -46,3 +47,4 @@ pub use nats::{NatsConfig, NatsServer};
 pub use registry::RegistryServer;
 pub use s3::S3Server;
 pub use scratch::Scratch;
+pub use traces::TraceReceiver;

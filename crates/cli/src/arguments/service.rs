@@ -105,6 +105,27 @@ pub struct GatewayArguments {
     /// Directory for lists and copies that can be made again [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub traces: TraceArguments,
+}
+
+/// Where traces go.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TraceArguments {
+    /// Send a trace of each tree of runs to this receiver of OTLP over HTTP, `http://host:4318`
+    #[arg(long, env = "AOD_OTLP", value_name = "URL", hide_env_values = true)]
+    pub otlp: Option<String>,
+
+    /// Headers for that receiver: a file with a `name=value` on each line
+    #[arg(
+        long,
+        env = "AOD_OTLP_HEADERS",
+        value_name = "FILE",
+        requires = "otlp",
+        hide_env_values = true
+    )]
+    pub otlp_headers: Option<PathBuf>,
 }
 
 /// What a node may take on.
@@ -213,6 +234,9 @@ pub struct UpArguments {
 
     #[command(flatten)]
     pub capacity: CapacityArguments,
+
+    #[command(flatten)]
+    pub traces: TraceArguments,
 
     /// Go on in the background, return when it is ready; `aod down` stops it
     #[arg(long)]

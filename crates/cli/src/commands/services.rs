@@ -9,7 +9,7 @@ use crate::service::{gateway, node};
 /// A gateway ends with the first signal; open answers may finish.
 pub(super) async fn gateway(arguments: &GatewayArguments) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
-    let gateway = tokio::select! {
+    let (gateway, _traces) = tokio::select! {
         started = gateway::start(arguments) => started?,
         () = signals.next() => return Ok(Exit::Ok),
     };

@@ -10,6 +10,7 @@ use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 
+use super::traces::Traces;
 use super::{credentials, data, wiring};
 use crate::arguments::GatewayArguments;
 use crate::failure::Failure;
@@ -24,8 +25,8 @@ const WAIT_SECONDS_MAX: u32 = 15 * 60;
 /// The largest file that may be uploaded, in bytes: 64 GiB, more than a run may hand over.
 const UPLOAD_BYTES_MAX: u64 = 64 << 30;
 
-/// Starts a gateway; it serves when this returns.
-pub async fn start(arguments: &GatewayArguments) -> Result<Gateway, Failure> {
+/// Starts a gateway; it serves when this returns. The traces end when they are dropped.
+pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Traces>), Failure> {
     let directory = data::directory(arguments.data.as_deref())?;
     data::make_directory(&directory)?;
     let access = access(arguments.token_file.as_deref())?;
@@ -40,9 +41,9 @@ pub async fn start(arguments: &GatewayArguments) -> Result<Gateway, Failure> {
         arguments.broker.lease_seconds,
     );
     let ports = ports(&broker, artifacts);
-    Gateway::start(config, ports)
-        .await
-        .map_err(|error| failed(&error))
+    let traces = Traces::begin(&arguments.traces, &broker).await?;
+    let gateway = Gateway::start(config, ports).await;
+    Ok((gateway.map_err(|error| failed(&error))?, traces))
 }
 
 /// Who may use a gateway with this token file.

@@ -29,6 +29,7 @@ use super::connection::Connection;
 use super::credentials::Credentials;
 use super::nats::{self, Choice, NatsServer};
 use super::stand_in::StandIns;
+use super::traces::Traces;
 use super::{data, docker, gateway, node, wiring};
 use crate::arguments::{BrokerArguments, UpArguments};
 use crate::exit::Exit;
@@ -56,6 +57,7 @@ pub struct Local {
     server: Option<NatsServer>,
     broker: Broker,
     gateway: Gateway,
+    traces: Option<Traces>,
     node: Node,
     runtime: Arc<DockerRuntime>,
     artifacts: Arc<dyn ArtifactStore>,
@@ -96,6 +98,7 @@ impl Local {
             Ok(Started {
                 broker,
                 gateway,
+                traces,
                 node,
                 runtime,
                 artifacts,
@@ -116,6 +119,7 @@ impl Local {
                     server,
                     broker,
                     gateway,
+                    traces,
                     node,
                     runtime,
                     artifacts,
@@ -192,6 +196,7 @@ impl Local {
             mut server,
             broker,
             gateway,
+            traces,
             node,
             runtime,
             lock,
@@ -204,7 +209,7 @@ impl Local {
         node.stop().await;
         remove_containers(&runtime).await;
         gateway.shutdown().await;
-        drop(broker);
+        drop((traces, broker));
         if let Some(server) = &mut server {
             server.stop().await;
         }
@@ -217,6 +222,7 @@ impl Local {
 struct Started {
     broker: Broker,
     gateway: Gateway,
+    traces: Option<Traces>,
     node: Node,
     runtime: Arc<DockerRuntime>,
     artifacts: Arc<dyn ArtifactStore>,
@@ -233,6 +239,7 @@ async fn begin(
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
     let connected = wiring::connect(&broker, "up").await?;
     let artifacts = wiring::artifacts(&broker, &connected, &data.join("cache")).await?;
+    let traces = Traces::begin(&arguments.traces, &connected).await?;
     let gateway = start_gateway(
         arguments.listen,
         &credentials.token,
@@ -254,6 +261,7 @@ async fn begin(
     Ok(Started {
         broker: connected,
         gateway,
+        traces,
         node,
         runtime,
         artifacts,

@@ -25,7 +25,9 @@ use tokio::time::{Instant, sleep};
 
 use super::local::Local;
 use super::stand_in::{self, StandIns};
-use crate::arguments::{CapacityArguments, ConnectArguments, PolicyArguments, UpArguments};
+use crate::arguments::{
+    CapacityArguments, ConnectArguments, PolicyArguments, TraceArguments, UpArguments,
+};
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
 use crate::exit::Exit;
@@ -89,6 +91,7 @@ impl Private {
                 registries: None,
                 policy: policy.clone(),
             },
+            traces: TraceArguments::default(),
             detach: false,
             in_background: false,
         };

@@ -17,6 +17,7 @@ use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
 use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Label, Subject};
+use crate::trace::TraceParent;
 
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,6 +170,9 @@ pub struct Launched {
     /// The dead letter whose request this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued_from: Option<RunId>,
+    /// The trace that the root's request belongs to: the same in all launches of a tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// A node begins on a delivery of a launch that was delivered suspiciously often without a lease.

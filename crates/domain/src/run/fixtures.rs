@@ -80,6 +80,7 @@ pub fn launched() -> Launched {
         labels: BTreeMap::from([("team".into(), "birds".into())]),
         request: Digest::of("request"),
         requeued_from: None,
+        trace: None,
     }
 }
 

@@ -269,6 +269,7 @@ async fn start_callee(
         budget: caller.launched.event.budget,
         deadline: caller.deadline().min(latest),
         requested_by: caller.id.to_string(),
+        trace: caller.launched.event.trace,
         labels: std::collections::BTreeMap::new(),
     };
     launch_or_join(

@@ -142,6 +142,7 @@ async fn run(
         deadline_seconds: TOTAL_SECONDS_DEFAULT,
         idempotency_key: None,
         requested_by: principal.0,
+        trace: None,
         on_disconnect: OnDisconnect::Detach,
         arguments_pointer,
     };

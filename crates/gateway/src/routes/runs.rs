@@ -16,6 +16,7 @@ use aod_domain::id::RunId;
 use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::spending::{Budget, Cost};
 use aod_domain::subject::Label;
+use aod_domain::trace::TraceParent;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
 use axum::Json;
@@ -61,6 +62,8 @@ pub(crate) struct RootRequest {
     pub(crate) deadline_seconds: u64,
     pub(crate) idempotency_key: Option<String>,
     pub(super) requested_by: String,
+    /// The trace that whoever asks tells its own work as.
+    pub(super) trace: Option<TraceParent>,
     pub(crate) on_disconnect: OnDisconnect,
     /// Where the arguments stand in the body.
     pub(super) arguments_pointer: &'static str,
@@ -209,6 +212,7 @@ pub(crate) async fn read_request(
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
         idempotency_key: idempotency_key(headers)?,
         requested_by: principal.0,
+        trace: trace_parent(headers),
         on_disconnect,
         arguments_pointer: "/arguments",
     })
@@ -322,9 +326,15 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         budget: request.wanted.budget,
         deadline: context.ports.clock.now() + SignedDuration::from_secs(seconds),
         requested_by: request.requested_by,
+        trace: request.trace,
         labels: request.labels,
     };
     launch::launch(context, id, &checked, origin).await
+}
+
+/// A place that cannot be read is as none. Source: W3C Trace Context, 2.2.
+fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
 /// A key belongs to whoever gave it: two people may choose the same.

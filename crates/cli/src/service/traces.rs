@@ -1,0 +1,55 @@
+//! Traces of trees, where the operator wants them.
+
+use std::sync::Arc;
+
+use aod_jetstream::Broker;
+use aod_ports::clock::SystemClock;
+use aod_traces::{Exporter, Receiver};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::data;
+use crate::arguments::TraceArguments;
+use crate::failure::Failure;
+
+/// The name under which all gateways of a cluster share the ends of runs.
+const FEED: &str = "traces";
+
+/// Traces are sent as long as this lives.
+#[derive(Debug)]
+pub struct Traces {
+    _stop: DropGuard,
+}
+
+impl Traces {
+    /// Begins to send traces; nothing where nobody wants them.
+    pub(super) async fn begin(
+        arguments: &TraceArguments,
+        broker: &Broker,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(address) = &arguments.otlp else {
+            return Ok(None);
+        };
+        let headers = match &arguments.otlp_headers {
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|error| data::unusable(path, &error))?
+            }
+            None => String::new(),
+        };
+        let receiver = Receiver::new(address, &headers)
+            .map_err(|error| Failure::usage("traces cannot be sent").because(&error))?;
+        let feed = broker.feed(FEED).await.map_err(|error| {
+            Failure::environment("the ends of runs cannot be followed").because(error.as_ref())
+        })?;
+        let exporter = Exporter {
+            feed: Arc::new(feed),
+            log: Arc::new(broker.event_log()),
+            clock: Arc::new(SystemClock),
+            receiver,
+        };
+        let stop = CancellationToken::new();
+        tokio::spawn(exporter.run(stop.clone()));
+        Ok(Some(Self {
+            _stop: stop.drop_guard(),
+        }))
+    }
+}

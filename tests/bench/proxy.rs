@@ -1,7 +1,9 @@
-//! The benchmark `proxy`: what the way out of a capsule adds to a connection.
+//! The benchmark `proxy`: what the way out of a capsule adds to a connection, and the way to a model to the
+//! first byte of an answer.
 //!
 //! A client here stands for a capsule: it connects to a real gate, which forwards to the channel of a
-//! run, whose node opens a tunnel to a host of ours. The same host is connected to directly in between.
+//! run, whose node opens a tunnel to a host of ours, or asks a provider of ours. The same host and provider are
+//! asked directly in between.
 
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +16,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use aod_domain::admission::Capacity;
-use aod_domain::capsule::{Needs, Registration};
+use aod_domain::capsule::{ModelGrant, Needs, Registration};
+use aod_domain::spending::Budget;
 use aod_gate::protocol::{CAPSULE_SOCKET, Decoder, FromGate, GATE_SOCKET};
-use aod_node::GATE_BINARY;
+use aod_node::{DirectorySecrets, GATE_BINARY, ModelSettings};
 use aod_ports::network::{Connection, Network};
 use aod_testkit::capsules::registration;
 use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
 use aod_tests::progress::say;
 use aod_tests::simulated::{Command as Capsule, Inside, runtime};
 use async_trait::async_trait;
-use serde_json::json;
+use axum::{Json, Router};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,6 +48,9 @@ const PLACE: &str = "api.example.com:443";
 
 /// Where that name leads; nobody connects to it.
 const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 216, 34));
+
+/// Runs that there are at one time.
+const RUNS: usize = 3;
 
 /// Longest wait for anything that is started here.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -68,12 +75,27 @@ impl Network for Double {
 }
 
 pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
-    say(&format!("==> {NAME}: egress"));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let host = listener.local_addr()?;
     tokio::spawn(answer_all(listener));
-    let (cluster, channel) = run_with_channel(host).await?;
-    let gate = Gate::start(&channel)?;
+    let provider = TcpListener::bind("127.0.0.1:0").await?;
+    let models = provider.local_addr()?;
+    tokio::spawn(async { axum::serve(provider, Router::new().fallback(answer_as_model)).await });
+    let mut scene = Scene::start(host, models).await?;
+    let mut measured = egress(&mut scene, host).await?;
+    measured.extend(first_bytes(&mut scene, models, "model", json!({})).await?);
+    // Each call is reserved in the log before it is made.
+    let budget = json!({"budget": {"tokens": 1_000_000_000}});
+    measured.extend(first_bytes(&mut scene, models, "model_within_budget", budget).await?);
+    for node in scene.cluster.nodes {
+        node.stop().await;
+    }
+    Ok(measured)
+}
+
+async fn egress(scene: &mut Scene, host: SocketAddr) -> anyhow::Result<Vec<Measurement>> {
+    say(&format!("==> {NAME}: egress"));
+    let gate = Gate::start(&scene.channel_of_run(json!({})).await?)?;
     let (mut direct, mut through, mut more) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..WARM_UP + PAIRS {
         let one = milliseconds(exchange(host, None)).await?;
@@ -84,10 +106,6 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
             more.push(other - one);
         }
     }
-    drop(gate);
-    for node in cluster.nodes {
-        node.stop().await;
-    }
     Ok(vec![
         Measurement::new("egress_connection", "ms", &through)?
             .beside("direct_connection", &through, &direct)?
@@ -96,6 +114,61 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
             .bounded("p50 <= 1 ms")?
             .noted("the same, less the direct connection before it"),
     ])
+}
+
+async fn first_bytes(
+    scene: &mut Scene,
+    models: SocketAddr,
+    name: &str,
+    options: Value,
+) -> anyhow::Result<Vec<Measurement>> {
+    say(&format!("==> {NAME}: {name}"));
+    let gate = Gate::start(&scene.channel_of_run(options).await?)?;
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let there = format!("http://{models}/v1/chat/completions");
+    let around = format!("http://{}/llm/openai/v1/chat/completions", gate.listen);
+    let (mut direct, mut through, mut more) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..WARM_UP + PAIRS {
+        let one = first_byte(&client, &there).await?;
+        let other = first_byte(&client, &around).await?;
+        if pair >= WARM_UP {
+            direct.push(one);
+            through.push(other);
+            more.push(other - one);
+        }
+    }
+    Ok(vec![
+        Measurement::new(&format!("{name}_first_byte"), "ms", &through)?
+            .beside("direct_first_byte", &through, &direct)?
+            .noted("a request on a connection that is there, to the first byte of its answer"),
+        Measurement::new(&format!("{name}_more_than_direct"), "ms", &more)?
+            .bounded("p50 <= 2 ms")?
+            .noted("the same, less the direct request before it"),
+    ])
+}
+
+/// What a provider says, whatever it is asked.
+async fn answer_as_model() -> Json<Value> {
+    Json(json!({
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+    }))
+}
+
+/// Milliseconds to the first byte of an answer, all of which is read.
+async fn first_byte(client: &reqwest::Client, url: &str) -> anyhow::Result<f64> {
+    let body = json!({"model": "tiny", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]});
+    let began = Instant::now();
+    let mut answer = client.post(url).json(&body).send().await?;
+    let status = answer.status();
+    let first = answer.chunk().await?;
+    let elapsed = began.elapsed().as_secs_f64() * 1_000.0;
+    anyhow::ensure!(
+        status.is_success() && first.is_some(),
+        "{status}: {first:?}"
+    );
+    while answer.chunk().await?.is_some() {}
+    Ok(elapsed)
 }
 
 /// Answers every byte with another one.
@@ -137,35 +210,60 @@ async fn milliseconds(work: impl Future<Output = anyhow::Result<()>>) -> anyhow:
     Ok(began.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// A run that lists [`PLACE`] and goes on, and the directory of its channel.
-async fn run_with_channel(host: SocketAddr) -> anyhow::Result<(Cluster, PathBuf)> {
-    let (sender, mut channels) = mpsc::unbounded_channel();
-    let capsule: Capsule = Arc::new(move |inside: Inside| {
-        let _ = sender.send(inside.spec.io.channel.clone());
-        Box::pin(std::future::pending())
-    });
-    let mut cluster = Cluster::start(1).await;
-    cluster.egress = vec!["*".parse()?];
-    cluster.network = Arc::new(Double { host });
-    let capacity = Capacity {
-        slots: 1,
-        containers_max: 1,
-        memory_bytes: 4 << 30,
-    };
-    let engine = runtime([("outside".to_owned(), capsule)]);
-    cluster.add_node(&["any"], capacity, engine).await;
-    let schema = store_schema(cluster.artifacts.as_ref(), &any_schema()).await;
-    let registration = Registration {
-        needs: Needs {
-            egress: vec![PLACE.parse()?],
-            ..Needs::default()
-        },
-        ..registration("outside", schema)
-    };
-    append_registration(&cluster.broker("registrar").await, registration).await;
-    cluster.client(0).start("outside", json!({})).await;
-    let channel = tokio::time::timeout(START_TIMEOUT, channels.recv()).await?;
-    Ok((cluster, channel.context("the run has not begun")?))
+/// A cluster whose one capsule goes on for ever, and may have the host and the model.
+struct Scene {
+    cluster: Cluster,
+    /// The directory of the channel of each run that begins.
+    channels: mpsc::UnboundedReceiver<PathBuf>,
+}
+
+impl Scene {
+    async fn start(host: SocketAddr, models: SocketAddr) -> anyhow::Result<Self> {
+        let (sender, channels) = mpsc::unbounded_channel();
+        let capsule: Capsule = Arc::new(move |inside: Inside| {
+            let _ = sender.send(inside.spec.io.channel.clone());
+            Box::pin(std::future::pending())
+        });
+        let mut cluster = Cluster::start(1).await;
+        cluster.egress = vec!["*".parse()?];
+        cluster.network = Arc::new(Double { host });
+        let settings = format!("providers:\n  openai: {{base_url: 'http://{models}/v1'}}\n");
+        cluster.models = Arc::new(ModelSettings::parse(&settings)?);
+        let secrets = cluster.data("secrets");
+        let key = secrets.join("OPENAI_API_KEY");
+        std::fs::write(&key, "the operator's")?;
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))?;
+        cluster.secrets = Arc::new(DirectorySecrets::new(secrets));
+        let capacity = Capacity {
+            slots: RUNS,
+            containers_max: RUNS,
+            memory_bytes: 16 << 30,
+        };
+        let engine = runtime([("outside".to_owned(), capsule)]);
+        cluster.add_node(&["any"], capacity, engine).await;
+        let schema = store_schema(cluster.artifacts.as_ref(), &any_schema()).await;
+        let registration = Registration {
+            needs: Needs {
+                egress: vec![PLACE.parse()?],
+                ..Needs::default()
+            },
+            models: Some(ModelGrant {
+                names: vec!["openai/tiny".to_owned()],
+                budget: Budget::default(),
+            }),
+            ..registration("outside", schema)
+        };
+        append_registration(&cluster.broker("registrar").await, registration).await;
+        Ok(Self { cluster, channels })
+    }
+
+    /// Starts a run with further fields of its request.
+    async fn channel_of_run(&mut self, options: Value) -> anyhow::Result<PathBuf> {
+        let client = self.cluster.client(0);
+        client.start_with("outside", json!({}), options).await;
+        let channel = tokio::time::timeout(START_TIMEOUT, self.channels.recv()).await?;
+        channel.context("the run has not begun")
+    }
 }
 
 /// A gate that waits for its command, and forwards.

@@ -5,6 +5,7 @@
 //! cases, which run at the same time. The answers are in `snapshots`.
 
 mod calls;
+mod canary;
 mod endings;
 mod inside;
 mod languages;
@@ -15,5 +16,7 @@ mod originals;
 mod outside;
 mod redaction;
 mod registry;
+mod research;
 mod retries;
 mod secrets;
+mod turned;

@@ -181,7 +181,12 @@ impl DockerCluster {
     /// name, with `options` as further parameters of the request. Its
     /// build may install packages.
     pub async fn build(&self, path: &str, options: &str) {
-        let capsule = CapsuleDirectory::as_it_stands(path);
+        self.build_directory(&CapsuleDirectory::as_it_stands(path), options)
+            .await;
+    }
+
+    /// The same of a directory that is at hand.
+    pub async fn build_directory(&self, capsule: &CapsuleDirectory, options: &str) {
         let path = format!("/v1/capsules?directory={}{options}", capsule.name());
         let (status, answer) = self.post_package(&path, capsule.packed()).await;
         assert_eq!(status, 201, "{answer:#}");

@@ -63,10 +63,20 @@ impl CapsuleDirectory {
         capsule
     }
 
-    /// A capsule of the product's own, `capsules/<name>`, on `host`. Its image is built by this
-    /// machine's Docker, which reaches what it installs, and taken there: what is left to build is
-    /// one line. The wheel of the SDK is put into its directory as `aod` does.
+    /// A capsule of the product's own, `capsules/<name>`, on `host`: its image is taken there.
     pub fn of_product(name: &str, host: &Host) -> Self {
+        let capsule = Self::of_product_here(name);
+        let archive = capsule.directory.path().join("image.tar");
+        docker(&["save", &product_image(name), "--output"], &archive);
+        host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
+        fs::remove_file(&archive).expect("a file of ours");
+        capsule
+    }
+
+    /// The same on this machine. Its image is built by this machine's Docker, which reaches what it
+    /// installs: what is left to build is one line. The wheel of the SDK is put into its directory as
+    /// `aod` does.
+    pub fn of_product_here(name: &str) -> Self {
         let capsule = Self {
             directory: Scratch::new("capsule"),
             name: name.to_owned(),
@@ -78,15 +88,15 @@ impl CapsuleDirectory {
             capsule.directory.path(),
             &capsule.path().join("vendor"),
         );
-        let image = format!("aod-capsule-test-{name}");
-        let archive = capsule.directory.path().join("image.tar");
+        let image = product_image(name);
         docker(&["build", "--quiet", "--tag", &image], &capsule.path());
-        docker(&["save", &image, "--output"], &archive);
-        host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
-        fs::remove_file(&archive).expect("a file of ours");
-        fs::write(capsule.path().join("Dockerfile"), format!("FROM {image}\n"))
-            .expect("a directory of ours");
+        capsule.write("Dockerfile", &format!("FROM {image}\n"));
         capsule
+    }
+
+    /// Puts a file into the directory, or another in its place.
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).expect("a directory of ours");
     }
 
     pub fn name(&self) -> &str {
@@ -103,6 +113,11 @@ impl CapsuleDirectory {
         pack(&self.path(), &package);
         fs::read(package).expect("a file of ours")
     }
+}
+
+/// What this machine's Docker calls the image of a capsule of the product's.
+fn product_image(name: &str) -> String {
+    format!("aod-capsule-test-{name}")
 }
 
 fn copy_tree(source: &Path, target: &Path) {
@@ -122,6 +137,8 @@ fn make_wheel(sdk: &Path, work: &Path, target: &Path) {
     let output = Command::new("python3")
         .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"])
         .args([target, &copy])
+        // The same bytes each time, so that Docker knows what it has built before.
+        .env("SOURCE_DATE_EPOCH", "1700000000")
         .output()
         .expect("python3 is installed");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod docker_cluster;
 pub mod hosts;
 pub mod images;
+pub mod model_stub;
 pub mod programs;
 pub mod progress;
 pub mod simulated;

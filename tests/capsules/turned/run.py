@@ -1,0 +1,3 @@
+import aod
+
+aod.run()

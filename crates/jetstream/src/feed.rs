@@ -13,6 +13,7 @@ use jiff::Timestamp;
 
 use crate::link::{Failure, Link};
 use crate::streams::EVENTS;
+use crate::work_queue::{DONE, not_now};
 
 /// How long a request for ends waits for the first.
 const WAIT: Duration = Duration::from_secs(5);
@@ -113,11 +114,10 @@ impl Feed for JetStreamFeed {
     }
 
     async fn done(&self, given: &Given) -> Result<(), FeedError> {
-        self.say(given, "+ACK".to_owned()).await
+        self.say(given, DONE.to_owned()).await
     }
 
     async fn again(&self, given: &Given, pause: Duration) -> Result<(), FeedError> {
-        let what = format!("-NAK {{\"delay\":{}}}", pause.as_nanos());
-        self.say(given, what).await
+        self.say(given, not_now(pause)).await
     }
 }

@@ -31,7 +31,7 @@ use crate::streams;
 use crate::streams::ensure::{Limits, StreamError, ensure, find};
 
 /// Acknowledges. Source of these texts: nats-server `server/consumer.go`.
-const DONE: &str = "+ACK";
+pub(crate) const DONE: &str = "+ACK";
 
 /// Asks for another lease time.
 const IN_PROGRESS: &str = "+WPI";
@@ -41,6 +41,11 @@ const SIGNS_OF_LIFE_A_LEASE: u32 = 4;
 
 /// Gives back.
 const NOT_NOW: &str = "-NAK";
+
+/// Gives back, to be delivered again after `delay`.
+pub(crate) fn not_now(delay: Duration) -> String {
+    format!("{NOT_NOW} {{\"delay\":{}}}", delay.as_nanos())
+}
 
 /// The queue of launches, on one connection. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -152,8 +157,9 @@ impl WorkQueue for JetStreamWorkQueue {
     }
 
     async fn give_back(&self, ack_subject: &str, delay: Duration) -> Result<(), QueueError> {
-        let what = format!("{NOT_NOW} {{\"delay\":{}}}", delay.as_nanos());
-        self.say(ack_subject, what.into()).await.map_err(QueueError)
+        self.say(ack_subject, not_now(delay).into())
+            .await
+            .map_err(QueueError)
     }
 
     async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {

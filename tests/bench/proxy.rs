@@ -19,7 +19,7 @@ use aod_domain::admission::Capacity;
 use aod_domain::capsule::{ModelGrant, Needs, Registration};
 use aod_domain::spending::Budget;
 use aod_gate::protocol::{CAPSULE_SOCKET, Decoder, FromGate, GATE_SOCKET};
-use aod_node::{DirectorySecrets, GATE_BINARY, ModelSettings};
+use aod_node::{GATE_BINARY, ModelSettings};
 use aod_ports::network::{Connection, Network};
 use aod_testkit::capsules::registration;
 use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
@@ -229,11 +229,7 @@ impl Scene {
         cluster.network = Arc::new(Double { host });
         let settings = format!("providers:\n  openai: {{base_url: 'http://{models}/v1'}}\n");
         cluster.models = Arc::new(ModelSettings::parse(&settings)?);
-        let secrets = cluster.data("secrets");
-        let key = secrets.join("OPENAI_API_KEY");
-        std::fs::write(&key, "the operator's")?;
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))?;
-        cluster.secrets = Arc::new(DirectorySecrets::new(secrets));
+        cluster.keep_key_of_models("the operator's");
         let capacity = Capacity {
             slots: RUNS,
             containers_max: RUNS,

@@ -3,14 +3,13 @@
 mod provider;
 mod traces;
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::sync::Arc;
 
 use aod_domain::admission::Capacity;
 use aod_domain::capsule::ModelGrant;
 use aod_domain::spending::{Budget, Cost};
-use aod_node::{DirectorySecrets, ModelSettings};
+use aod_node::ModelSettings;
 use aod_tests::client::Client;
 use aod_tests::cluster::Cluster;
 use aod_tests::simulated::{Command, Inside, handoff, post, runtime};
@@ -87,13 +86,7 @@ impl Scene {
              prices:\n  openai/tiny: {{input: 1, output: 10}}\n  broken/tiny: {{input: 1, output: 10}}\n"
         );
         cluster.models = Arc::new(ModelSettings::parse(&settings).expect("settings"));
-        let secrets = cluster.data("secrets");
-        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
-            let path = secrets.join(name);
-            fs::write(&path, KEY).expect("a secret");
-            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
-        }
-        cluster.secrets = Arc::new(DirectorySecrets::new(secrets));
+        cluster.keep_key_of_models(KEY);
         let capacity = Capacity {
             slots: 80,
             containers_max: 200,

@@ -1,5 +1,7 @@
 //! A cluster in this process: gateways and nodes over a real NATS, with simulated capsules.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +14,8 @@ use aod_domain::egress::Permission;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
 use aod_node::{
-    Config as NodeConfig, DISK_LOOK_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT, ModelSettings, Node,
-    SystemNetwork, load_or_draw,
+    Config as NodeConfig, DISK_LOOK_DEFAULT, DirectorySecrets, HttpGateways, IMAGE_KEEP_DEFAULT,
+    ModelSettings, Node, SystemNetwork, load_or_draw,
 };
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock, SystemClock};
@@ -81,6 +83,17 @@ impl Cluster {
             cluster.add_gateway().await;
         }
         cluster
+    }
+
+    /// From now on nodes have `key` for all providers of models, in a directory as operators keep them.
+    pub fn keep_key_of_models(&mut self, key: &str) {
+        let directory = self.data("secrets");
+        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+            let path = directory.join(name);
+            fs::write(&path, key).expect("a directory of ours");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+        }
+        self.secrets = Arc::new(DirectorySecrets::new(directory));
     }
 
     /// A connection of its own to the broker, as every program has one.

@@ -1,12 +1,11 @@
 //! The product's own agent from start to end: its image, its MCP server, the capsule that it calls, and a model
 //! whose provider fails in every way that passes.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aod_node::{DirectorySecrets, ModelSettings};
+use aod_node::ModelSettings;
 use aod_tests::docker_cluster::DockerCluster;
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::model_stub::ModelStub;
@@ -79,13 +78,7 @@ async fn cluster(stub: &ModelStub) -> DockerCluster {
     );
     DockerCluster::start_with_needs(&[], &aod_domain::capsule::Needs::default(), |cluster| {
         cluster.models = Arc::new(ModelSettings::parse(&settings).expect("settings"));
-        let secrets = cluster.data("secrets");
-        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
-            let path = secrets.join(name);
-            fs::write(&path, KEY).expect("a secret");
-            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
-        }
-        cluster.secrets = Arc::new(DirectorySecrets::new(secrets));
+        cluster.keep_key_of_models(KEY);
     })
     .await
 }

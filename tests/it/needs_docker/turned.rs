@@ -4,14 +4,12 @@
 //! Ways out by redirects and by names that change are tried in `outside`, nesting in `simulated`, filling the disk in
 //! `endings`, and the key is searched for in `canary`.
 
-use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use aod_domain::capsule::Needs;
-use aod_node::{DirectorySecrets, ModelSettings};
+use aod_node::ModelSettings;
 use aod_ports::network::{Connection, Network};
 use aod_tests::docker_cluster::DockerCluster;
 use aod_tests::images::CapsuleDirectory;
@@ -58,11 +56,7 @@ async fn cluster(stub: &ModelStub) -> DockerCluster {
         cluster.models = Arc::new(ModelSettings::parse(&settings).expect("settings"));
         cluster.egress = vec!["*".parse().expect("a permission")];
         cluster.network = Arc::new(Inside);
-        let secrets = cluster.data("secrets");
-        let key = secrets.join("OPENAI_API_KEY");
-        fs::write(&key, KEY).expect("a secret");
-        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("a mode");
-        cluster.secrets = Arc::new(DirectorySecrets::new(secrets));
+        cluster.keep_key_of_models(KEY);
     };
     tokio::task::block_in_place(|| CapsuleDirectory::of_product_here("research"));
     let cluster =

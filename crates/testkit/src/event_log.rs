@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aod_domain::digest::Digest;
 use aod_domain::subject;
 use aod_ports::event_log::{Append, AppendError, EventLog, From, Guard, Told};
 use futures::future::join_all;
@@ -17,6 +18,7 @@ pub async fn check_all(log: &Arc<dyn EventLog>, elsewhere: &Arc<dyn EventLog>) {
     an_unguarded_append_is_stored_once(log).await;
     writers_on_one_run_all_get_on(&[log.clone(), elsewhere.clone()]).await;
     a_long_run_is_read_in_pages(log).await;
+    wildcards_stand_for_tokens(log).await;
     a_follower_begins_where_it_is_told(log, elsewhere).await;
     a_follower_that_pauses_misses_nothing(log, elsewhere).await;
     the_fill_counts(log).await;
@@ -129,6 +131,29 @@ async fn a_long_run_is_read_in_pages(log: &Arc<dyn EventLog>) {
     let nobody = &subject::run_all(new_run());
     assert_eq!(log.read_last(nobody).await.expect("a read"), None);
     assert_eq!(log.read(nobody, 0, 10).await.expect("a read"), []);
+}
+
+async fn wildcards_stand_for_tokens(log: &Arc<dyn EventLog>) {
+    let (run, other) = (new_run(), new_run());
+    let child = run.child(&Digest::of("call"));
+    let mut sequences = Vec::new();
+    for run in [run, child, other] {
+        sequences.extend(grow(&**log, run, 2).await);
+    }
+    let read = async |filter: &str| {
+        let after = sequences[0] - 1;
+        let stored = log.read(filter, after, 100).await.expect("a read");
+        let sequences = stored.iter().map(|event| event.sequence);
+        sequences.collect::<Vec<u64>>()
+    };
+    assert_eq!(read(subject::ALL).await, sequences);
+    assert_eq!(read("ev.*.run.*.*.s.cancel").await, sequences);
+    assert_eq!(read("ev.*.run.*.*.*.*").await, sequences);
+    assert_eq!(read(&subject::tree(run)).await, sequences[..4]);
+    let below = format!("ev.*.run.*.{}.s.>", child.token());
+    assert_eq!(read(&below).await, sequences[2..4]);
+    assert!(read("ev.*.run.*.*.s.result").await.is_empty());
+    assert!(read("ev.*.run.*").await.is_empty());
 }
 
 async fn a_follower_begins_where_it_is_told(

@@ -25,6 +25,8 @@ pub mod engine;
 pub mod event_log;
 #[cfg(feature = "ports")]
 pub mod events;
+#[cfg(feature = "ports")]
+pub mod feed;
 #[cfg(feature = "gateways")]
 pub mod gateways;
 #[cfg(feature = "ports")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aod_jetstream::Broker;
 use aod_ports::event_log::EventLog;
-use aod_testkit::{event_log, live, work_queue};
+use aod_testkit::{event_log, feed, live, work_queue};
 
 use crate::support::{LEASE, connect, start};
 
@@ -34,6 +34,17 @@ async fn the_event_log_conforms() {
 async fn the_work_queue_conforms() {
     let (_server, broker) = start().await;
     check_queue(&broker).await;
+}
+
+#[tokio::test]
+async fn the_feed_of_ends_conforms() {
+    let (server, broker) = start().await;
+    let elsewhere = connect(&server).await;
+    let open = async |broker: &Broker, name| broker.feed(name).await.expect("a feed");
+    let (here, there) = (open(&broker, "one").await, open(&elsewhere, "one").await);
+    feed::check_all(&broker.event_log(), &here, &there).await;
+    let other = open(&broker, "other").await;
+    feed::check_names(&broker.event_log(), &here, &other).await;
 }
 
 #[tokio::test]

@@ -39,11 +39,17 @@ documentation() {
     RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --workspace --no-deps --locked
 }
 
+# The fuzz programs are a workspace of their own, which is built seldom: its lock file must not fall behind.
+lock_of_fuzz_programs() {
+    "$cargo" metadata --quiet --locked --format-version 1 --manifest-path tests/fuzz/Cargo.toml >/dev/null
+}
+
 part formatting "$cargo" fmt --all --check
 part "shell scripts" shell_scripts
 part lints "$cargo" clippy --quiet --workspace --all-targets --locked -- -D warnings
 part "bans, licences, sources" "$cargo" deny --all-features --log-level error check bans licenses sources
 part advisories advisories
+part "lock of fuzz programs" lock_of_fuzz_programs
 part documentation documentation
 part "doc tests" "$cargo" test --quiet --workspace --doc --locked
 if [ "${1:-}" != --without-tests ]; then

@@ -14,6 +14,8 @@ work="$(mktemp -d /tmp/aod-compose.XXXXXX)"
 project="aod-test-$$"
 export AOD_IMAGE="aod:$project" AOD_DATA="$work/data" AOD_LISTEN=127.0.0.1:0
 export COMPOSE_PROJECT_NAME="$project"
+# Handed on to the nodes.
+export AOD_SECRETS=/operator/secrets
 
 compose() {
     if docker compose version >/dev/null 2>&1; then
@@ -50,9 +52,16 @@ make_image() {
     fi
 }
 
-# A capsule that answers with what it is asked.
+# A secret of the operator.
+write_secret() {
+    mkdir --parents "$AOD_DATA/operator/secrets"
+    install --mode 0600 /dev/stdin "$AOD_DATA/operator/secrets/WORD" <<<"not for the log"
+}
+
+# A capsule that answers with what it is asked, and runs only where the operator keeps its secret.
 write_capsule() {
     mkdir "$work/echo"
+    printf 'secrets: [WORD]\n' >"$work/echo/agent.yaml"
     printf 'FROM %s\nENTRYPOINT ["cp", "/io/input.json", "/io/output.json"]\n' "$DEBIAN_IMAGE" >"$work/echo/Dockerfile"
     printf '{"input": {"type": "object"}, "output": {"type": "object"}}\n' >"$work/echo/schema.json"
 }
@@ -77,6 +86,7 @@ run_echo() {
 }
 
 make_image
+write_secret
 write_capsule
 compose up --detach >"$work/up.log" 2>&1 || {
     cat "$work/up.log" >&2

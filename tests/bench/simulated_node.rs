@@ -87,6 +87,7 @@ async fn start(
         disk_look: DISK_LOOK_DEFAULT,
         image_keep: IMAGE_KEEP_DEFAULT,
         models: Arc::default(),
+        keep_model_contents: false,
         egress: Vec::new(),
         host: label.to_owned(),
     };

@@ -1,6 +1,8 @@
 //! Whole-system tests. What needs root is in [`needs_root`].
 
+mod audit;
 mod documentation;
+mod history;
 mod models;
 mod needs_docker;
 mod needs_root;

@@ -1,5 +1,6 @@
 //! Capsules that ask models through their channel, and a provider that is a server of the test.
 
+mod contents;
 mod provider;
 mod traces;
 
@@ -21,8 +22,11 @@ use self::provider::{Provider, Reply};
 /// What the operator keeps, and nobody else may see.
 const KEY: &str = "canary-5b1f0e7c-operators-key";
 
+/// Characters of an answer that `ask` tells: its own answer has a limit.
+const TOLD_MAX: usize = 50_000;
+
 /// A capsule that asks models as its input says, `parallel` at a time, and answers with what it got:
-/// status, source, and the answer's text or the code of the refusal.
+/// status, source, and the answer's text or the code of the refusal. A request is made longer by what it `adds`.
 fn ask() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -30,13 +34,19 @@ fn ask() -> Command {
             let requests = input["requests"].as_array().expect("a list");
             let asked = requests.iter().map(async |request| {
                 let path = request["path"].as_str().expect("a path");
-                let (status, headers, body) = post(&inside, path, &request["body"]).await;
+                let mut body = request["body"].clone();
+                let added = request["adds"].as_u64().unwrap_or_default();
+                if let Ok(added @ 1..) = usize::try_from(added) {
+                    body["user"] = "x".repeat(added).into();
+                }
+                let (status, headers, body) = post(&inside, path, &body).await;
                 let source = headers.get("aod-source").map(|value| value.to_str().expect("a word"));
                 let retry_after = headers.contains_key("retry-after");
                 let text = body.map(|body| String::from_utf8_lossy(&body).into_owned());
                 let text = text.unwrap_or_else(|_| "broke off".into());
                 let code = serde_json::from_str::<Value>(&text).ok();
                 let code = code.map(|body| body["code"].clone());
+                let text: String = text.chars().take(TOLD_MAX).collect();
                 json!({"status": status, "source": source, "retry_after": retry_after, "code": code, "text": text})
             });
             let answers = join_all(asked).await;
@@ -76,8 +86,19 @@ struct Scene {
 impl Scene {
     /// A cluster whose models are all answered for by one server; `ask` may ask what is granted.
     async fn start(names: &[&str], budget: Budget) -> Self {
+        Self::start_with(names, budget, 1, |_| ()).await
+    }
+
+    /// The same with so many gateways; `set` has its way before there is a node.
+    async fn start_with(
+        names: &[&str],
+        budget: Budget,
+        gateways: usize,
+        set: impl FnOnce(&mut Cluster),
+    ) -> Self {
         let provider = Provider::start().await;
-        let mut cluster = Cluster::start(1).await;
+        let mut cluster = Cluster::start(gateways).await;
+        set(&mut cluster);
         let (url, breaking) = (provider.url(), provider::breaking().await);
         let settings = format!(
             "providers:\n  openai: {{base_url: '{url}/v1'}}\n  anthropic: {{base_url: '{url}'}}\n  google: {{base_url: '{url}'}}\n  \
@@ -126,6 +147,16 @@ impl Scene {
                 .clone(),
             run,
         )
+    }
+
+    /// The ends of the calls that the run made.
+    async fn settled(&self, run: &str) -> Vec<Value> {
+        let (_, events) = self.client().get(&format!("/v1/runs/{run}/events")).await;
+        let items = events["items"].as_array().expect("events").iter();
+        items
+            .filter(|event| event["type"] == "dev.aod.spending.settled.v1")
+            .map(|event| event["data"].clone())
+            .collect()
     }
 
     async fn view(&self, run: &str) -> Value {
@@ -232,16 +263,10 @@ async fn three_formats_pass_unchanged_and_are_metered() {
         assert_eq!(own, &spending["tree"]);
         let result = scene.client().result(&run).await;
         assert_eq!(result["usage"]["models"]["tool_calls"], 1, "{result}");
-        let (_, events) = scene.client().get(&format!("/v1/runs/{run}/events")).await;
-        let settled: Vec<_> = events["items"].as_array().expect("events").iter().collect();
-        let settled: Vec<_> = settled
-            .into_iter()
-            .filter(|event| event["type"] == "dev.aod.spending.settled.v1")
-            .map(|event| &event["data"])
-            .collect();
-        assert_eq!(settled.len(), 1, "{events}");
-        assert_eq!(settled[0]["tokens"]["input"], 100, "{events}");
-        assert_eq!(settled[0]["tools"], json!(["search"]), "{events}");
+        let settled = scene.settled(&run).await;
+        assert_eq!(settled.len(), 1, "{settled:?}");
+        assert_eq!(settled[0]["tokens"]["input"], 100, "{settled:?}");
+        assert_eq!(settled[0]["tools"], json!(["search"]), "{settled:?}");
         let seen = scene.provider.take_requests();
         assert_eq!(seen.len(), 1);
         assert!(seen[0].contains(KEY), "the key of the operator is sent");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::capsule::Grant;
+use aod_domain::handoff::DEPTH_MAX;
 use aod_ports::container_runtime::ContainerRuntime as _;
 use aod_testkit::capsules::registration;
 use aod_testkit::engine::{Engine, Recipe};
@@ -224,27 +225,57 @@ async fn what_a_capsule_may_not_call_is_refused_and_told() {
     ]);
     assert_eq!(result["output"]["codes"], expected, "{result}");
 
-    let (_, page) = client.get(&format!("/v1/runs/{run}/events")).await;
-    let events = page["items"].as_array().expect("a list of events");
-    let told: Vec<_> = events
-        .iter()
-        .filter(|event| event["type"] == "dev.aod.run.call_refused.v1")
-        .map(|event| {
-            (
-                event["data"]["target"].clone(),
-                event["data"]["code"].clone(),
-            )
-        })
-        .collect();
+    let told = refusals(&client, &run).await;
     assert_eq!(
         told,
         [
             (json!("knock"), json!("target_not_allowed")),
             (json!("nobody"), json!("unknown_capsule")),
             (json!("nest"), json!("calls_exhausted")),
-        ],
-        "{page}"
+        ]
     );
+}
+
+/// The codes of the refusals that are told of `run`, and of whom it wanted to call.
+async fn refusals(client: &Client, run: &str) -> Vec<(Value, Value)> {
+    let (_, page) = client
+        .get(&format!("/v1/runs/{run}/events?limit=1000"))
+        .await;
+    let events = page["items"].as_array().expect("a list of events").iter();
+    events
+        .filter(|event| event["type"] == "dev.aod.run.call_refused.v1")
+        .map(|event| {
+            let data = &event["data"];
+            (data["target"].clone(), data["code"].clone())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_below_the_deepest_level_is_refused_and_told() {
+    let cluster = cluster(1, 8).await;
+    cluster
+        .register_with_grants("knock", vec![Grant::from("knock")])
+        .await;
+    let mut arguments = json!({"calls": []});
+    for _ in 0..=DEPTH_MAX {
+        arguments = json!({"calls": [{"target": "knock", "args": arguments}]});
+    }
+    let client = cluster.client(0);
+    let root = client.start("knock", arguments).await;
+    client.result(&root).await;
+
+    let (_, tree) = client.get(&format!("/v1/runs/{root}/tree")).await;
+    let (mut run, mut levels) = (&tree, 0);
+    while let Some(callee) = run["children"].get(0) {
+        let id = run["id"].as_str().expect("an id");
+        assert_eq!(refusals(&client, id).await, []);
+        (run, levels) = (callee, levels + 1);
+    }
+    assert_eq!(levels, DEPTH_MAX);
+    let deepest = run["id"].as_str().expect("an id");
+    let expected = [(json!("knock"), json!("call_too_deep"))];
+    assert_eq!(refusals(&client, deepest).await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,6 +84,14 @@ impl Client {
         (status, response.json().await.unwrap_or(Value::Null))
     }
 
+    /// A GET whose body is no JSON.
+    pub async fn bytes(&self, path: &str) -> Vec<u8> {
+        let response = self.http.get(format!("{}{path}", self.url)).send().await;
+        let response = response.expect("the gateway answers");
+        assert!(response.status().is_success(), "{path}: {response:?}");
+        response.bytes().await.expect("a whole body").into()
+    }
+
     /// Waits for the result of a run.
     pub async fn result(&self, run: &str) -> Value {
         let deadline = tokio::time::Instant::now() + PATIENCE;

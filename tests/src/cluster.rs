@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_domain::admission::Capacity;
+use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
@@ -36,6 +37,9 @@ use crate::client::Client;
 /// Lease of test clusters, in seconds. Source: the settled points of the design.
 pub const LEASE_SECONDS: u32 = 5;
 
+/// What the gateways of test clusters seal with.
+pub const SEAL_SEED: [u8; 32] = [7; 32];
+
 /// Output of a capsule that is kept in test clusters, in bytes: soon reached, and no small page.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -49,6 +53,8 @@ pub struct Cluster {
     pub image_keep: Duration,
     /// As above: who answers for models.
     pub models: Arc<ModelSettings>,
+    /// As above: whether what they say to models is kept.
+    pub keep_model_contents: bool,
     /// As `image_keep`: what their operator keeps and permits, and the network that they reach.
     pub secrets: Arc<dyn SecretStore>,
     pub egress: Vec<Permission>,
@@ -74,6 +80,7 @@ impl Cluster {
             artifacts,
             image_keep: IMAGE_KEEP_DEFAULT,
             models: Arc::default(),
+            keep_model_contents: false,
             secrets: Arc::new(NoSecrets),
             egress: Vec::new(),
             network: Arc::new(SystemNetwork),
@@ -117,6 +124,7 @@ impl Cluster {
             lists_delay: aod_gateway::LISTS_DELAY,
             wait_seconds_max: 3_600,
             upload_bytes_max: 4 << 30,
+            seal_key: Arc::new(SealKey::from_seed(&SEAL_SEED)),
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(broker.event_log()),
@@ -125,6 +133,7 @@ impl Cluster {
             presence: Arc::new(broker.presence()),
             artifacts: Arc::clone(&self.artifacts),
             clock: Arc::new(SystemClock),
+            ends: Arc::new(broker.feed(aod_audit::FEED).await.expect("a feed")),
         };
         self.gateways.push(
             Gateway::start(config, ports)
@@ -155,6 +164,7 @@ impl Cluster {
             disk_look: DISK_LOOK_DEFAULT,
             image_keep: self.image_keep,
             models: Arc::clone(&self.models),
+            keep_model_contents: self.keep_model_contents,
             egress: self.egress.clone(),
             host: name,
         };

@@ -41,6 +41,20 @@ pub struct EventPage {
     pub items: Vec<EventView>,
 }
 
+/// Events of the whole log that were asked for, the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SelectedEvents {
+    pub items: Vec<EventView>,
+    /// For `after=` of the next page, also if this one has no items: a request looks at so many events and
+    /// no more. None where the log, or the time that was asked for, ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// The sequence of the log up to which everything that was asked for is on this page or before it.
+    pub as_of: u64,
+    /// Events that were read for this page.
+    pub looked_at: usize,
+}
+
 /// Which of its outputs a capsule wrote to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

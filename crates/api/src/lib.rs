@@ -4,10 +4,12 @@
 //! asks are the command line and the nodes. Reading a request strictly, with all its problems
 //! told at once, is left to the gateway.
 
+pub mod audit;
 pub mod capsules;
 pub mod dead_letters;
 pub mod events;
 pub mod files;
+pub mod history;
 pub mod internal;
 pub mod nodes;
 pub mod original;

@@ -1,7 +1,10 @@
 //! The command line: every flag, with its environment variable and default.
 
+mod audit;
 mod capsule;
 mod dead_letters;
+mod events;
+mod history;
 mod limits;
 mod policy;
 mod service;
@@ -10,12 +13,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::audit::{AuditCommand, ExportArguments, VerifyArguments};
 pub use self::capsule::{
     BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, GraphArguments,
     GraphFormat, InspectArguments, NewArguments, PullArguments, PushArguments, RegistryArguments,
     SchemaArguments, SchemaFile, Template, ValidateArguments,
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
+pub use self::events::{EventsCommand, QueryArguments, SelectionArguments, TailArguments};
+pub use self::history::{AtArguments, DiffArguments};
 pub use self::limits::LimitArguments;
 pub use self::policy::PolicyArguments;
 pub use self::service::{
@@ -83,9 +89,15 @@ pub enum Command {
     /// Look at runs, or cancel one
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Look for events in the whole log, or follow it
+    #[command(subcommand)]
+    Events(EventsCommand),
     /// Look at runs that were given up, launch one anew or take it off the list
     #[command(subcommand, name = "deadletters")]
     DeadLetters(DeadLettersCommand),
+    /// Take a tree of runs out of the cluster, and check it anywhere
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Write, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
@@ -143,7 +155,7 @@ pub struct DownArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct CredentialsArguments {
-    /// Where to write nats-users.conf, nats-client.creds and token
+    /// Where to write nats-users.conf, nats-client.creds, token and seal.key
     pub directory: PathBuf,
 }
 
@@ -207,6 +219,12 @@ pub enum RunsCommand {
     Events(FollowArguments),
     /// Draw a run with everything that it called
     Tree(RunArgument),
+    /// Draw the same as it stood at an event
+    At(AtArguments),
+    /// Rebuild a run's whole tree from the log and compare it with the gateway's lists
+    Replay(RunArgument),
+    /// Tell in what two runs differ, with everything that each called
+    Diff(DiffArguments),
     /// End a run, with everything that it called
     Cancel(CancelArguments),
 }

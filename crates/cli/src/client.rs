@@ -4,6 +4,8 @@ mod connect;
 mod events;
 mod files;
 
+pub(crate) use self::events::parsed;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

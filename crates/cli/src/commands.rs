@@ -1,11 +1,14 @@
 //! What `aod` can be asked to do, a file a command.
 
+mod audit;
 mod capsule;
 mod completions;
 mod credentials;
 mod dead_letters;
 mod doctor;
 mod down;
+mod events;
+mod history;
 mod inputs;
 mod nodes;
 mod progress;
@@ -39,7 +42,9 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Credentials(directory) => credentials::credentials(&directory, console),
         Command::Run(run) => run::run(run, console).await,
         Command::Runs(command) => runs::runs(command, console).await,
+        Command::Events(command) => events::events(command, console).await,
         Command::DeadLetters(command) => dead_letters::dead_letters(command, console).await,
+        Command::Audit(command) => audit::audit(command, console).await,
         Command::Capsule(command) => capsule::capsule(command, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,

@@ -17,13 +17,17 @@ pub enum Exit {
     Cancelled,
     /// Something on this machine or in the cluster is missing or broken: Docker, the broker, the disk.
     Environment,
+    /// What was checked differs: the lists from the log, one run from another, a bundle from what was sealed.
+    Different,
+    /// A bundle fits together, but nobody has signed it.
+    Unsealed,
     /// A bug in AOD.
     Internal,
 }
 
 impl Exit {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::RunFailed,
         Self::Usage,
@@ -31,6 +35,8 @@ impl Exit {
         Self::TimedOut,
         Self::Cancelled,
         Self::Environment,
+        Self::Different,
+        Self::Unsealed,
         Self::Internal,
     ];
 
@@ -45,6 +51,8 @@ impl Exit {
             Self::TimedOut => 4,
             Self::Cancelled => 5,
             Self::Environment => 6,
+            Self::Different => 7,
+            Self::Unsealed => 8,
             Self::Internal => 70,
         }
     }
@@ -62,6 +70,12 @@ impl Exit {
             Self::Cancelled => "The run was cancelled, or the command was interrupted.",
             Self::Environment => {
                 "Something on this machine or in the cluster is missing or broken: Docker, the broker, the disk."
+            }
+            Self::Different => {
+                "What was checked differs: the lists from the log, one run from another, a bundle from what was sealed."
+            }
+            Self::Unsealed => {
+                "`aod audit verify` found a bundle that fits together and that nobody has signed."
             }
             Self::Internal => "A bug in AOD.",
         }

@@ -1,9 +1,11 @@
 //! What people read on a terminal, as pure functions of what the gateway answered.
 
+pub(crate) mod audit;
 pub(crate) mod capsule;
 pub(crate) mod dead_letter;
 pub(crate) mod event;
 pub(crate) mod graph;
+pub(crate) mod history;
 pub(crate) mod picture;
 pub(crate) mod problem;
 pub(crate) mod run;

@@ -4,9 +4,11 @@
 //! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
 
 pub mod admission;
+pub mod audit;
 pub mod capsule;
 pub mod contract;
 pub mod dead_letter;
+pub mod difference;
 pub mod digest;
 pub mod egress;
 pub mod error_code;
@@ -17,6 +19,8 @@ pub mod id;
 pub mod manifest;
 pub mod node;
 pub mod run;
+pub mod selection;
 pub mod spending;
 pub mod subject;
 pub mod trace;
+pub mod tree;

@@ -29,7 +29,7 @@ pub use self::event::{
     AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary,
     Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary,
     NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed,
-    Timings, Usage, Work, WorkPosition,
+    SealedTree, Timings, Usage, Work, WorkPosition,
 };
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,

@@ -89,6 +89,27 @@ pub enum Answered {
     Broken,
 }
 
+/// What was said in a call, where the operator of its node has it kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// The body of the request as it was sent; none if it could not be stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Kept>,
+    /// The body of the answer as it came, of a stream all its events; none if there was none, or it could
+    /// not be stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Kept>,
+}
+
+/// A body in the artifact store, without the values of secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// What is not in it, because there was too much.
+    pub dropped_bytes: u64,
+}
+
 /// What happens to the money of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
@@ -131,6 +152,9 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<u64>,
     pub duration_ms: u64,
+    /// None unless the operator asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Contents>,
 }
 
 impl Settled {

@@ -58,6 +58,14 @@ impl Subject {
         RunId::from_token(tokens.next()?)
     }
 
+    /// The run that the subject `text` tells of: its own, or the one that was given up.
+    pub fn about_run(text: &str) -> Option<RunId> {
+        if Self::is_dead_letter(text) {
+            return RunId::from_token(text.split('.').nth(3)?);
+        }
+        Self::run_of(text)
+    }
+
     /// Whether `text` is the subject of the first event of a run.
     pub fn is_launch(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("launch")
@@ -88,6 +96,54 @@ impl fmt::Display for Subject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
+}
+
+/// Whether `subject` lies under `filter`, with the wildcards of NATS.
+pub fn is_under(subject: &str, filter: &str) -> bool {
+    // Most of what is looked at is of another run: that is told without looking at each token.
+    let plain = filter.find(['*', '>']).unwrap_or(filter.len());
+    if !subject.starts_with(&filter[..plain]) {
+        return false;
+    }
+    let (mut filter, mut subject) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (filter.next(), subject.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(_)) => (),
+            (Some(expected), Some(found)) if expected == found => (),
+            _ => return false,
+        }
+    }
+}
+
+/// A filter that has everything that lies under any of `filters`, and as little else as one can; of
+/// none, everything.
+pub fn covering<'a>(filters: impl IntoIterator<Item = &'a str>) -> String {
+    let filters = filters.into_iter().map(str::to_owned);
+    let covering = filters.reduce(|one, other| widened(&one, &other));
+    covering.unwrap_or_else(|| ALL.to_owned())
+}
+
+/// Covers both: token by token where they differ, and all the rest where one is longer.
+fn widened(one: &str, other: &str) -> String {
+    let (ones, others): (Vec<&str>, Vec<&str>) =
+        (one.split('.').collect(), other.split('.').collect());
+    let common = ones.len().min(others.len());
+    let mut tokens = Vec::new();
+    for index in 0..common {
+        let is_cut = index + 1 == common && ones.len() != others.len();
+        let token = match (ones[index], others[index]) {
+            (">", _) | (_, ">") => ">",
+            _ if is_cut => ">",
+            (one, other) if one == other => one,
+            _ => "*",
+        };
+        tokens.push(token);
+        if token == ">" {
+            break;
+        }
+    }
+    tokens.join(".")
 }
 
 fn run_prefix(run: RunId) -> String {
@@ -242,6 +298,29 @@ mod tests {
         assert!(Subject::is_state(subject.as_str()));
         assert!(!Subject::is_state(run_note(run, "running").as_str()));
         assert_eq!(Subject::run_of("ev.default.node.x.drain"), None);
+    }
+
+    #[test]
+    fn wildcards_stand_for_one_token_or_for_all_that_follow() {
+        assert!(is_under("ev.a.b", "ev.>"));
+        assert!(!is_under("ev", "ev.>"));
+        assert!(is_under("ev.a.b", "ev.*.b"));
+        assert!(!is_under("ev.a.b", "ev.*"));
+        assert!(!is_under("ev.a", "ev.a.b"));
+    }
+
+    #[test]
+    fn one_filter_covers_several() {
+        let check = |filters: &[&str], expected: &str| {
+            assert_eq!(covering(filters.iter().copied()), expected);
+        };
+        check(&[], "ev.>");
+        check(&["ev.a.b"], "ev.a.b");
+        check(&["ev.a.s.lease", "ev.a.s.result"], "ev.a.s.*");
+        check(&["ev.a.s.launch.>", "ev.a.s.result"], "ev.a.s.>");
+        check(&["ev.a.s.result", "ev.a.n.running"], "ev.a.*.*");
+        check(&["ev.a.b.c", "ev.x"], "ev.>");
+        check(&["ev.a.s.lease", "ev.a.s.result", "ev.b.>"], "ev.*.>");
     }
 
     #[test]

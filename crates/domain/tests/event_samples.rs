@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use aod_domain::audit::SealKey;
 use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
@@ -14,8 +15,10 @@ use aod_domain::event::{CloudEvent, Header};
 use aod_domain::id::{EventId, NodeId, RunId};
 use aod_domain::node;
 use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
-use aod_domain::run::{CallRefused, Egress, EgressRefused, Event, Note, NoteKind};
-use aod_domain::spending::{self, Answered, Cost, ModelCall, Settled, Tokens, Worst};
+use aod_domain::run::{CallRefused, Egress, EgressRefused, Event, Note, NoteKind, SealedTree};
+use aod_domain::spending::{
+    self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
+};
 use aod_domain::subject::Label;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +33,14 @@ fn check<E>(event: E, subject: &str) -> String
 where
     E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
 {
+    check_variant(event, subject, "")
+}
+
+/// As [`check`], of an event with optional fields that its first sample has not: `variant` says which.
+fn check_variant<E>(event: E, subject: &str, variant: &str) -> String
+where
+    E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+{
     let header = Header {
         id: EventId::new(Uuid::from_u128(1)),
         source: "/node/node_00000000000000000000000004".into(),
@@ -37,7 +48,7 @@ where
     };
     let sample = CloudEvent::new(header, subject.into(), Some(Digest::of("previous")), event);
     let value = serde_json::to_value(&sample).expect("events are JSON");
-    let name = format!("{}.json", value["type"].as_str().expect("a type"));
+    let name = format!("{}{variant}.json", value["type"].as_str().expect("a type"));
     let path = directory().join(&name);
     let text = format!("{value:#}\n");
     if std::env::var_os("AOD_UPDATE_CONTRACTS").is_some() && !path.exists() {
@@ -58,6 +69,22 @@ where
         CloudEvent::<E>::decode(stored.as_bytes()).expect("a stored sample is read for ever");
     assert_eq!(read, sample, "{name}");
     name
+}
+
+/// A seal of a whole tree.
+fn sealed_tree() -> Event {
+    let header = Header {
+        id: EventId::new(Uuid::from_u128(1)),
+        source: "/node/node_00000000000000000000000004".into(),
+        time: NOW,
+    };
+    let tree = SealedTree {
+        events: 12,
+        last: 345,
+        digest: Digest::of("tree"),
+    };
+    let key = SealKey::from_seed(&[7; 32]);
+    Event::Sealed(key.seal(root(), &header, Digest::of("previous"), tree))
 }
 
 fn notes() -> Vec<Note> {
@@ -140,6 +167,7 @@ fn spending_events() -> [spending::Event; 2] {
         is_streamed: true,
         first_byte_ms: Some(310),
         duration_ms: 1_450,
+        contents: None,
     };
     let worst = Worst {
         tokens: 9_392,
@@ -151,6 +179,26 @@ fn spending_events() -> [spending::Event; 2] {
     ]
 }
 
+/// The end of a call whose contents are kept.
+fn settled_with_contents() -> spending::Event {
+    let [_, spending::Event::Settled(settled)] = spending_events() else {
+        panic!("the second is the end of a call");
+    };
+    let kept = |text: &str, dropped_bytes| Kept {
+        digest: Digest::of(text),
+        size_bytes: text.len() as u64,
+        dropped_bytes,
+    };
+    let contents = Contents {
+        request: Some(kept("what was asked", 0)),
+        answer: Some(kept("the beginning of what was answered", 2_048)),
+    };
+    spending::Event::Settled(Box::new(Settled {
+        contents: Some(contents),
+        ..*settled
+    }))
+}
+
 #[test]
 fn every_event_has_a_sample_that_is_read() {
     let run: RunId = root();
@@ -159,6 +207,7 @@ fn every_event_has_a_sample_that_is_read() {
     for event in every_event() {
         names.insert(check::<Event>(event, &run.to_string()));
     }
+    names.insert(check_variant(sealed_tree(), &run.to_string(), ".tree"));
     for note in notes() {
         names.insert(check::<Note>(note, &run.to_string()));
     }
@@ -195,6 +244,8 @@ fn every_event_has_a_sample_that_is_read() {
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }
+    let event = settled_with_contents();
+    names.insert(check_variant(event, &child().to_string(), ".contents"));
     let stored: BTreeSet<String> = std::fs::read_dir(directory())
         .expect("samples are stored")
         .map(|entry| {

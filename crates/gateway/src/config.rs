@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::event_log::EventLog;
+use aod_ports::feed::Feed;
 use aod_ports::log_stream::LogStream;
 use aod_ports::presence::Presence;
 use aod_ports::work_queue::WorkQueue;
@@ -31,6 +33,8 @@ pub struct Config {
     pub wait_seconds_max: u32,
     /// The largest file that may be uploaded, in bytes.
     pub upload_bytes_max: u64,
+    /// What it seals trees with.
+    pub seal_key: Arc<SealKey>,
 }
 
 /// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.
@@ -63,4 +67,6 @@ pub struct Ports {
     pub presence: Arc<dyn Presence>,
     pub artifacts: Arc<dyn ArtifactStore>,
     pub clock: Arc<dyn Clock>,
+    /// Ends of runs, for one of all gateways to seal.
+    pub ends: Arc<dyn Feed>,
 }

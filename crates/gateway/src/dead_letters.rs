@@ -53,17 +53,22 @@ pub(crate) async fn find(context: &Context, id: RunId) -> ApiResult<DeadLetter> 
     })
 }
 
-async fn state(context: &Context, id: RunId) -> ApiResult<(State, u64)> {
+/// What operators did about the dead letter of `id`.
+pub(crate) async fn events(context: &Context, id: RunId) -> ApiResult<Vec<Recorded<Event>>> {
     let filter = subject::dead_letter(id);
     let stored = context.runs.log().read(&filter, 0, EVENTS_MAX).await?;
     let decoded: Result<Vec<_>, _> = stored
         .iter()
         .map(|event| Recorded::<Event>::decode(event.sequence, &event.bytes))
         .collect();
-    let events = decoded.map_err(|error| {
+    decoded.map_err(|error| {
         let text = format!("the events about the dead letter {id} are damaged");
         ApiError::new(ErrorCode::Internal, text).because(error)
-    })?;
+    })
+}
+
+async fn state(context: &Context, id: RunId) -> ApiResult<(State, u64)> {
+    let events = events(context, id).await?;
     let sequence = events.last().map_or(0, |event| event.sequence);
     Ok((State::replay(&events), sequence))
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_audit::Sealer;
 use aod_domain::id::GatewayId;
 use aod_ports::event_log::ReadError;
 use aod_ports::program::inherit;
@@ -223,6 +224,12 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
         context,
         async move { background::keep_queue(&shared).await },
     );
+    let sealer = Sealer::new(
+        Arc::clone(&context.ports.ends),
+        context.runs.clone(),
+        Arc::clone(&context.config.seal_key),
+    );
+    spawn(context, sealer.run(context.shutdown.clone()));
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod dead_letters;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
+mod history;
 mod http;
 mod launch;
 mod log_room;
@@ -19,6 +20,7 @@ mod read_model;
 mod reading;
 mod registration;
 mod routes;
+mod selecting;
 mod stopping;
 mod views;
 mod waiters;

@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     launches: Family<ClassLabels, Counter>,
     waiters: Gauge,
     read_model_sequence: Gauge,
+    read_model_lag: Gauge,
     queue: Family<QueueLabels, Gauge>,
 }
 
@@ -59,6 +60,7 @@ impl Metrics {
         let durations = Histogram::new(DURATION_SECONDS);
         let launches = Family::<ClassLabels, Counter>::default();
         let (waiters, read_model_sequence) = (Gauge::default(), Gauge::default());
+        let read_model_lag = Gauge::default();
         let queue = Family::<QueueLabels, Gauge>::default();
         registry.register("requests", "Requests answered", requests.clone());
         let help = "Time from a request's headers to the headers of its answer";
@@ -71,6 +73,8 @@ impl Metrics {
         );
         let help = "Sequence of the last event in the read model";
         registry.register("read_model_sequence", help, read_model_sequence.clone());
+        let help = "Events of the log that the read model has not taken in";
+        registry.register("read_model_lag", help, read_model_lag.clone());
         registry.register(
             "queue_pending",
             "Launches that no node has taken yet",
@@ -83,6 +87,7 @@ impl Metrics {
             launches,
             waiters,
             read_model_sequence,
+            read_model_lag,
             queue,
         }
     }
@@ -119,6 +124,12 @@ impl Metrics {
         self.queue
             .get_or_create(&labels)
             .set(i64::try_from(pending).unwrap_or(i64::MAX));
+    }
+
+    /// How many events the log has that the read model has not.
+    pub(crate) fn set_read_model_lag(&self, events: u64) {
+        self.read_model_lag
+            .set(i64::try_from(events).unwrap_or(i64::MAX));
     }
 
     /// The text format of Prometheus.

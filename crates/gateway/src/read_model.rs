@@ -4,6 +4,7 @@
 
 mod feed;
 mod query;
+pub(crate) mod record;
 mod schema;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::query::{Filter, Suspect};
+pub(crate) use self::record::Kept;
 use crate::http::error::{ApiError, ApiResult};
 
 /// How long a list waits for the read model to reach `at_least`.
@@ -65,6 +67,8 @@ pub(crate) struct ReadModel {
     path: PathBuf,
     /// How long an event waits for others.
     delay: Duration,
+    /// From the opening, for whoever follows first.
+    writer: Mutex<Option<Connection>>,
     readers: Arc<Mutex<Vec<Connection>>>,
     /// The last event taken in.
     applied: watch::Sender<u64>,
@@ -87,10 +91,11 @@ impl ReadModel {
         log: &dyn EventLog,
     ) -> Result<Self, ReadModelError> {
         let path = directory.join(schema::FILE_NAME);
-        let applied = schema::open(directory, &path, log).await?;
+        let (writer, applied) = schema::open(directory, &path, log).await?;
         Ok(Self {
             path,
             delay,
+            writer: Mutex::new(Some(writer)),
             readers: Arc::default(),
             applied: watch::Sender::new(applied),
         })
@@ -103,7 +108,12 @@ impl ReadModel {
         log: &dyn EventLog,
         shutdown: CancellationToken,
     ) -> Result<(), ReadModelError> {
-        feed::follow(&self.path, self.delay, log, &self.applied, shutdown).await
+        let writer = self
+            .writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        feed::follow(&self.path, writer, self.delay, log, &self.applied, shutdown).await
     }
 
     /// The sequence of the last event taken in.
@@ -171,6 +181,12 @@ impl ReadModel {
         Ok(self
             .read(move |connection| query::count_tree(connection, root, limit))
             .await?)
+    }
+
+    /// All that is kept of the tree of `root`.
+    pub(crate) async fn records(&self, root: RunId) -> Result<Kept, ReadModelError> {
+        self.read(move |connection| record::read(connection, root))
+            .await
     }
 
     /// Live runs about which something may have to be done, at most `limit`.

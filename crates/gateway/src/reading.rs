@@ -8,7 +8,7 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{Ended, Payload, Run};
-use aod_domain::spending::Spent;
+use aod_domain::spending::{Account, Spent};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::StoredEvent;
 use aod_ports::runs::DamagedRun;
@@ -50,7 +50,7 @@ pub(crate) fn unknown(id: RunId) -> ApiError {
 pub(crate) fn damaged(id: RunId, error: DamagedRun) -> ApiError {
     ApiError::new(
         ErrorCode::Internal,
-        format!("the events of {id} are damaged"),
+        format!("the events of {id} are damaged: {error}"),
     )
     .because(error)
 }
@@ -70,14 +70,7 @@ pub(crate) async fn view(context: &Context, id: RunId) -> ApiResult<RunView> {
 
 /// What `id` and those below it have spent on models; nothing if nobody of its tree has.
 async fn spending(context: &Context, id: RunId) -> ApiResult<Option<SpendingView>> {
-    let account = spending::load(context.runs.log().as_ref(), id.root()).await;
-    let account = account.map_err(|error| {
-        ApiError::new(
-            ErrorCode::BrokerUnavailable,
-            "what was spent cannot be read",
-        )
-        .because(error)
-    })?;
+    let account = account(context, id.root()).await?;
     if account.last.is_none() {
         return Ok(None);
     }
@@ -99,6 +92,18 @@ async fn spending(context: &Context, id: RunId) -> ApiResult<Option<SpendingView
         own: (&account.of_run(id)).into(),
         tree: (&tree).into(),
     }))
+}
+
+/// What the tree of `root` has spent on models.
+pub(crate) async fn account(context: &Context, root: RunId) -> ApiResult<Account> {
+    let account = spending::load(context.runs.log().as_ref(), root).await;
+    account.map_err(|error| {
+        ApiError::new(
+            ErrorCode::BrokerUnavailable,
+            "what was spent cannot be read",
+        )
+        .because(error)
+    })
 }
 
 /// As [`view`], of a run that was just stored, without reading it again and without the reason why
@@ -152,29 +157,49 @@ pub(crate) async fn payload(context: &Context, payload: &Payload) -> ApiResult<V
     }
 }
 
+/// A whole tree, as its events up to one of them tell it.
+pub(crate) struct Family {
+    pub(crate) runs: BTreeMap<RunId, Seen>,
+    /// The last of the events.
+    pub(crate) last: Option<StoredEvent>,
+    /// How many there are.
+    pub(crate) events: usize,
+}
+
 /// All runs below and including the root of `id`, by their ids.
 pub(crate) async fn family(context: &Context, id: RunId) -> ApiResult<BTreeMap<RunId, Seen>> {
+    Ok(family_until(context, id, u64::MAX).await?.runs)
+}
+
+/// As [`family`], by the events up to and including `until`.
+pub(crate) async fn family_until(context: &Context, id: RunId, until: u64) -> ApiResult<Family> {
     let filter = subject::tree(id);
     let mut runs: BTreeMap<RunId, Option<Seen>> = BTreeMap::new();
-    let mut after = 0;
+    let (mut last, mut events): (Option<StoredEvent>, usize) = (None, 0);
     for _ in 0..TREE_PAGES_MAX {
-        let page = context
+        let after = last.as_ref().map_or(0, |stored| stored.sequence);
+        let mut page = context
             .runs
             .log()
             .read(&filter, after, TREE_PAGE_SIZE)
             .await?;
+        page.retain(|stored| stored.sequence <= until);
         for stored in &page {
             take(&mut runs, stored)?;
         }
-        after = page.last().map_or(after, |stored| stored.sequence);
-        if page.len() < TREE_PAGE_SIZE {
+        let is_last = page.len() < TREE_PAGE_SIZE;
+        events += page.len();
+        last = page.pop().or(last);
+        if is_last {
             break;
         }
     }
-    Ok(runs
-        .into_iter()
-        .filter_map(|(id, seen)| Some((id, seen?)))
-        .collect())
+    let runs = runs.into_iter();
+    Ok(Family {
+        runs: runs.filter_map(|(id, seen)| Some((id, seen?))).collect(),
+        last,
+        events,
+    })
 }
 
 fn take(runs: &mut BTreeMap<RunId, Option<Seen>>, stored: &StoredEvent) -> ApiResult<()> {

@@ -1,11 +1,14 @@
 //! What is served where.
 
+mod audit;
 mod capsules;
 mod dead_letters;
 mod description;
 mod events;
 mod files;
+mod history;
 mod internal;
+mod log;
 mod logs;
 mod nodes;
 mod operations;
@@ -50,10 +53,16 @@ fn people() -> Router<Shared> {
         .route("/v1/runs/{run}/result", get(results::result))
         .route("/v1/runs/{run}/cancel", post(runs::cancel))
         .route("/v1/runs/{run}/tree", get(runs::tree))
+        .route("/v1/runs/{run}/at/{event}", get(history::at))
+        .route("/v1/runs/{run}/replay", get(history::replay))
+        .route("/v1/runs/{run}/diff/{other}", get(history::difference))
         .route("/v1/runs/{run}/files/{*name}", get(results::output_file))
         .route("/v1/runs/{run}/inputs/{*name}", get(results::input_file))
         .route("/v1/runs/{run}/events", get(events::events))
         .route("/v1/runs/{run}/logs", get(logs::logs))
+        .route("/v1/events", get(log::select))
+        .route("/v1/runs/{run}/bundle", get(audit::bundle))
+        .route("/v1/seal-key", get(audit::seal_key))
         .route("/v1/files", post(files::upload))
         .route("/v1/files/{digest}", get(files::download))
         .route("/v1/capsules", post(capsules::register).get(capsules::list))

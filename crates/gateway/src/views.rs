@@ -1,10 +1,13 @@
 //! Runs of the log as people see them.
 
+use aod_api::events::EventView;
 use aod_api::files::FileView;
 use aod_api::runs::{
     CancelView, EgressUsageView, ErrorView, RunKind, RunResult, RunState, RunSummary, RunView,
     SpentView, TimingsView, UsageView,
 };
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
 use aod_domain::event::Recorded;
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::{
@@ -14,7 +17,10 @@ use aod_domain::subject::Subject;
 use aod_ports::event_log::StoredEvent;
 use aod_ports::runs::DamagedRun;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
+
+use crate::http::error::{ApiError, ApiResult};
 
 /// A run and the last that its current attempt told of itself.
 #[derive(Clone, Debug)]
@@ -62,8 +68,10 @@ impl Seen {
             seen,
             Recorded::<Note>::decode(stored.sequence, &stored.bytes),
         ) {
-            // Nothing depends on notes: one of a later version of ours is passed over.
-            if state_of_note(&note.event).is_some() {
+            // Nothing depends on notes: one of a later version of ours is passed over, and so is one of a
+            // former attempt that comes late.
+            let is_current = seen.run.holds(note.event.kind().attempt);
+            if is_current && state_of_note(&note.event).is_some() {
                 seen.note = Some(note.event);
             }
         }
@@ -244,6 +252,41 @@ fn percent_encoded(path: &str) -> String {
         }
     }
     text
+}
+
+/// The envelope of any event, whatever it holds.
+#[derive(Deserialize)]
+struct Envelope {
+    id: String,
+    source: String,
+    time: Timestamp,
+    #[serde(rename = "type")]
+    kind: String,
+    previoushash: Option<Digest>,
+    data: Value,
+}
+
+/// A stored event as people see it.
+pub(crate) fn event(stored: &StoredEvent) -> ApiResult<EventView> {
+    let envelope: Envelope = serde_json::from_slice(&stored.bytes).map_err(|error| {
+        let detail = format!("the event {} cannot be read", stored.sequence);
+        ApiError::new(ErrorCode::Internal, detail).because(error)
+    })?;
+    let previous = envelope.previoushash.or_else(|| {
+        let text = envelope.data.get("previous").and_then(Value::as_str);
+        text.and_then(|text| text.parse().ok())
+    });
+    Ok(EventView {
+        sequence: stored.sequence,
+        id: envelope.id,
+        kind: envelope.kind,
+        time: envelope.time,
+        source: envelope.source,
+        run: Subject::run_of(&stored.subject),
+        hash: Digest::of(&stored.bytes),
+        previous,
+        data: envelope.data,
+    })
 }
 
 #[cfg(test)]

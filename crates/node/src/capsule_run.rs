@@ -113,7 +113,7 @@ impl<'a> Room<'a> {
         let channel = CancellationToken::new();
         let served = Channel {
             calls,
-            models: models(attempt, &notes),
+            models: models(attempt, &notes, redaction.clone()),
             egress: egress(attempt, &notes),
         };
         channel::serve(directory.listener()?, served.clone(), channel.clone())?;
@@ -540,9 +540,10 @@ impl<'a> Room<'a> {
 }
 
 /// The way of `attempt` to models.
-fn models(attempt: &Attempt, notes: &Notes) -> Arc<ModelAccess> {
+fn models(attempt: &Attempt, notes: &Notes, redaction: Redaction) -> Arc<ModelAccess> {
     let asker = Asker::of(&attempt.run, attempt.number);
-    ModelAccess::new(Arc::clone(&attempt.shared.models), asker, notes.refusals())
+    let models = Arc::clone(&attempt.shared.models);
+    ModelAccess::new(models, asker, notes.refusals(), redaction)
 }
 
 /// The way out of `attempt`.

@@ -32,6 +32,8 @@ pub struct Config {
     pub image_keep: Duration,
     /// Who answers for models, and what they cost.
     pub models: Arc<ModelSettings>,
+    /// Whether what goes to models and what they answer is kept, for whoever may read artifacts.
+    pub keep_model_contents: bool,
     /// Where capsules may connect to, of what they list; nowhere if it is empty.
     pub egress: Vec<Permission>,
     /// The name that people know this host by.

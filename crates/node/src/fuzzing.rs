@@ -137,7 +137,7 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
     );
     // No secrets: nothing is ever sent to a provider.
     let runs = Runs::new(desk.log, Arc::new(SystemClock), "/node/fuzzed");
-    let models = Models::new(Arc::default(), Arc::new(NoSecrets), runs);
+    let models = Models::new(Arc::default(), Arc::new(NoSecrets), runs, None);
     let asker = Asker {
         run: run(),
         attempt: 1,
@@ -150,7 +150,12 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
     };
     let channel = Channel {
         calls: Arc::clone(&calls),
-        models: ModelAccess::new(Arc::new(models), asker, Refusals::untold()),
+        models: ModelAccess::new(
+            Arc::new(models),
+            asker,
+            Refusals::untold(),
+            Redaction::default(),
+        ),
         egress: Egress::new(
             Vec::new(),
             Vec::new(),

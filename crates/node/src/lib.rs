@@ -72,12 +72,12 @@ pub use self::config::{
 pub use self::egress::SystemNetwork;
 pub use self::gateway_http::HttpGateways;
 pub use self::identity::{IdentityError, load_or_draw};
-pub use self::models::{MalformedModels, ModelSettings};
+pub use self::models::{CONTENT_BYTES_MAX, MalformedModels, ModelSettings};
 pub use self::redaction::REDACTED_BYTES_MIN;
 pub use self::secrets::{CommandSecrets, DirectorySecrets, MalformedCommand};
 pub use self::shared::Ports;
 use crate::gateway_client::GatewayClient;
-use crate::models::Models;
+use crate::models::{Keeper, Models};
 use crate::shared::Shared;
 use crate::workdir::WorkDirectories;
 
@@ -120,7 +120,10 @@ impl Node {
         let data = config.data.clone();
         let directories = WorkDirectories::new(&data);
         let (settings, secrets) = (Arc::clone(&config.models), Arc::clone(&ports.secrets));
-        let models = Models::new(settings, secrets, runs.clone());
+        let keeper = config
+            .keep_model_contents
+            .then(|| Keeper::new(Arc::clone(&ports.artifacts)));
+        let models = Models::new(settings, secrets, runs.clone(), keeper);
         let shared = Shared::new(
             config,
             id,

@@ -8,6 +8,7 @@
 //! meter      reads an answer while it passes
 //! access     what one attempt may have; the calls it makes
 //! settlement the end of each, whatever it was
+//! keeping    what was asked and answered, where the operator wants it kept
 //! wire       where requests go, what of answers is passed on
 //! ```
 
@@ -15,6 +16,7 @@ mod access;
 mod asked;
 mod body;
 mod format;
+mod keeping;
 mod meter;
 mod refusal;
 mod settings;
@@ -32,6 +34,8 @@ use reqwest::redirect::Policy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use self::access::{Asker, ModelAccess, forward};
+pub use self::keeping::CONTENT_BYTES_MAX;
+pub(crate) use self::keeping::Keeper;
 pub use self::settings::{MalformedModels, ModelSettings};
 pub(crate) use self::wire::SOURCE_HEADER;
 
@@ -55,6 +59,8 @@ pub(crate) struct Models {
     pub(crate) secrets: Arc<dyn SecretStore>,
     pub(crate) accounts: Accounts,
     pub(crate) runs: Runs,
+    /// None where contents are not kept.
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Models {
@@ -62,6 +68,7 @@ impl Models {
         settings: Arc<ModelSettings>,
         secrets: Arc<dyn SecretStore>,
         runs: Runs,
+        keeper: Option<Keeper>,
     ) -> Self {
         Self {
             client: OnceLock::new(),
@@ -70,6 +77,7 @@ impl Models {
             secrets,
             accounts: Accounts::new(runs.clone()),
             runs,
+            keeper: keeper.map(Arc::new),
         }
     }
 

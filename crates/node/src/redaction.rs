@@ -3,7 +3,7 @@
 //! Each line of a value is looked for by itself, so that a key of many lines is found however it is
 //! printed. What is shorter than [`REDACTED_BYTES_MIN`] would be found everywhere, and is left.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +14,9 @@ use serde_json::{Map, Value};
 
 /// What stands in the place of a value.
 const REDACTED: &str = "***";
+
+/// The longest that an escaped byte of UTF-8 takes in JSON: `\u00e4`.
+const ESCAPE_BYTES: usize = 6;
 
 /// The shortest line of a value that is looked for, in bytes. Source: the settled points of the design.
 pub const REDACTED_BYTES_MIN: usize = 6;
@@ -58,6 +61,23 @@ impl Redaction {
             detail: error.detail.map(|detail| self.json(detail)),
             ..error
         }
+    }
+
+    /// As this one, for documents of JSON, whose texts may have characters escaped; `more` is taken out too.
+    pub(crate) fn in_json(&self, more: Option<&SecretValue>) -> Self {
+        let known = self.0.get().map(Needles::values).unwrap_or_default();
+        let more = more.into_iter().flat_map(lines);
+        let mut values: Vec<_> = known.into_iter().chain(more).collect();
+        // A document within a text of another, as the arguments of a tool are, has them escaped twice.
+        for _ in 0..2 {
+            let escaped: Vec<_> = values.iter().flat_map(in_text).collect();
+            values.extend(escaped);
+            values.sort_unstable_by(|one, other| one.expose().cmp(other.expose()));
+            values.dedup_by(|one, other| one.expose() == other.expose());
+        }
+        let redaction = Self::default();
+        redaction.begin(&values);
+        redaction
     }
 
     /// Takes the next `bytes` of a stream, of which `held` keeps what may be the beginning of a value;
@@ -119,6 +139,14 @@ impl Needles {
         Self { lines, begins }
     }
 
+    /// Each line as a value of its own.
+    fn values(&self) -> Vec<SecretValue> {
+        let line = |(value, range): &(SecretValue, Range<usize>)| {
+            SecretValue::new(value.expose()[range.clone()].to_owned())
+        };
+        self.lines.iter().map(line).collect()
+    }
+
     fn text(&self, text: &str) -> String {
         let mut redacted = Vec::with_capacity(text.len());
         self.redact(text.as_bytes(), End::Here, &mut redacted);
@@ -176,6 +204,31 @@ impl Needles {
         }
         Found::Nothing
     }
+}
+
+/// Each line of `value` as a value of its own.
+fn lines(value: &SecretValue) -> impl Iterator<Item = SecretValue> {
+    let lines = value.expose().lines();
+    lines.map(|line| SecretValue::new(line.to_owned()))
+}
+
+/// `line` in a text of JSON: as most write it, and as those do that keep to ASCII.
+fn in_text(line: &SecretValue) -> [SecretValue; 2] {
+    let quoted = serde_json::to_string(line.expose()).expect("a text is JSON");
+    let quoted = SecretValue::new(quoted);
+    let usual = quoted.expose();
+    let usual = &usual[1..usual.len() - 1];
+    let mut ascii = String::with_capacity(usual.len() * ESCAPE_BYTES);
+    for character in usual.chars() {
+        if character.is_ascii() {
+            ascii.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(ascii, "\\u{unit:04x}");
+            }
+        }
+    }
+    [usual.to_owned(), ascii].map(SecretValue::new)
 }
 
 enum Found {
@@ -261,6 +314,21 @@ mod tests {
             b"line\n"
         );
         assert_eq!(redaction.stream(&mut held, b"ra\n").unwrap(), b"opera\n");
+    }
+
+    #[test]
+    fn a_value_is_found_in_json_however_it_is_escaped() {
+        let value = "pä\"ss\\wörd";
+        let redaction = redaction(&[value]).in_json(Some(&SecretValue::new("the-key".into())));
+        let document = json!({"a": value, "tool": json!({"b": value}).to_string()}).to_string();
+        assert_eq!(
+            redaction.text(document),
+            r#"{"a":"***","tool":"{\"b\":\"***\"}"}"#
+        );
+        let ascii = r#"{"a":"p\u00e4\"ss\\w\u00f6rd","key":"the-key"}"#;
+        assert_eq!(redaction.text(ascii.into()), r#"{"a":"***","key":"***"}"#);
+        let nothing = Redaction::default().in_json(None);
+        assert_eq!(nothing.text(ascii.into()), ascii);
     }
 
     #[test]

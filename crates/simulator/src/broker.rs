@@ -1,6 +1,7 @@
 //! The broker as it was measured to behave: a log with guards and message ids, a queue derived from
 //! it, presence that fades. Nothing here fails by itself: what is lost is lost on the way.
 
+pub(crate) mod feed;
 pub(crate) mod live;
 pub(crate) mod log;
 pub(crate) mod queue;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use aod_domain::id::RunId;
 use aod_domain::run::DELIVERIES_UNCOUNTED;
-use aod_domain::subject::{Class, Label, Subject};
+use aod_domain::subject::{Class, Label, Subject, is_under};
 use aod_ports::event_log::{Append, Guard, StoredEvent};
 use aod_ports::log_stream::LogLine;
 use aod_ports::presence::Member;
@@ -58,6 +59,8 @@ struct State {
     /// The queue takes launches from here on when it is made anew.
     work_begins_at: u64,
     labels: BTreeSet<Label>,
+    /// Ends of runs that nobody has dealt with, by their sequences; each is given from then on.
+    ends: BTreeMap<u64, Instant>,
     presence: BTreeMap<String, (Member, Instant)>,
     /// Lines that are kept, with their places in the stream.
     lines: BTreeMap<RunId, VecDeque<(u64, LogLine)>>,
@@ -103,6 +106,7 @@ impl Broker {
                 work_created_ms: 1,
                 work_begins_at: 1,
                 labels: BTreeSet::new(),
+                ends: BTreeMap::new(),
                 presence: BTreeMap::new(),
                 lines: BTreeMap::new(),
                 lines_last: 0,
@@ -140,9 +144,12 @@ impl Broker {
         let sequence = state.events.len() as u64;
         let stored = state.event(sequence);
         state.invariants.stored(&self.world, &stored);
-        if is_launch(&stored.subject) {
+        if Subject::is_launch(&stored.subject) {
             let deliveries = self.deliveries_before(&stored.subject);
             state.enqueue(sequence, deliveries);
+        }
+        if Subject::is_result(&stored.subject) {
+            state.ends.insert(sequence, now);
         }
         drop(state);
         self.last.send_replace(sequence);
@@ -177,7 +184,7 @@ impl Broker {
         state.work.clear();
         state.work_created_ms += 1;
         for sequence in state.work_begins_at..=state.events.len() as u64 {
-            if is_launch(&state.logged(sequence).subject) {
+            if Subject::is_launch(&state.logged(sequence).subject) {
                 state.enqueue(sequence, 0);
             }
         }
@@ -191,10 +198,10 @@ impl Broker {
         root.is_some_and(|root| self.state().invariants.has_given_up(root))
     }
 
-    /// Whether all runs have ended and the queue is empty.
+    /// Whether all runs have ended, their ends are dealt with, and the queue is empty.
     pub(crate) fn is_done(&self) -> bool {
         let state = self.state();
-        state.work.is_empty() && state.invariants.all_ended()
+        state.work.is_empty() && state.ends.is_empty() && state.invariants.all_ended()
     }
 
     /// All events, for the end of a simulation.
@@ -229,7 +236,7 @@ impl State {
         let found = self
             .events
             .iter()
-            .rposition(|event| matches(filter, &event.subject));
+            .rposition(|event| is_under(&event.subject, filter));
         found.map_or(0, |index| index as u64 + 1)
     }
 
@@ -247,10 +254,6 @@ impl State {
     }
 }
 
-fn is_launch(subject: &str) -> bool {
-    Subject::is_state(subject) && subject.split('.').nth(6) == Some("launch")
-}
-
 /// Label and class of a launch, by its subject.
 fn place_of(subject: &str) -> Option<(Label, Class)> {
     let mut tokens = subject.split('.').skip(7);
@@ -260,24 +263,6 @@ fn place_of(subject: &str) -> Option<(Label, Class)> {
         .into_iter()
         .find(|known| known.to_string() == class)?;
     Some((label, class))
-}
-
-/// Whether `subject` lies under `filter`, with the wildcards of NATS.
-fn matches(filter: &str, subject: &str) -> bool {
-    // Most of what is looked at is of another run: that is told without looking at each token.
-    let plain = filter.find(['*', '>']).unwrap_or(filter.len());
-    if !subject.starts_with(&filter[..plain]) {
-        return false;
-    }
-    let (mut filter, mut subject) = (filter.split('.'), subject.split('.'));
-    loop {
-        match (filter.next(), subject.next()) {
-            (Some(">"), Some(_)) | (None, None) => return true,
-            (Some("*"), Some(_)) => (),
-            (Some(expected), Some(found)) if expected == found => (),
-            _ => return false,
-        }
-    }
 }
 
 #[cfg(test)]

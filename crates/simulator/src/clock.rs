@@ -39,12 +39,17 @@ impl HostClock {
     }
 }
 
+/// The right time when the simulation has gone on for so long.
+pub(crate) fn after(elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or_default();
+    let epoch = Timestamp::from_second(EPOCH_SECONDS).expect("a time of this century");
+    epoch + elapsed
+}
+
 impl Clock for HostClock {
     fn now(&self) -> Timestamp {
         let skew = *self.skew.lock().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = SignedDuration::try_from(self.world.elapsed()).unwrap_or_default();
-        let epoch = Timestamp::from_second(EPOCH_SECONDS).expect("a time of this century");
-        epoch + elapsed + skew
+        after(self.world.elapsed()) + skew
     }
 
     fn since_boot(&self) -> Duration {

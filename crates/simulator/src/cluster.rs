@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::admission::Capacity;
+use aod_domain::audit::SealKey;
 use aod_domain::id::NodeId;
 use aod_domain::subject::Label;
 use aod_gateway::{Access, Gateway};
@@ -15,6 +16,7 @@ use aod_ports::runs::Runs;
 use aod_testkit::capsules::{registered, registration};
 
 use crate::broker::Broker;
+use crate::broker::feed::SimulatedFeed;
 use crate::broker::live::{SimulatedLogs, SimulatedPresence};
 use crate::broker::log::SimulatedLog;
 use crate::broker::queue::SimulatedQueue;
@@ -213,6 +215,7 @@ impl Cluster {
     async fn gateway(&self, index: usize, program: &Program) -> Result<Gateway, String> {
         let host = &self.gateways[index];
         let (name, network) = (&host.name, &host.network);
+        let seed = [u8::try_from(index).unwrap_or_default(); 32];
         let config = aod_gateway::Config {
             listen: ([127, 0, 0, 1], 0).into(),
             public_url: None,
@@ -223,6 +226,7 @@ impl Cluster {
             lists_delay: Duration::from_secs(4),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
+            seal_key: Arc::new(SealKey::from_seed(&seed)),
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(self.log(name, network)),
@@ -231,6 +235,10 @@ impl Cluster {
             presence: self.presence(name, network),
             artifacts: self.store(host),
             clock: Arc::clone(&host.clock) as _,
+            ends: Arc::new(SimulatedFeed {
+                broker: self.broker.clone(),
+                link: self.link(name, network),
+            }),
         };
         let url = format!("http://{name}");
         let started = Gateway::start_detached(config, ports, url).await;
@@ -286,6 +294,7 @@ impl Cluster {
             disk_look: Duration::from_secs(2),
             image_keep: Duration::from_secs(24 * 3_600),
             models: Arc::default(),
+            keep_model_contents: false,
             egress: Vec::new(),
             host: name.clone(),
         };

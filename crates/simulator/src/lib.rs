@@ -11,8 +11,10 @@
 //! plan        what is asked for, and the right answer       person     whoever asks
 //! operator    whoever looks after dead letters
 //! capsule     what runs in the containers                   invariants what must always hold
+//! audit       the seals of all trees
 //! ```
 
+mod audit;
 mod broker;
 mod capsule;
 mod clock;
@@ -257,6 +259,9 @@ fn check_end(cluster: &Cluster) {
     for (id, run) in runs {
         if run.ended().is_none() {
             world.violation(format!("{id} has not ended: {:?}", run.phase));
+        }
+        if id.is_root() {
+            audit::check(cluster, id);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::world::World;
 
@@ -75,6 +76,23 @@ impl Link {
             biased;
             () = self.host.until(false) => (),
             () = self.server.until(false) => (),
+        }
+    }
+
+    /// Waits until the server has something new, or until `due` if something is due then; false if `deadline`
+    /// is over.
+    pub(crate) async fn wait_for_more(
+        &self,
+        changes: &mut watch::Receiver<u64>,
+        due: Option<Instant>,
+        deadline: Instant,
+    ) -> Result<bool, Unreachable> {
+        let wake = due.map_or(deadline, |due| due.min(deadline));
+        tokio::select! {
+            biased;
+            () = self.down() => Err(Unreachable),
+            _ = changes.changed() => Ok(true),
+            () = tokio::time::sleep_until(wake) => Ok(Instant::now() < deadline),
         }
     }
 

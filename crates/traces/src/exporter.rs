@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::id::RunId;
+use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::clock::Clock;
 use aod_ports::event_log::EventLog;
 use aod_ports::feed::{Feed, FeedError, Given};
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::contents::Contents;
 use crate::history::{ReadTreeError, TreeHistory};
 use crate::otlp::{Receiver, SendError};
 
@@ -39,6 +41,9 @@ enum ExportError {
     Read(#[from] ReadTreeError),
     #[error(transparent)]
     Send(#[from] SendError),
+    /// What the store will not give at all is left out instead.
+    #[error("what was said cannot be read")]
+    Contents(#[from] StoreError),
 }
 
 impl ExportError {
@@ -46,7 +51,9 @@ impl ExportError {
     const fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Read(ReadTreeError::Read(_)) | Self::Send(SendError::Later(_))
+            Self::Read(ReadTreeError::Read(_))
+                | Self::Send(SendError::Later(_))
+                | Self::Contents(_)
         )
     }
 }
@@ -58,6 +65,8 @@ pub struct Exporter {
     pub log: Arc<dyn EventLog>,
     pub clock: Arc<dyn Clock>,
     pub receiver: Receiver,
+    /// Where contents are that are told with the spans; none if they are not to be told.
+    pub contents: Option<Arc<dyn ArtifactStore>>,
 }
 
 impl Exporter {
@@ -123,7 +132,15 @@ impl Exporter {
 
     async fn export(&self, root: RunId) -> Result<(), ExportError> {
         let tree = TreeHistory::read(self.log.as_ref(), root).await?;
-        self.receiver.send(&crate::spans(&tree)).await?;
+        let spans = crate::spans(&tree);
+        let Some(store) = &self.contents else {
+            return Ok(self.receiver.send(&spans).await?);
+        };
+        let contents = Contents::of(&tree);
+        for mut spans in contents.divide(spans) {
+            contents.tell(&mut spans, store.as_ref()).await?;
+            self.receiver.send(&spans).await?;
+        }
         Ok(())
     }
 }

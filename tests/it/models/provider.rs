@@ -13,6 +13,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// How answers are divided: small ones into pieces of some letters, large ones into so many.
+const PIECE_BYTES_MIN: usize = 7;
+const PIECES_MAX: usize = 500;
+
 /// What a provider answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -122,7 +126,7 @@ impl Provider {
 
 async fn answer(State(memory): State<Arc<Mutex<Memory>>>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, 1 << 20)
+    let body = axum::body::to_bytes(body, 32 << 20)
         .await
         .unwrap_or_default();
     let text = format!(
@@ -140,7 +144,7 @@ async fn answer(State(memory): State<Arc<Mutex<Memory>>>, request: Request<Body>
     let pieces: Vec<_> = reply
         .body
         .as_bytes()
-        .chunks(7)
+        .chunks(PIECE_BYTES_MIN.max(reply.body.len() / PIECES_MAX))
         .map(Bytes::copy_from_slice)
         .collect();
     let pieces = stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));

@@ -1,23 +1,46 @@
-//! A tree of runs as a trace, at a receiver of OTLP that is not ours.
+//! A tree of runs as a trace, at a receiver of OTLP that is not ours: sent as a gateway sends it, and by `aod gateway`.
 
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use aod_domain::spending::Budget;
 use aod_ports::clock::SystemClock;
+use aod_ports::presence::{Member, Presence as _};
 use aod_testkit::TraceReceiver;
 use aod_testkit::traces::Received;
-use aod_traces::{Exporter, Receiver};
+use aod_tests::client::{Client, eventually};
+use aod_tests::cluster::LEASE_SECONDS;
+use aod_tests::programs::aod;
+use aod_traces::{CONTENT_BYTES_MAX, Exporter, Receiver};
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::provider::{self, Reply};
-use super::{ALL, KEY, Scene, chat};
+use super::{ALL, Cluster, KEY, Scene, chat};
 
 /// Where the client is in a trace of its own.
 const PLACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
+/// A tree of three runs with a call of a model.
+const TREE: &str = "\
+run spread SPAN_KIND_INTERNAL
+  attempt 1 SPAN_KIND_INTERNAL
+    execute_tool spread SPAN_KIND_CLIENT
+      run spread SPAN_KIND_INTERNAL
+        attempt 1 SPAN_KIND_INTERNAL
+          execute_tool ask SPAN_KIND_CLIENT
+            invoke_agent ask SPAN_KIND_INTERNAL
+              attempt 1 SPAN_KIND_INTERNAL
+                chat tiny SPAN_KIND_CLIENT
+                execute_tool search SPAN_KIND_INTERNAL
+";
+
+/// What is said in it: what the client asked, what the model was asked and answered.
+const SAID: [&str; 3] = ["hello", "requests", "finish_reason"];
+
 /// Traces of the scene are sent for as long as the guard lives, as a gateway sends them.
-async fn export(scene: &Scene, receiver: &TraceReceiver) -> DropGuard {
+async fn export(scene: &Scene, receiver: &TraceReceiver, is_told: bool) -> DropGuard {
     let broker = scene.cluster.broker("traces").await;
     let feed = broker.feed("traces").await.expect("a feed");
     let exporter = Exporter {
@@ -25,6 +48,7 @@ async fn export(scene: &Scene, receiver: &TraceReceiver) -> DropGuard {
         log: Arc::new(broker.event_log()),
         clock: Arc::new(SystemClock),
         receiver: Receiver::new(&receiver.url(), "").expect("a receiver"),
+        contents: is_told.then(|| Arc::clone(&scene.cluster.artifacts)),
     };
     let stop = CancellationToken::new();
     tokio::spawn(exporter.run(stop.clone()));
@@ -44,31 +68,15 @@ fn drawn(spans: &[Received], parent: &str, depth: usize, text: &mut String) {
 async fn a_run_three_levels_deep_is_one_trace_without_content() {
     let receiver = TraceReceiver::start();
     let scene = Scene::start(ALL, Budget::default()).await;
-    let _exporting = export(&scene, &receiver).await;
-    scene.provider.reply(Reply::sample(provider::samples()[0]));
-    let input = json!({"children": 1, "levels": 1, "requests": [chat("tiny", None)]});
-    let client = scene.client();
-    let run = client.start_traced("spread", input, PLACE).await;
-    client.result(&run).await;
+    let _exporting = export(&scene, &receiver, false).await;
+    run_tree(&scene, &scene.client()).await;
 
     let spans = receiver.wait_for(10);
     let trace = &PLACE[3..35];
     assert!(spans.iter().all(|span| span.trace == trace), "{spans:#?}");
     let mut text = String::new();
     drawn(&spans, &PLACE[36..52], 0, &mut text);
-    let expected = "\
-run spread SPAN_KIND_INTERNAL
-  attempt 1 SPAN_KIND_INTERNAL
-    execute_tool spread SPAN_KIND_CLIENT
-      run spread SPAN_KIND_INTERNAL
-        attempt 1 SPAN_KIND_INTERNAL
-          execute_tool ask SPAN_KIND_CLIENT
-            invoke_agent ask SPAN_KIND_INTERNAL
-              attempt 1 SPAN_KIND_INTERNAL
-                chat tiny SPAN_KIND_CLIENT
-                execute_tool search SPAN_KIND_INTERNAL
-";
-    assert_eq!(text, expected, "{spans:#?}");
+    assert_eq!(text, TREE, "{spans:#?}");
     assert_eq!(spans.len(), 10);
 
     let asked = spans
@@ -86,9 +94,164 @@ run spread SPAN_KIND_INTERNAL
             asked.rest
         );
     }
-    // What the client asked, what the model was asked and answered, what the operator keeps.
-    for content in ["hello", "requests", "finish_reason", KEY] {
+    for content in SAID.iter().chain(&[KEY]) {
         assert!(!receiver.text().contains(content), "{content}");
+    }
+}
+
+/// Has the tree of [`TREE`] run in the trace of the client.
+async fn run_tree(scene: &Scene, client: &Client) {
+    scene.provider.reply(Reply::sample(provider::samples()[0]));
+    let input = json!({"children": 1, "levels": 1, "requests": [chat("tiny", None)]});
+    let run = client.start_traced("spread", input, PLACE).await;
+    client.result(&run).await;
+}
+
+/// The one span of this name.
+fn named<'a>(spans: &'a [Received], name: &str) -> &'a Received {
+    let mut named = spans.iter().filter(|span| span.name == name);
+    let first = named
+        .next()
+        .unwrap_or_else(|| panic!("{name} in {spans:#?}"));
+    assert!(named.next().is_none(), "{name} is there once");
+    first
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_that_are_kept_and_asked_for_are_in_their_spans() {
+    let receiver = TraceReceiver::start();
+    let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
+    let scene = Scene::start_with(ALL, Budget::default(), 1, keep).await;
+    let _exporting = export(&scene, &receiver, true).await;
+    run_tree(&scene, &scene.client()).await;
+
+    let spans = receiver.wait_for(10);
+    let mut text = String::new();
+    drawn(&spans, &PLACE[36..52], 0, &mut text);
+    assert_eq!(text, TREE, "{spans:#?}");
+    let asked = r#"Str({"messages":[{"content":"hello","role":"user"}],"model":"tiny"})"#;
+    let arguments = r#"Str({"children":1,"levels":0,"number":0,"requests":[{"#;
+    for (span, attribute) in [
+        ("chat tiny", format!("aod.model.request: {asked}")),
+        ("chat tiny", "aod.model.answer: Str({".to_owned()),
+        (
+            "execute_tool ask",
+            format!("gen_ai.tool.call.arguments: {arguments}"),
+        ),
+        (
+            "execute_tool ask",
+            r#"gen_ai.tool.call.result: Str({"answers":[{"#.to_owned(),
+        ),
+        (
+            "invoke_agent ask",
+            format!("aod.run.arguments: {arguments}"),
+        ),
+        (
+            "invoke_agent ask",
+            r#"aod.run.output: Str({"answers":[{"#.to_owned(),
+        ),
+    ] {
+        let rest = &named(&spans, span).rest;
+        assert!(rest.contains(&attribute), "{attribute} in {rest}");
+    }
+    for content in SAID {
+        assert!(receiver.text().contains(content), "{content}");
+    }
+    assert!(!receiver.text().contains(KEY));
+}
+
+/// Contents that are artifacts, and longer than an attribute is.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_contents_are_cut_and_say_so() {
+    let receiver = TraceReceiver::start();
+    let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
+    let scene = Scene::start_with(ALL, Budget::default(), 1, keep).await;
+    let _exporting = export(&scene, &receiver, true).await;
+    let mut request = chat("tiny", None);
+    // A text of its own may have as much as an attribute.
+    let message = json!({"role": "user", "content": "so ".repeat(CONTENT_BYTES_MAX / 4)});
+    request["body"]["messages"] = json!([message, message, message]);
+    scene.provider.reply(Reply::status(400, "no"));
+    scene.ask(json!([request]), json!({})).await;
+    let spans = receiver.wait_for(3);
+    for (span, attribute) in [
+        ("chat tiny", "aod.model.request: "),
+        ("invoke_agent ask", "aod.run.arguments: "),
+    ] {
+        let mut lines = named(&spans, span).rest.lines();
+        let told = lines.find_map(|line| line.split_once(attribute));
+        let (_, told) = told.unwrap_or_else(|| panic!("{attribute} in {spans:#?}"));
+        assert!(told.ends_with(" more bytes were cut])"), "{told}");
+        assert!(told.len() < CONTENT_BYTES_MAX + 100, "{}", told.len());
+    }
+}
+
+/// A process that ends with the value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts `aod gateway` with these flags for a scene that has no gateway; answers it with its client.
+async fn gateway(scene: &Scene, flags: &[&str]) -> (Process, Client) {
+    let data = scene.cluster.data("gateway");
+    let store = format!("file://{}", scene.cluster.data("artifacts").display());
+    let log = File::create(data.join("log")).expect("a directory of ours");
+    let mut command = Command::new(aod());
+    command
+        .args(["gateway", "--listen", "127.0.0.1:0", "--store", &store])
+        .args(["--nats", &scene.cluster.nats.url()])
+        .args(["--lease-seconds", &LEASE_SECONDS.to_string()])
+        .arg("--data")
+        .arg(&data)
+        .args(flags)
+        .stdout(Stdio::null())
+        .stderr(log);
+    let process = Process(command.spawn().expect("aod starts"));
+    let presence = scene.cluster.broker("looking").await.presence();
+    let url = async || {
+        let members = presence.members().await.unwrap_or_default();
+        members.into_iter().find_map(|member| match member {
+            Member::Gateway(gateway) => Some(gateway.url),
+            Member::Node(_) => None,
+        })
+    };
+    eventually("the gateway", async || url().await.is_some()).await;
+    let url = url().await.unwrap_or_else(|| {
+        let log = fs::read_to_string(data.join("log"));
+        panic!("the gateway is gone: {log:?}")
+    });
+    (process, Client::new(&url))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_sends_traces_where_its_flags_say() {
+    for flags in [&[][..], &["--otlp-contents"]] {
+        let receiver = TraceReceiver::start();
+        let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
+        let scene = Scene::start_with(ALL, Budget::default(), 0, keep).await;
+        let url = receiver.url();
+        let flags = [&["--otlp", &url], flags].concat();
+        let (_gateway, client) = gateway(&scene, &flags).await;
+        run_tree(&scene, &client).await;
+
+        let spans = receiver.wait_for(10);
+        let mut text = String::new();
+        drawn(&spans, &PLACE[36..52], 0, &mut text);
+        assert_eq!(text, TREE, "{spans:#?}");
+        let is_told = flags.contains(&"--otlp-contents");
+        for content in SAID {
+            assert_eq!(
+                receiver.text().contains(content),
+                is_told,
+                "{flags:?} {content}"
+            );
+        }
+        assert!(!receiver.text().contains(KEY));
     }
 }
 
@@ -96,7 +259,7 @@ run spread SPAN_KIND_INTERNAL
 async fn each_tree_has_a_trace_of_its_own_with_the_errors_in_it() {
     let receiver = TraceReceiver::start();
     let scene = Scene::start(ALL, Budget::default()).await;
-    let _exporting = export(&scene, &receiver).await;
+    let _exporting = export(&scene, &receiver, false).await;
     scene.provider.reply(Reply::status(503, "busy"));
     for _ in 0..2 {
         scene.ask(json!([chat("tiny", None)]), json!({})).await;

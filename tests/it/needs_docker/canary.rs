@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
+use aod_testkit::TraceReceiver;
 use aod_tests::client::eventually;
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::model_stub::ModelStub;
@@ -66,7 +67,7 @@ impl Drop for Up {
 }
 
 impl Up {
-    async fn start(models: &str) -> Self {
+    async fn start(models: &str, flags: &[&str]) -> Self {
         // Short: sockets lie below it.
         let directory = tempfile::Builder::new().prefix("aod-").tempdir();
         let directory = directory.expect("a directory");
@@ -86,6 +87,7 @@ impl Up {
             .arg(at("secrets"))
             .arg("--models")
             .arg(at("models.yaml"))
+            .args(flags)
             .env("RUST_BACKTRACE", "full")
             .stdout(log.try_clone().expect("a file of ours"))
             .stderr(log);
@@ -147,10 +149,22 @@ fn images(cluster: &str, archive: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_the_operators_is_nowhere() {
+    search(&[], false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_the_operators_is_nowhere_though_contents_are_kept_and_told() {
+    search(&["--keep-model-contents", "--otlp-contents"], true).await;
+}
+
+/// Has the capsule run below an `aod up` with `flags`, whose traces tell contents or do not, and searches.
+async fn search(flags: &[&str], is_told: bool) {
+    let receiver = TraceReceiver::start();
     let leaking = json!({"status": 401, "message": format!("the key {KEY} is not known")});
     let stub = ModelStub::start(&[json!({"text": "hello"}), leaking, json!({"drop": true})]);
     let models = format!("providers:\n  openai: {{base_url: '{}/v1'}}\n", stub.url());
-    let up = Up::start(&models).await;
+    let url = receiver.url();
+    let up = Up::start(&models, &[&["--otlp", &url], flags].concat()).await;
     let capsule = CapsuleDirectory::new("probe");
     capsule.write("agent.yaml", MANIFEST);
     let mut told = up.told(&["capsule", "build", capsule.path().to_str().expect("ours")]);
@@ -189,6 +203,15 @@ async fn a_key_of_the_operators_is_nowhere() {
     assert!(!told.contains(KEY), "{told}");
     let places = ["data", "log", "images.tar"].map(|name| up.at(name));
     assert_eq!(files_with(KEY, &places), [""; 0]);
+    // The run, its attempt, and three calls of a model.
+    let spans = receiver.wait_for(5);
+    let traced = receiver.text();
+    assert!(!traced.contains(KEY), "{traced}");
+    let calls = spans.iter().filter(|span| span.name == "chat gpt-5.2");
+    assert_eq!(calls.count(), 3, "{spans:#?}");
+    for said in ["hello", "the key *** is not known", "script.sh"] {
+        assert_eq!(traced.contains(said), is_told, "{said} in {traced}");
+    }
     // The search finds what is there.
     assert_eq!(files_with(KEY, &[up.at("secrets")]).len(), 1);
 }

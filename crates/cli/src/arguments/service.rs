@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use aod_domain::subject::Label;
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use super::PolicyArguments;
 
@@ -102,9 +103,19 @@ pub struct GatewayArguments {
     )]
     pub token_file: Option<PathBuf>,
 
-    /// Directory for lists and copies that can be made again [default: ~/.local/share/aod]
+    /// Directory for lists and copies that can be made again, and for the seal key [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
+
+    /// File with the key that seals ended trees, the same for all gateways, as `aod credentials` makes it; unless given
+    /// seal.key in the data directory, made once
+    #[arg(
+        long,
+        env = "AOD_SEAL_KEY",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub seal_key: Option<PathBuf>,
 
     #[command(flatten)]
     pub traces: TraceArguments,
@@ -126,6 +137,16 @@ pub struct TraceArguments {
         hide_env_values = true
     )]
     pub otlp_headers: Option<PathBuf>,
+
+    /// Send contents too: arguments and outputs of runs, and what models were asked and answered where nodes keep it
+    #[arg(
+        long,
+        env = "AOD_OTLP_CONTENTS",
+        value_parser = BoolishValueParser::new(),
+        requires = "otlp",
+        hide_env_values = true
+    )]
+    pub otlp_contents: bool,
 }
 
 /// What a node may take on.
@@ -169,6 +190,15 @@ pub struct CapacityArguments {
 
     #[command(flatten)]
     pub policy: PolicyArguments,
+
+    /// Keep what goes to models and what they answer, as artifacts that are never deleted; secrets are taken out
+    #[arg(
+        long,
+        env = "AOD_KEEP_MODEL_CONTENTS",
+        value_parser = BoolishValueParser::new(),
+        hide_env_values = true
+    )]
+    pub keep_model_contents: bool,
 }
 
 #[derive(Clone, Debug, Args)]

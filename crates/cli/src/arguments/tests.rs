@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 27] = [
+    let commands: [&[&str]; 34] = [
         &[],
         &["up"],
         &["down"],
@@ -36,9 +36,16 @@ fn every_command_explains_itself() {
         &["runs", "ls"],
         &["runs", "logs"],
         &["runs", "tree"],
+        &["runs", "at"],
+        &["runs", "diff"],
         &["runs", "cancel"],
+        &["events", "query"],
+        &["events", "tail"],
         &["deadletters"],
         &["deadletters", "ls"],
+        &["audit"],
+        &["audit", "export"],
+        &["audit", "verify"],
         &["capsule"],
         &["capsule", "graph"],
         &["capsule", "inspect"],
@@ -139,6 +146,18 @@ fn several_servers_of_one_cluster_are_named_at_once() {
 }
 
 #[test]
+fn contents_are_only_kept_and_told_where_that_is_asked_for() {
+    let up = |line: &str| match parsed(line) {
+        Command::Up(up) => (up.capacity.keep_model_contents, up.traces.otlp_contents),
+        _ => panic!("another command"),
+    };
+    assert_eq!(up("up --otlp http://one"), (false, false));
+    // Neither is part of the other: what is kept stays, and what is told leaves the cluster.
+    assert_eq!(up("up --keep-model-contents"), (true, false));
+    assert_eq!(up("up --otlp http://one --otlp-contents"), (false, true));
+}
+
+#[test]
 fn commands_have_their_own_words() {
     assert!(
         matches!(parsed("runs logs -f run_1"), Command::Runs(RunsCommand::Logs(arguments)) if arguments.follow)
@@ -159,6 +178,8 @@ fn what_is_not_understood_ends_with_2() {
         "node",
         "runs ls --limit 501",
         "up --label A",
+        "up --otlp-contents",
+        "gateway --nats nats://one --otlp-contents",
         "capsule validate",
     ] {
         let words = std::iter::once("aod").chain(line.split(' ').filter(|word| !word.is_empty()));

@@ -3,9 +3,11 @@
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use reqwest::Method;
+use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::{Client, RETRY_PAUSE};
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Longest event, in bytes: one of the log is at most 32 KiB, a line of output less.
@@ -20,6 +22,13 @@ pub(crate) struct ServerEvent {
     /// Its type, `message` unless given.
     pub(crate) kind: String,
     pub(crate) data: String,
+}
+
+/// Reads the data of an event.
+pub(crate) fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
+    serde_json::from_str(data).map_err(|error| {
+        Failure::new(Exit::Internal, "an event of the gateway cannot be read").because(&error)
+    })
 }
 
 /// A stream of events, taken up again after the last one that was seen.

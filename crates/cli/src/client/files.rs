@@ -3,10 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use aod_api::audit::TREE_HEADER;
 use aod_api::files::{FileView, UploadedFile};
-use aod_domain::digest::Hasher;
+use aod_domain::digest::{Digest, Hasher};
+use aod_domain::id::RunId;
 use futures::StreamExt as _;
-use reqwest::{Body, Method};
+use reqwest::{Body, Method, Response};
+use tempfile::NamedTempFile;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
@@ -69,6 +72,56 @@ impl Client {
     }
 
     async fn fetch(&self, file: &FileView, parent: &Path, target: &Path) -> Result<(), Failure> {
+        let response = self.send(self.request(Method::GET, &file.url)).await?;
+        let received = self.receive(response, parent, target).await?;
+        if received.size_bytes != file.size_bytes || received.digest != file.digest {
+            let message = format!(
+                "{} arrived with other bytes than it was stored with",
+                file.name
+            );
+            return Err(Failure::new(Exit::Unreachable, message)
+                .with_hint("ask again; if it stays so, the artifact store is damaged"));
+        }
+        received.keep(target)
+    }
+
+    /// Fetches the bundle at `path` of the gateway; it appears whole, by rename.
+    pub(crate) async fn save_bundle(
+        &self,
+        path: &str,
+        target: &Path,
+    ) -> Result<StoredBundle, Failure> {
+        let response = self.send(self.request(Method::GET, path)).await?;
+        let root = response.headers().get(TREE_HEADER);
+        let root = root.and_then(|root| root.to_str().ok()?.parse().ok());
+        let root = root.ok_or_else(|| {
+            Failure::new(
+                Exit::Internal,
+                "the gateway does not say whose bundle it is",
+            )
+            .with_hint("gateway and `aod` should be of one version")
+        })?;
+        let parent = target
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let received = self.receive(response, parent, target).await?;
+        let stored = StoredBundle {
+            root,
+            size_bytes: received.size_bytes,
+            digest: received.digest,
+        };
+        received.keep(target)?;
+        Ok(stored)
+    }
+
+    /// Writes what comes beside `target`.
+    async fn receive(
+        &self,
+        response: Response,
+        parent: &Path,
+        target: &Path,
+    ) -> Result<Received, Failure> {
         let unusable = |error: std::io::Error| data::unusable(target, &error);
         // As any program would have made it; the system takes away what the user wants taken away.
         let mode = PermissionsExt::from_mode(0o666);
@@ -78,30 +131,47 @@ impl Client {
             .tempfile_in(parent)
             .map_err(unusable)?;
         let mut written = File::from_std(draft.reopen().map_err(unusable)?);
-        let response = self.send(self.request(Method::GET, &file.url)).await?;
         let mut bytes = response.bytes_stream();
         let mut hasher = Hasher::new();
-        let mut length = 0;
+        let mut size_bytes = 0;
         while let Some(piece) = bytes.next().await {
             let piece = piece
                 .map_err(|error| self.broken(&error))
                 .map_err(Failure::from)?;
-            length += piece.len() as u64;
+            size_bytes += piece.len() as u64;
             hasher.update(&piece);
             written.write_all(&piece).await.map_err(unusable)?;
         }
         written.flush().await.map_err(unusable)?;
-        if length != file.size_bytes || hasher.finish() != file.digest {
-            let message = format!(
-                "{} arrived with other bytes than it was stored with",
-                file.name
-            );
-            return Err(Failure::new(Exit::Unreachable, message)
-                .with_hint("ask again; if it stays so, the artifact store is damaged"));
-        }
-        draft
-            .persist(target)
-            .map_err(|error| unusable(error.error))?;
+        Ok(Received {
+            draft,
+            size_bytes,
+            digest: hasher.finish(),
+        })
+    }
+}
+
+/// A bundle that was fetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredBundle {
+    /// Whose tree it is.
+    pub(crate) root: RunId,
+    pub(crate) size_bytes: u64,
+    pub(crate) digest: Digest,
+}
+
+/// What has come, under a name of its own.
+struct Received {
+    draft: NamedTempFile,
+    size_bytes: u64,
+    digest: Digest,
+}
+
+impl Received {
+    /// Gives it its name.
+    fn keep(self, target: &Path) -> Result<(), Failure> {
+        let kept = self.draft.persist(target);
+        kept.map_err(|error| data::unusable(target, &error.error))?;
         Ok(())
     }
 }

@@ -4,10 +4,11 @@ use aod_api::events::{EventPage, EventView, LogLineView, LogPage};
 use aod_api::runs::{CancelRun, RunPage, RunView, TreeNode};
 use jiff::Timestamp;
 
+use super::history;
 use crate::arguments::{
     CancelArguments, FollowArguments, RunArgument, RunsCommand, RunsLsArguments,
 };
-use crate::client::{Client, encoded};
+use crate::client::{Client, encoded, parsed};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -18,6 +19,9 @@ const LOG_LINES_AT_ONCE: usize = 10_000;
 
 pub(super) async fn runs(command: RunsCommand, console: Console) -> Result<Exit, Failure> {
     match command {
+        RunsCommand::At(arguments) => return history::at(&arguments, console).await,
+        RunsCommand::Replay(arguments) => return history::replay(&arguments, console).await,
+        RunsCommand::Diff(arguments) => return history::diff(&arguments, console).await,
         RunsCommand::Ls(arguments) => list(&arguments, console).await,
         RunsCommand::Show(arguments) => show(&arguments, console).await,
         RunsCommand::Logs(arguments) => logs(&arguments, console).await,
@@ -29,7 +33,7 @@ pub(super) async fn runs(command: RunsCommand, console: Console) -> Result<Exit,
 }
 
 /// Where a run is on the gateway.
-fn path(run: &str, rest: &str) -> String {
+pub(super) fn path(run: &str, rest: &str) -> String {
     format!("/v1/runs/{}{rest}", encoded(run))
 }
 
@@ -142,10 +146,4 @@ async fn events(arguments: &FollowArguments, console: Console) -> Result<(), Fai
             return Ok(());
         }
     }
-}
-
-fn parsed<T: serde::de::DeserializeOwned>(data: &str) -> Result<T, Failure> {
-    serde_json::from_str(data).map_err(|error| {
-        Failure::new(Exit::Internal, "an event of the gateway cannot be read").because(&error)
-    })
 }

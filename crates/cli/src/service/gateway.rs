@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
 use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
 use aod_jetstream::Broker;
@@ -39,9 +40,10 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
         access,
         &directory,
         arguments.broker.lease_seconds,
+        credentials::seal_key(arguments.seal_key.as_deref(), &directory)?,
     );
-    let ports = ports(&broker, artifacts);
-    let traces = Traces::begin(&arguments.traces, &broker).await?;
+    let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
+    let ports = ports(&broker, artifacts).await?;
     let gateway = Gateway::start(config, ports).await;
     Ok((gateway.map_err(|error| failed(&error))?, traces))
 }
@@ -64,6 +66,7 @@ pub(super) fn config(
     access: Access,
     directory: &Path,
     lease_seconds: u32,
+    seal_key: SealKey,
 ) -> Config {
     Config {
         listen,
@@ -74,18 +77,26 @@ pub(super) fn config(
         lists_delay: aod_gateway::LISTS_DELAY,
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
+        seal_key: Arc::new(seal_key),
     }
 }
 
-pub(super) fn ports(broker: &Broker, artifacts: Arc<dyn ArtifactStore>) -> Ports {
-    Ports {
+pub(super) async fn ports(
+    broker: &Broker,
+    artifacts: Arc<dyn ArtifactStore>,
+) -> Result<Ports, Failure> {
+    let ends = broker.feed(aod_audit::FEED).await.map_err(|error| {
+        Failure::environment("the ends of runs cannot be followed").because(error.as_ref())
+    })?;
+    Ok(Ports {
         log: Arc::new(broker.event_log()),
         queue: Arc::new(broker.work_queue()),
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
         artifacts,
         clock: Arc::new(SystemClock),
-    }
+        ends: Arc::new(ends),
+    })
 }
 
 pub(super) fn failed(error: &StartError) -> Failure {

@@ -30,7 +30,7 @@ use super::credentials::Credentials;
 use super::nats::{self, Choice, NatsServer};
 use super::stand_in::StandIns;
 use super::traces::Traces;
-use super::{data, docker, gateway, node, wiring};
+use super::{credentials, data, docker, gateway, node, wiring};
 use crate::arguments::{BrokerArguments, UpArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -239,13 +239,12 @@ async fn begin(
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
     let connected = wiring::connect(&broker, "up").await?;
     let artifacts = wiring::artifacts(&broker, &connected, &data.join("cache")).await?;
-    let traces = Traces::begin(&arguments.traces, &connected).await?;
+    let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
         arguments.listen,
-        &credentials.token,
+        &credentials,
         data,
-        &connected,
-        Arc::clone(&artifacts),
+        gateway::ports(&connected, Arc::clone(&artifacts)).await?,
         notices,
     )
     .await?;
@@ -331,18 +330,18 @@ async fn broker_arguments(
 /// Listens where it was asked to, or on a free port of the same address.
 async fn start_gateway(
     listen: SocketAddr,
-    token: &Path,
+    credentials: &Credentials,
     data: &Path,
-    broker: &Broker,
-    artifacts: Arc<dyn ArtifactStore>,
+    ports: aod_gateway::Ports,
     notices: &mut Vec<String>,
 ) -> Result<Gateway, Failure> {
     let directory = data.join("gateway");
     data::make_directory(&directory)?;
     let start = async |listen: SocketAddr| {
-        let access = gateway::access(Some(token))?;
-        let config = gateway::config(listen, None, access, &directory, LEASE_SECONDS_DEFAULT);
-        let started = Gateway::start(config, gateway::ports(broker, Arc::clone(&artifacts))).await;
+        let access = gateway::access(Some(&credentials.token))?;
+        let key = credentials::seal_key(Some(&credentials.seal_key), &directory)?;
+        let config = gateway::config(listen, None, access, &directory, LEASE_SECONDS_DEFAULT, key);
+        let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };
     match start(listen).await? {

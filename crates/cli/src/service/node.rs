@@ -101,6 +101,7 @@ pub(super) async fn begin(
         disk_look: DISK_LOOK_DEFAULT,
         image_keep: IMAGE_KEEP_DEFAULT,
         models: Arc::new(models(setup.capacity.policy.models.as_deref())?),
+        keep_model_contents: setup.capacity.keep_model_contents,
         egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };

@@ -90,6 +90,7 @@ impl Private {
                 docker: docker.to_owned(),
                 registries: None,
                 policy: policy.clone(),
+                keep_model_contents: false,
             },
             traces: TraceArguments::default(),
             detach: false,

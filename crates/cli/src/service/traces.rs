@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aod_jetstream::Broker;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_traces::{Exporter, Receiver};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,6 +26,7 @@ impl Traces {
     pub(super) async fn begin(
         arguments: &TraceArguments,
         broker: &Broker,
+        artifacts: &Arc<dyn ArtifactStore>,
     ) -> Result<Option<Self>, Failure> {
         let Some(address) = &arguments.otlp else {
             return Ok(None);
@@ -45,6 +47,7 @@ impl Traces {
             log: Arc::new(broker.event_log()),
             clock: Arc::new(SystemClock),
             receiver,
+            contents: arguments.otlp_contents.then(|| Arc::clone(artifacts)),
         };
         let stop = CancellationToken::new();
         tokio::spawn(exporter.run(stop.clone()));

@@ -14,12 +14,13 @@ pub(crate) fn is_result(event: &EventView) -> bool {
 
 /// `dev.aod.run.attempt_lost.v1` is `attempt_lost`, `dev.aod.spending.settled.v1` is `settled`.
 fn name(event: &EventView) -> &str {
-    let prefixes = ["dev.aod.run.", "dev.aod.spending."];
-    let kind = prefixes
-        .iter()
-        .find_map(|prefix| event.kind.strip_prefix(prefix))
-        .unwrap_or(&event.kind);
-    kind.rsplit_once(".v").map_or(kind, |(name, _)| name)
+    word(&event.kind)
+}
+
+/// The same of a type.
+pub(crate) fn word(kind: &str) -> &str {
+    let kind = kind.rsplit_once(".v").map_or(kind, |(name, _)| name);
+    kind.rsplit_once('.').map_or(kind, |(_, word)| word)
 }
 
 /// What an event says, where it says something for people.
@@ -55,6 +56,7 @@ fn remark(event: &EventView) -> Option<String> {
             Some(format!("{}: at most {tokens} tokens", model(event)?))
         }
         "settled" => settled(event),
+        "sealed" => text("/public_key").map(|key| format!("by {key}")),
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
         "result" => {
@@ -135,6 +137,38 @@ pub(crate) fn line(event: &EventView) -> String {
     )
     .trim_end()
     .to_owned()
+}
+
+/// The columns of [`row`].
+pub(crate) fn header() -> String {
+    format!(
+        "{:>8}  {:<24}  {:<14}  {:<57}  REMARK",
+        "EVENT", "TIME", "TYPE", "ABOUT"
+    )
+}
+
+/// For a table of events of the whole log: as [`line`], with what each is about.
+pub(crate) fn row(event: &EventView) -> String {
+    let time = event.time.strftime("%Y-%m-%d %H:%M:%S%.3fZ");
+    let remark = remark(event).unwrap_or_default();
+    format!(
+        "{:>8}  {time}  {:<14}  {:<57}  {remark}",
+        event.sequence,
+        name(event),
+        about(event)
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// The run, the capsule or the node that an event is about.
+fn about(event: &EventView) -> String {
+    if let Some(run) = event.run {
+        return run.to_string();
+    }
+    let mut members = ["run", "name", "node"].into_iter();
+    let about = members.find_map(|member| event.data.get(member).and_then(Value::as_str));
+    about.unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

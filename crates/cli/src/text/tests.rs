@@ -3,9 +3,13 @@
 use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
 use aod_api::events::{EventView, LogLineView, LogOutput};
+use aod_api::history::{
+    LastEvent, OneSidedRun, PlaceDifference, ReplayDifference, ReplayView, RunDifference, RunPhase,
+    TreeAt, TreeAtNode, TreeDifference,
+};
 use aod_api::nodes::NodeView;
 use aod_api::problem::{Problem, ProblemItem};
-use aod_api::runs::{ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
+use aod_api::runs::{CancelView, ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::{NodeId, RunId};
@@ -14,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{dead_letter, event, problem, run, table, tree};
+use super::{dead_letter, event, history, problem, run, table, tree};
 use crate::failure::Failure;
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -327,4 +331,173 @@ fn events_are_lines() {
         .collect();
     insta::assert_snapshot!(lines.join("\n"));
     assert!(event::is_result(&events[7]) && !event::is_result(&events[1]));
+}
+
+fn at_node(id: RunId, capsule: &str, state: RunState, children: Vec<TreeAtNode>) -> TreeAtNode {
+    let (phase, holder) = match state {
+        RunState::Queued => (RunPhase::Queued, None),
+        state if state.is_ended() => (RunPhase::Ended, None),
+        _ => (RunPhase::Leased, Some(NodeId::new(Uuid::from_u128(7)))),
+    };
+    TreeAtNode {
+        run: summary(id, capsule, state),
+        phase,
+        holder: holder.map(|node| node.to_string()),
+        attempts_lost: 0,
+        waits_for: None,
+        open_callees: Vec::new(),
+        cancel: None,
+        timings: None,
+        children,
+    }
+}
+
+#[test]
+fn a_tree_is_drawn_as_it_stood_at_an_event() {
+    let child = |key: &str| root().child(&Digest::of(key));
+    let queued = TreeAtNode {
+        waits_for: Some("a node with label gpu".to_owned()),
+        ..at_node(child("two"), "chart", RunState::Queued, Vec::new())
+    };
+    let done = at_node(child("one"), "chart", RunState::Failed, Vec::new());
+    let cancel = CancelView {
+        requested_by: "ada".to_owned(),
+        reason: String::new(),
+    };
+    let tree = TreeAtNode {
+        attempts_lost: 1,
+        waits_for: Some("chart".to_owned()),
+        cancel: Some(cancel),
+        ..at_node(root(), "survey", RunState::Waiting, vec![done, queued])
+    };
+    let view = |event| TreeAt {
+        event,
+        last: LastEvent {
+            sequence: 42,
+            kind: "dev.aod.run.result.v1".to_owned(),
+            time: at(6_500),
+            run: child("one"),
+        },
+        tree: tree.clone(),
+    };
+    let shown = [view(42), view(50)].map(|view| history::at(&view));
+    insta::assert_snapshot!(shown.join("\n\n"));
+}
+
+#[test]
+fn a_replay_says_whether_the_lists_are_right() {
+    let equal = ReplayView {
+        root: root(),
+        runs: 1,
+        events: 3,
+        as_of: 120,
+        is_equal: true,
+        differences: Vec::new(),
+        left_out: 0,
+    };
+    let found = |place: &str, log: Option<Value>, read_model: Option<Value>| ReplayDifference {
+        run: root().to_string(),
+        place: place.to_owned(),
+        log,
+        read_model,
+    };
+    let different = ReplayView {
+        runs: 2,
+        is_equal: false,
+        differences: vec![
+            found("/state", Some(json!("succeeded")), Some(json!("running"))),
+            found("/node", Some(json!(null)), Some(json!("x".repeat(80)))),
+            found("", Some(json!({"state": "queued"})), None),
+        ],
+        left_out: 4,
+        ..equal.clone()
+    };
+    let shown = [equal, different].map(|view| history::replay(&view));
+    insta::assert_snapshot!(shown.join("\n\n"));
+}
+
+#[test]
+fn two_trees_are_told_apart() {
+    let found = |place: &str, left: Option<Value>, right: Option<Value>| PlaceDifference {
+        place: place.to_owned(),
+        left,
+        right,
+    };
+    let other = RunId::root_of(Uuid::from_u128(2));
+    let measures = vec![
+        found("/took_ms", Some(json!(4_200)), Some(json!(61_000))),
+        found("/waited_ms", Some(json!(1_010)), Some(json!(1_020))),
+        found("/cost_usd", Some(json!(0.0041)), None),
+        found("/attempts", Some(json!(1)), Some(json!(2))),
+    ];
+    let whole = RunDifference {
+        path: "survey".to_owned(),
+        left: root(),
+        right: other,
+        differences: vec![
+            found(
+                "/arguments/table",
+                Some(json!("a.csv")),
+                Some(json!("b.csv")),
+            ),
+            found("/files/report.pdf", None, Some(json!("0".repeat(64)))),
+        ],
+        measures: measures.clone(),
+    };
+    let below = RunDifference {
+        path: "survey/chart[2]".to_owned(),
+        left: root().child(&Digest::of("one")),
+        right: other.child(&Digest::of("two")),
+        differences: vec![found(
+            "/outcome",
+            Some(json!("succeeded")),
+            Some(json!("failed")),
+        )],
+        measures: Vec::new(),
+    };
+    let only = OneSidedRun {
+        path: "survey/report".to_owned(),
+        run: root().child(&Digest::of("report")),
+        below: 2,
+    };
+    let different = TreeDifference {
+        left: root(),
+        right: other,
+        is_same: false,
+        compared: 3,
+        runs: vec![whole.clone(), below],
+        only_left: vec![only],
+        only_right: Vec::new(),
+        left_out: 0,
+    };
+    let same = TreeDifference {
+        is_same: true,
+        compared: 1,
+        runs: vec![RunDifference {
+            differences: Vec::new(),
+            ..whole
+        }],
+        only_left: Vec::new(),
+        ..different.clone()
+    };
+    let shown = [different, same].map(|view| history::difference(&view));
+    insta::assert_snapshot!(shown.join("\n\n"));
+}
+
+#[test]
+fn events_of_the_whole_log_are_a_table() {
+    let run = EventView {
+        run: Some(root().child(&Digest::of("x"))),
+        ..stored("lease", json!({"attempt": 1}))
+    };
+    let of_capsule = EventView {
+        kind: "dev.aod.capsule.registered.v1".to_owned(),
+        ..stored("", json!({"name": "chart"}))
+    };
+    let of_dead_letter = EventView {
+        kind: "dev.aod.deadletter.purged.v1".to_owned(),
+        ..stored("", json!({"run": root(), "requested_by": "ada"}))
+    };
+    let rows = [run, of_capsule, of_dead_letter].map(|one| event::row(&one));
+    insta::assert_snapshot!(format!("{}\n{}", event::header(), rows.join("\n")));
 }

@@ -1,6 +1,6 @@
 //! A run with everything that it called, drawn.
 
-use aod_api::runs::{RunState, TreeNode};
+use aod_api::runs::{RunState, RunSummary, TreeNode};
 use comfy_table::{CellAlignment, Table};
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,7 +17,8 @@ pub(crate) fn draw(root: &TreeNode, now: Timestamp) -> String {
     let mut drawing = table::plain(&[
         "CAPSULE", "STATE", "TOOK", "QUEUED", "WAITED", "NODE", "RUN",
     ]);
-    add(&mut drawing, root, now, "", "", 0);
+    let row = |node: &TreeNode, branch: &str| row(node, branch, now);
+    add(&mut drawing, root, &|node| &node.children, &row);
     for index in TIME_COLUMNS {
         if let Some(column) = drawing.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -26,43 +27,63 @@ pub(crate) fn draw(root: &TreeNode, now: Timestamp) -> String {
     table::finish(&mut drawing)
 }
 
-/// Adds `node` behind `branch`; what is below it stands behind `indent`.
-fn add(
+/// Adds `root` and all below it, each by a `row` that is given the lines which lead to it.
+pub(super) fn add<N>(
     drawing: &mut Table,
-    node: &TreeNode,
-    now: Timestamp,
-    branch: &str,
-    indent: &str,
+    root: &N,
+    children: &impl Fn(&N) -> &[N],
+    row: &impl Fn(&N, &str) -> Vec<String>,
+) {
+    let mut rows = Vec::new();
+    collect(&mut rows, root, children, row, ["", ""], 0);
+    drawing.add_rows(rows);
+}
+
+/// Adds `node` behind `branch`; what is below it stands behind `indent`.
+fn collect<N>(
+    rows: &mut Vec<Vec<String>>,
+    node: &N,
+    children: &impl Fn(&N) -> &[N],
+    row: &impl Fn(&N, &str) -> Vec<String>,
+    [branch, indent]: [&str; 2],
     depth: usize,
 ) {
-    let run = &node.run;
-    let state = match &run.error {
-        Some(error) => format!("{} ({})", run.state.as_str(), error.code),
-        None => run.state.as_str().to_owned(),
-    };
-    drawing.add_row([
-        format!("{branch}{}", run.capsule),
-        state,
-        units::between(run.requested_at, run.ended_at.unwrap_or(now)),
-        queued(node, now),
-        waited(node),
-        run.node.map(|node| node.to_string()).unwrap_or_default(),
-        run.id.to_string(),
-    ]);
+    rows.push(row(node, branch));
     if depth >= DEPTH_MAX {
         return;
     }
-    let last = node.children.len().saturating_sub(1);
-    for (index, child) in node.children.iter().enumerate() {
+    let below = children(node);
+    let last = below.len().saturating_sub(1);
+    for (index, child) in below.iter().enumerate() {
         let (branch, below) = if index == last {
             ("└─ ", "   ")
         } else {
             ("├─ ", "│  ")
         };
-        let branch = format!("{indent}{branch}");
-        let below = format!("{indent}{below}");
-        add(drawing, child, now, &branch, &below, depth + 1);
+        let (branch, below) = (format!("{indent}{branch}"), format!("{indent}{below}"));
+        collect(rows, child, children, row, [&branch, &below], depth + 1);
     }
+}
+
+/// A state with why it failed.
+pub(super) fn state(run: &RunSummary) -> String {
+    match &run.error {
+        Some(error) => format!("{} ({})", run.state.as_str(), error.code),
+        None => run.state.as_str().to_owned(),
+    }
+}
+
+fn row(node: &TreeNode, branch: &str, now: Timestamp) -> Vec<String> {
+    let run = &node.run;
+    vec![
+        format!("{branch}{}", run.capsule),
+        state(run),
+        units::between(run.requested_at, run.ended_at.unwrap_or(now)),
+        queued(node, now),
+        waited(node),
+        run.node.map(|node| node.to_string()).unwrap_or_default(),
+        run.id.to_string(),
+    ]
 }
 
 /// How long no node had it; nothing where that is not known yet.

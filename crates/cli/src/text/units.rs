@@ -39,6 +39,14 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
+/// `1 run`, `3 runs`.
+pub(crate) fn count(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 /// A state as the end of a sentence: `the run … failed`.
 pub(crate) const fn state_words(state: RunState) -> &'static str {
     match state {

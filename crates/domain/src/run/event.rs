@@ -372,6 +372,21 @@ pub struct ChildrenSummary {
     pub digest: Digest,
 }
 
+impl ChildrenSummary {
+    /// Of all these results.
+    pub fn of(children: &BTreeMap<RunId, Digest>) -> Self {
+        let mut hasher = Hasher::new();
+        for (run, hash) in children {
+            hasher.field(run.token().as_bytes());
+            hasher.field(hash.as_bytes());
+        }
+        Self {
+            count: children.len() as u64,
+            digest: hasher.finish(),
+        }
+    }
+}
+
 /// The notes of the attempt that ended a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotesSummary {
@@ -491,15 +506,7 @@ impl Ended {
                 .collect();
             return;
         }
-        let mut hasher = Hasher::new();
-        for (run, hash) in children {
-            hasher.field(run.token().as_bytes());
-            hasher.field(hash.as_bytes());
-        }
-        self.children_summary = Some(ChildrenSummary {
-            count: children.len() as u64,
-            digest: hasher.finish(),
-        });
+        self.children_summary = Some(ChildrenSummary::of(children));
     }
 
     /// Whether an event can hold this: only long lists of files make it too large.
@@ -514,8 +521,22 @@ impl Ended {
 pub struct Sealed {
     /// The hash of the root's result.
     pub result: Digest,
+    /// Everything that the log had of the tree before this event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<SealedTree>,
     /// The public key, Ed25519, in hexadecimal.
     pub public_key: String,
-    /// Of the 32 bytes of `result`, in hexadecimal.
+    /// With `tree` of [`crate::audit::signed_bytes`], in hexadecimal; without, of the 32 bytes of `result`.
     pub signature: String,
+}
+
+/// All events of a tree in one hash: state events, notes and what was spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedTree {
+    pub events: u64,
+    /// The sequence of the last of them.
+    pub last: u64,
+    /// Of each event in the order of the log: its sequence as eight bytes, the highest first, its subject and
+    /// its hash, each with its length before it.
+    pub digest: Digest,
 }

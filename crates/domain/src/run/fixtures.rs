@@ -203,6 +203,7 @@ pub fn every_event() -> Vec<Event> {
         Event::Ended(Box::new(ended(1))),
         Event::Sealed(Sealed {
             result: Digest::of("result"),
+            tree: None,
             public_key: "00".repeat(32),
             signature: "00".repeat(64),
         }),

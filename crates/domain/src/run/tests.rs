@@ -406,6 +406,7 @@ fn only_an_ended_root_is_sealed() {
     let result = recorded(history.clone()).pop().expect("three events").hash;
     let seal = Sealed {
         result,
+        tree: None,
         public_key: String::new(),
         signature: String::new(),
     };

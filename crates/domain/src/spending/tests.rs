@@ -50,6 +50,7 @@ fn settled(number: usize, run: RunId, tokens: Option<u64>) -> Settled {
         is_streamed: false,
         first_byte_ms: Some(3),
         duration_ms: 5,
+        contents: None,
     }
 }
 

@@ -77,12 +77,18 @@ impl Parameters {
         value
     }
 
-    pub(crate) fn page(&mut self) -> Page {
+    /// How many items are wanted: from 1 to [`PAGE_SIZE_MAX`].
+    pub(crate) fn limit(&mut self) -> usize {
         let limit = self.value("limit", "a number from 1 to 500");
+        limit.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX)
+    }
+
+    pub(crate) fn page(&mut self) -> Page {
+        let limit = self.limit();
         let cursor = self.text("cursor");
         let at_least = self.value("at_least", "a sequence of the log");
         Page {
-            limit: limit.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX),
+            limit,
             cursor,
             at_least: at_least.unwrap_or_default(),
         }

@@ -27,8 +27,10 @@ use crate::views::{kind_of, node_of, state_of_note};
 /// Events of one transaction: enough to make its cost small beside theirs.
 const BATCH_MAX: usize = 512;
 
+/// Goes on with `writer`, or with one of its own.
 pub(super) async fn follow(
     path: &Path,
+    writer: Option<Connection>,
     delay: Duration,
     log: &dyn EventLog,
     applied: &watch::Sender<u64>,
@@ -38,7 +40,9 @@ pub(super) async fn follow(
         path: path.to_owned(),
         source,
     };
-    let mut writer = schema::open_writer(path).map_err(failed)?;
+    let mut writer = writer
+        .map_or_else(|| schema::open_writer(path), Ok)
+        .map_err(failed)?;
     let after = *applied.borrow();
     let told = log.follow(subject::ALL, From::After(after)).await?;
     let mut told = std::pin::pin!(tokio_stream::StreamExt::chunks_timeout(

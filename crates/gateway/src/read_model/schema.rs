@@ -57,12 +57,13 @@ CREATE VIRTUAL TABLE IF NOT EXISTS run_texts USING fts5 (arguments, error);
 /// How long a reader waits for the writer, in milliseconds; in WAL mode it hardly ever does.
 const BUSY_MILLISECONDS: u32 = 5_000;
 
-/// Tells the last event that the file has; a file that is broken or of another log is made anew.
+/// Opens the file for writing and tells the last event that it has; one that is broken or of another log
+/// is made anew.
 pub(super) async fn open(
     directory: &Path,
     path: &Path,
     log: &dyn EventLog,
-) -> Result<u64, ReadModelError> {
+) -> Result<(Connection, u64), ReadModelError> {
     std::fs::create_dir_all(directory).map_err(|source| ReadModelError::Directory {
         path: directory.to_owned(),
         source,
@@ -72,7 +73,7 @@ pub(super) async fn open(
         if let Some((sequence, hash)) = position
             && is_of_log(sequence, &hash, log).await?
         {
-            return Ok(sequence);
+            return Ok((connection, sequence));
         }
     }
     tracing::info!(path = %path.display(), "the read model is made anew");
@@ -86,20 +87,21 @@ pub(super) async fn open(
         path: path.to_owned(),
         source,
     };
-    open_writer(path).map_err(failed)?;
-    Ok(0)
+    Ok((open_writer(path).map_err(failed)?, 0))
 }
 
 /// Opens the file for writing; tables that are missing are made.
 pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(path)?;
+    let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
     let state: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if state != IS_COMPLETE {
-        connection.execute_batch(TABLES)?;
-        connection.pragma_update(None, "user_version", IS_COMPLETE)?;
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "user_version", IS_COMPLETE)?;
+        transaction.commit()?;
     }
     Ok(connection)
 }

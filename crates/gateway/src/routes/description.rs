@@ -5,7 +5,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::{
-    capsules, dead_letters, events, files, logs, nodes, operations, original, results, runs,
+    audit, capsules, dead_letters, events, files, history, log, logs, nodes, operations, original,
+    results, runs,
 };
 
 #[derive(OpenApi)]
@@ -18,6 +19,9 @@ use super::{
         runs::create, runs::list, runs::show, runs::cancel, runs::tree,
         results::result, results::output_file, results::input_file,
         events::events, logs::logs,
+        history::at, history::replay, history::difference,
+        log::select,
+        audit::bundle, audit::seal_key,
         files::upload, files::download,
         capsules::register, capsules::list, capsules::show,
         nodes::list, nodes::drain, nodes::resume,

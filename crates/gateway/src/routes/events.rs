@@ -2,11 +2,9 @@
 
 use aod_api::events::{EventPage, EventView};
 use aod_api::problem::Problem;
-use aod_domain::digest::Digest;
-use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
-use aod_domain::subject::{self, Subject};
-use aod_ports::event_log::{From, StoredEvent, Told};
+use aod_domain::subject;
+use aod_ports::event_log::{From, Told};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -15,15 +13,13 @@ use axum::response::{IntoResponse as _, Response};
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::context::{Context, Shared};
 use crate::http::error::{ApiError, ApiResult};
 use crate::reading::{self, RUN_EVENTS_MAX};
 use crate::routes::runs::run_id;
 use crate::routes::sse;
+use crate::views;
 
 /// The events of a run: as JSON those so far, as `text/event-stream` all until its result.
 ///
@@ -49,12 +45,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     let id = run_id(&run)?;
-    let after = match sse::last_event_id(&headers) {
-        None | Some("") => 0,
-        Some(text) => text
-            .parse()
-            .map_err(|_| ApiError::malformed("`Last-Event-ID` is no sequence of the log"))?,
-    };
+    let after = sse::last_sequence(&headers)?.unwrap_or_default();
     let log = context.runs.log();
     let first = log.read(&subject::run_state(id), 0, 1).await?;
     if first.is_empty() {
@@ -67,7 +58,7 @@ pub(super) async fn events(
     let stored = log
         .read(&subject::run_all(id), after, RUN_EVENTS_MAX)
         .await?;
-    let items: Result<Vec<EventView>, ApiError> = stored.iter().map(view).collect();
+    let items: Result<Vec<EventView>, ApiError> = stored.iter().map(views::event).collect();
     Ok(Json(EventPage { items: items? }).into_response())
 }
 
@@ -85,7 +76,7 @@ async fn live(
             .read(&subject::run_all(id), after, RUN_EVENTS_MAX)
             .await?;
         return Ok(stream::iter(stored)
-            .filter_map(|stored| ready(view(&stored).ok()))
+            .filter_map(|stored| ready(views::event(&stored).ok()))
             .boxed());
     }
     let told = log
@@ -102,7 +93,7 @@ fn until_result(told: BoxStream<'static, Told>) -> impl Stream<Item = EventView>
             let Told::Event(stored) = told.next().await? else {
                 continue;
             };
-            match view(&stored) {
+            match views::event(&stored) {
                 Ok(view) => {
                     let is_last = view.kind == RESULT_TYPE;
                     return Some((view, (!is_last).then_some(told)));
@@ -116,45 +107,10 @@ fn until_result(told: BoxStream<'static, Told>) -> impl Stream<Item = EventView>
 /// The type of the one terminal event.
 const RESULT_TYPE: &str = "dev.aod.run.result.v1";
 
-fn to_sse(view: &EventView) -> Event {
+pub(super) fn to_sse(view: &EventView) -> Event {
     let data = serde_json::to_string(view).expect("a view is plain data");
     Event::default()
         .id(view.sequence.to_string())
         .event(&view.kind)
         .data(data)
-}
-
-/// The envelope of any event, whatever it holds.
-#[derive(Deserialize)]
-struct Envelope {
-    id: String,
-    source: String,
-    time: Timestamp,
-    #[serde(rename = "type")]
-    kind: String,
-    previoushash: Option<Digest>,
-    data: Value,
-}
-
-/// A stored event as people see it.
-pub(super) fn view(stored: &StoredEvent) -> ApiResult<EventView> {
-    let envelope: Envelope = serde_json::from_slice(&stored.bytes).map_err(|error| {
-        let detail = format!("the event {} cannot be read", stored.sequence);
-        ApiError::new(ErrorCode::Internal, detail).because(error)
-    })?;
-    let previous = envelope.previoushash.or_else(|| {
-        let text = envelope.data.get("previous").and_then(Value::as_str);
-        text.and_then(|text| text.parse().ok())
-    });
-    Ok(EventView {
-        sequence: stored.sequence,
-        id: envelope.id,
-        kind: envelope.kind,
-        time: envelope.time,
-        source: envelope.source,
-        run: Subject::run_of(&stored.subject),
-        hash: Digest::of(&stored.bytes),
-        previous,
-        data: envelope.data,
-    })
 }

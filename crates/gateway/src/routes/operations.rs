@@ -42,15 +42,20 @@ pub(super) async fn ready(State(context): State<Shared>) -> ApiResult<Json<Value
 /// Figures in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(context): State<Shared>) -> Response {
-    // Without the broker the figures of the queue stay as they were.
+    // Without the broker the figures that are its own stay as they were.
     for waiting in context.ports.queue.waiting().await.unwrap_or_default() {
         context
             .metrics
             .set_queue(waiting.label.as_str(), waiting.class, waiting.pending);
     }
+    let read_model_sequence = context.read_model.sequence();
+    if let Ok(fill) = context.runs.log().fill().await {
+        let lag = fill.last_sequence.saturating_sub(read_model_sequence);
+        context.metrics.set_read_model_lag(lag);
+    }
     let text = context
         .metrics
-        .encode(context.waiters.count(), context.read_model.sequence());
+        .encode(context.waiters.count(), read_model_sequence);
     (
         [(
             header::CONTENT_TYPE,

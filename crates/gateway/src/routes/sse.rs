@@ -9,6 +9,8 @@ use axum::response::{IntoResponse as _, Response};
 use futures::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
+use crate::http::error::{ApiError, ApiResult};
+
 /// How often an idle stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -29,6 +31,17 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Option<&str> {
         .get("last-event-id")
         .and_then(|value| value.to_str().ok())
         .map(str::trim)
+}
+
+/// The same where it is a sequence of the log.
+pub(super) fn last_sequence(headers: &HeaderMap) -> ApiResult<Option<u64>> {
+    match last_event_id(headers) {
+        None | Some("") => Ok(None),
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| ApiError::malformed("`Last-Event-ID` is no sequence of the log")),
+    }
 }
 
 /// `events` as an answer, until they end or the gateway does.

@@ -128,6 +128,8 @@ async fn five_lost_attempts_make_a_dead_letter_that_is_requeued_once() {
         listed(&gateway, "&all=true", at_least).await,
         pair(run, "requeued")
     );
+    let replayed = gateway.get(&format!("/v1/runs/{run}/replay")).await;
+    assert_eq!(replayed.expect(200)["is_equal"], true, "{replayed:?}");
 
     let _node = ScriptedNode::echo(&cluster).await;
     let path = format!("/v1/runs/{}/result?wait=50", anew["id"].as_str().unwrap());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
+use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
@@ -49,7 +50,7 @@ impl Cluster {
         };
         let broker = Broker::connect(config).await.unwrap();
         let scratch = Scratch::new("gateway");
-        let ports = ports(&broker, artifacts(&scratch));
+        let ports = ports(&broker, artifacts(&scratch)).await;
         let runs = Runs::new(Arc::clone(&ports.log), Arc::clone(&ports.clock), "/test");
         Self {
             ports,
@@ -73,6 +74,7 @@ impl Cluster {
             lists_delay: LISTS_DELAY,
             wait_seconds_max: 60,
             upload_bytes_max: 64 << 20,
+            seal_key: Arc::new(SealKey::from_seed(&[7; 32])),
         }
     }
 
@@ -152,7 +154,7 @@ fn artifacts(scratch: &Scratch) -> Arc<dyn ArtifactStore> {
     aod_artifacts::open(&format!("file://{}", directory.display()), &cache).unwrap()
 }
 
-pub(crate) fn ports(broker: &Broker, artifacts: Arc<dyn ArtifactStore>) -> Ports {
+pub(crate) async fn ports(broker: &Broker, artifacts: Arc<dyn ArtifactStore>) -> Ports {
     Ports {
         log: Arc::new(broker.event_log()),
         queue: Arc::new(broker.work_queue()),
@@ -160,6 +162,7 @@ pub(crate) fn ports(broker: &Broker, artifacts: Arc<dyn ArtifactStore>) -> Ports
         presence: Arc::new(broker.presence()),
         artifacts,
         clock: Arc::new(SystemClock),
+        ends: Arc::new(broker.feed(aod_audit::FEED).await.unwrap()),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Lists: filtered, paged, complete up to where they say, and thrown away at will.
 
-use aod_domain::error_code::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Cluster, send};
-use crate::node::{ScriptedNode, Taken};
+use crate::node::ScriptedNode;
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap();
@@ -26,14 +25,7 @@ async fn runs_are_found_by_what_is_known_of_them() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
-    let node = ScriptedNode::start(&cluster, async |taken: Taken| {
-        if taken.arguments()["fails"] == true {
-            taken.fail(ErrorCode::OutOfMemory)
-        } else {
-            taken.echo()
-        }
-    })
-    .await;
+    let node = ScriptedNode::echo_unless_told(&cluster).await;
     let good = gateway.run(&json!({"capsule": "echo", "arguments": {"text": "penguins of Palmer"}, "labels": {"team": "a"}})).await;
     let bad = gateway
         .run(&json!({"capsule": "echo", "arguments": {"fails": true}, "labels": {"team": "b"}}))

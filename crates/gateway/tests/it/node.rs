@@ -129,6 +129,18 @@ impl ScriptedNode {
     pub(crate) async fn echo(cluster: &Cluster) -> Self {
         Self::start(cluster, async |taken: Taken| taken.echo()).await
     }
+
+    /// A node on which everything echoes, but fails for want of memory when its arguments say so.
+    pub(crate) async fn echo_unless_told(cluster: &Cluster) -> Self {
+        Self::start(cluster, async |taken: Taken| {
+            if taken.arguments()["fails"] == true {
+                taken.fail(ErrorCode::OutOfMemory)
+            } else {
+                taken.echo()
+            }
+        })
+        .await
+    }
 }
 
 /// Takes the run of a delivery on, unless it must not start.

@@ -1,9 +1,12 @@
 //! Runs: asked for, waited for, shown by any gateway, with their files.
 
+use std::time::Duration;
+
 use aod_domain::capsule::Handoffs;
+use aod_gateway::Config;
 use serde_json::json;
 
-use crate::harness::{Cluster, send, table_schema};
+use crate::harness::{Client, Cluster, send, table_schema};
 use crate::node::ScriptedNode;
 
 #[tokio::test]
@@ -190,6 +193,35 @@ async fn why_a_run_waits_is_told() {
     assert_eq!(view["waits_for"], "no node with label gpu");
 }
 
+/// Waits until the metrics of `gateway` say `line`.
+async fn until_metrics_say(gateway: &Client, line: &str) {
+    let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
+    loop {
+        let metrics = String::from_utf8(gateway.get("/metrics").await.body.to_vec()).unwrap();
+        if metrics.contains(line) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn how_far_the_lists_are_behind_is_a_metric() {
+    let cluster = Cluster::start().await;
+    let idle = cluster
+        .gateway_of(Config {
+            lists_delay: Duration::from_secs(3_600),
+            ..cluster.config("idle")
+        })
+        .await;
+    let usual = cluster.gateway("usual").await;
+    cluster.register_echo().await;
+    usual.start_run("echo", json!({})).await;
+    until_metrics_say(&usual, "aod_gateway_read_model_sequence 2\n").await;
+    until_metrics_say(&usual, "aod_gateway_read_model_lag 0\n").await;
+    until_metrics_say(&idle, "aod_gateway_read_model_lag 2\n").await;
+}
+
 #[tokio::test]
 async fn a_gateway_that_ends_lets_go_of_who_waits() {
     let cluster = Cluster::start().await;
@@ -199,14 +231,7 @@ async fn a_gateway_that_ends_lets_go_of_who_waits() {
     let waiting = other.request("GET", &format!("/v1/runs/{id}/result?wait=60"));
     let waiting = tokio::spawn(async move { send(waiting).await });
     // The request has arrived once it is counted among those that wait.
-    let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
-    loop {
-        let metrics = String::from_utf8(other.get("/metrics").await.body.to_vec()).unwrap();
-        if metrics.contains("aod_gateway_waiters 1\n") {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{metrics}");
-    }
+    until_metrics_say(&other, "aod_gateway_waiters 1\n").await;
     other.gateway.shutdown().await;
     assert_eq!(waiting.await.unwrap().expect(202)["state"], "queued");
 }

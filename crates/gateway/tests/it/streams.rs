@@ -15,14 +15,14 @@ use crate::node::{ScriptedNode, Taken};
 
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq)]
-struct Sent {
-    id: String,
-    kind: String,
-    data: Value,
+pub(crate) struct Sent {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
 /// Reads events until the stream ends or `count` are there.
-async fn read(gateway: &Client, path: &str, after: &str, count: usize) -> Vec<Sent> {
+pub(crate) async fn read(gateway: &Client, path: &str, after: &str, count: usize) -> Vec<Sent> {
     let request = gateway
         .request("GET", path)
         .header("accept", "text/event-stream");

@@ -10,6 +10,7 @@ use aod_domain::id::{EventId, RunId};
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Run, Work};
 use aod_domain::spending::{Budget, Command, ModelCall, Price, Spent, Worst};
+use aod_ports::secrets::SecretValue;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as UrlPath, State};
 use axum::http::{HeaderMap, Uri, header};
@@ -29,6 +30,7 @@ use super::wire::{address, headers_for, mark, pass_on};
 use crate::calls::chain;
 use crate::channel::problem;
 use crate::notes::Refusals;
+use crate::redaction::Redaction;
 
 /// How long the end of an attempt waits until what its calls took is stored.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -50,6 +52,7 @@ pub(crate) struct ModelAccess {
     asker: Asker,
     spent: Mutex<Spent>,
     refusals: Refusals,
+    pub(super) redaction: Redaction,
     pub(super) tasks: TaskTracker,
 }
 
@@ -98,12 +101,19 @@ struct Call {
 }
 
 impl ModelAccess {
-    pub(crate) fn new(models: Arc<Models>, asker: Asker, refusals: Refusals) -> Arc<Self> {
+    /// What `redaction` takes out is not kept of requests and answers.
+    pub(crate) fn new(
+        models: Arc<Models>,
+        asker: Asker,
+        refusals: Refusals,
+        redaction: Redaction,
+    ) -> Arc<Self> {
         Arc::new(Self {
             models,
             asker,
             spent: Mutex::default(),
             refusals,
+            redaction,
             tasks: TaskTracker::new(),
         })
     }
@@ -115,6 +125,10 @@ impl ModelAccess {
         let _ = tokio::time::timeout(SETTLE_PATIENCE, self.tasks.wait()).await;
         let spent = *self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         (spent.model_calls > 0).then_some(spent)
+    }
+
+    pub(super) const fn run(&self) -> RunId {
+        self.asker.run
     }
 
     pub(super) fn add(&self, spent: Spent) {
@@ -196,17 +210,18 @@ impl ModelAccess {
             }
         }
         let key = self.key(provider).await?;
+        let exposed = key.as_ref().map(SecretValue::expose);
         let internal = |error| Box::new(Problem::new(ErrorCode::Internal, chain(&error)));
         let request = self
             .models
             .client()
             .map_err(internal)?
             .post(address(provider, path, query))
-            .headers(headers_for(provider.format, headers, key.as_deref()))
-            .body(call.body);
-        settlement.sending();
+            .headers(headers_for(provider.format, headers, exposed))
+            .body(call.body.clone());
+        settlement.sending(&call.body, key.as_ref());
         match request.send().await {
-            Ok(answer) => Ok(pass_on(answer, call.way, settlement, key.as_deref()).await),
+            Ok(answer) => Ok(pass_on(answer, call.way, settlement, exposed).await),
             Err(error) => {
                 // A provider that was never reached has charged nothing.
                 if error.is_connect() || error.is_builder() {
@@ -283,12 +298,12 @@ impl ModelAccess {
         Err(Box::new(Problem::new(ErrorCode::ModelNotAllowed, text)))
     }
 
-    async fn key(&self, provider: &Provider) -> Result<Option<String>, Box<Problem>> {
+    async fn key(&self, provider: &Provider) -> Result<Option<SecretValue>, Box<Problem>> {
         let Some(name) = &provider.key else {
             return Ok(None);
         };
         match self.models.secrets.get(name).await {
-            Ok(value) => Ok(Some(value.expose().to_owned())),
+            Ok(value) => Ok(Some(value)),
             Err(error) => {
                 // Where the operator keeps it is not the capsule's business.
                 warn!(run = %self.asker.run, error = %chain(&error), "the key of a provider cannot be had");

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::spending::{Answered, Command, ModelCall, Price, Settled, Spent, Worst};
+use aod_ports::secrets::SecretValue;
+use axum::body::Bytes;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::access::ModelAccess;
 use super::format::Told;
+use super::keeping::Keeping;
 use super::meter::Meter;
 use crate::calls::chain;
 
@@ -37,6 +40,7 @@ pub(super) struct Settlement {
     began: Instant,
     stage: Stage,
     meter: Option<Meter>,
+    keeping: Option<Keeping>,
     /// What is known so far; none once it is settled.
     end: Option<Settled>,
 }
@@ -60,6 +64,7 @@ impl Settlement {
             is_streamed,
             first_byte_ms: None,
             duration_ms: 0,
+            contents: None,
         };
         Self {
             access,
@@ -68,6 +73,7 @@ impl Settlement {
             began: Instant::now(),
             stage: Stage::New,
             meter: None,
+            keeping: None,
             end: Some(end),
         }
     }
@@ -82,9 +88,13 @@ impl Settlement {
         self.end = None;
     }
 
-    /// It is about to be sent.
-    pub(super) fn sending(&mut self) {
+    /// `request` is about to be sent, with `key`.
+    pub(super) fn sending(&mut self, request: &Bytes, key: Option<&SecretValue>) {
         self.stage = Stage::Sent;
+        if let Some(keeper) = &self.access.models.keeper {
+            let redaction = self.access.redaction.in_json(key);
+            self.keeping = Some(keeper.keep(self.access.run(), request, redaction));
+        }
     }
 
     /// The head of the answer is here; what follows is read by `meter`.
@@ -101,6 +111,9 @@ impl Settlement {
     pub(super) fn read(&mut self, bytes: &[u8]) {
         if let Some(meter) = &mut self.meter {
             meter.read(bytes);
+        }
+        if let Some(keeping) = &mut self.keeping {
+            keeping.read(bytes);
         }
     }
 
@@ -145,7 +158,8 @@ impl Settlement {
         }
         self.access.add(spent);
         let access = Arc::clone(&self.access);
-        self.access.tasks.spawn(store(access, settled));
+        let keeping = self.keeping.take();
+        self.access.tasks.spawn(store(access, settled, keeping));
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -167,7 +181,10 @@ impl Drop for Settlement {
 }
 
 /// Until it is stored, what was reserved stays so: more is counted than was taken, never less.
-async fn store(access: Arc<ModelAccess>, settled: Settled) {
+async fn store(access: Arc<ModelAccess>, mut settled: Settled, keeping: Option<Keeping>) {
+    if let Some(keeping) = keeping {
+        settled.contents = keeping.store().await;
+    }
     let root = settled.call.run.root();
     let command = Command::Settle(Box::new(settled));
     let mut pause = Duration::from_secs(1);

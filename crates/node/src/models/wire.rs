@@ -105,9 +105,10 @@ pub(super) async fn pass_on(
     let body = if is_answer {
         metered(answer, settlement)
     } else {
-        let body = beginning(answer).await;
+        let body = without(&beginning(answer).await, key);
+        settlement.read(&body);
         settlement.refused();
-        Body::from(without(&body, key))
+        Body::from(body)
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aod_domain::subject::Subject;
+use aod_domain::subject::{Subject, is_under};
 use aod_ports::BoxError;
 use aod_ports::event_log::{
     Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::time::Instant;
 
-use super::{Answer, Broker, matches};
+use super::{Answer, Broker};
 use crate::link::Link;
 
 /// One append in so many is stored although its answer is lost.
@@ -113,7 +113,7 @@ impl EventLog for SimulatedLog {
         let read = || {
             let state = self.broker.state();
             let mut after = sequence + 1..=state.events.len() as u64;
-            let found = after.find(|&sequence| matches(filter, &state.logged(sequence).subject));
+            let found = after.find(|&sequence| is_under(&state.logged(sequence).subject, filter));
             found.map(|sequence| (sequence, state.logged(sequence).id.clone()))
         };
         Ok(self.reading(filter, read).await?)
@@ -128,7 +128,7 @@ impl EventLog for SimulatedLog {
         let read = || {
             let state = self.broker.state();
             let found = (after + 1..=state.events.len() as u64)
-                .filter(|&sequence| matches(filter, &state.logged(sequence).subject));
+                .filter(|&sequence| is_under(&state.logged(sequence).subject, filter));
             found
                 .take(limit)
                 .map(|sequence| state.event(sequence))
@@ -222,7 +222,7 @@ impl Follower {
         let state = self.broker.state();
         while self.seen < state.events.len() as u64 {
             let next = self.seen + 1;
-            if matches(&self.filter, &state.logged(next).subject) {
+            if is_under(&state.logged(next).subject, &self.filter) {
                 return Some(state.event(next));
             }
             self.seen = next;

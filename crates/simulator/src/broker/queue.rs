@@ -138,16 +138,9 @@ impl WorkQueue for SimulatedQueue {
                 // What does not arrive comes again after the lease time.
                 return self.link.hop().await.map(|()| taken).map_err(unreachable);
             }
-            let wake = next.map_or(deadline, |next| next.min(deadline));
-            tokio::select! {
-                biased;
-                () = self.link.down() => return Err(unreachable(Unreachable)),
-                _ = changes.changed() => (),
-                () = tokio::time::sleep_until(wake) => {
-                    if Instant::now() >= deadline {
-                        return Ok(Vec::new());
-                    }
-                }
+            let more = self.link.wait_for_more(&mut changes, next, deadline);
+            if !more.await.map_err(unreachable)? {
+                return Ok(Vec::new());
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The double passes the suites of the real broker, in virtual time.
 
 use aod_ports::event_log::EventLog;
-use aod_testkit::{event_log, live, work_queue};
+use aod_testkit::{event_log, feed, live, work_queue};
 
+use super::feed::SimulatedFeed;
 use super::live::{SimulatedLogs, SimulatedPresence};
 use super::log::SimulatedLog;
 use super::queue::SimulatedQueue;
@@ -66,6 +67,17 @@ async fn the_work_queue_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_feed_of_ends_conforms() {
+    let broker = calm_broker();
+    let log = event_log(&broker, "log");
+    let ends = |who| SimulatedFeed {
+        broker: broker.clone(),
+        link: link(&broker, who),
+    };
+    feed::check_all(&*log, &ends("here"), &ends("there")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_stream_of_logs_conforms() {
     let broker = calm_broker();
     let logs = |who| SimulatedLogs {
@@ -83,13 +95,4 @@ async fn presence_conforms() {
         broker,
     };
     live::check_presence(&presence).await;
-}
-
-#[test]
-fn wildcards_are_those_of_the_broker() {
-    assert!(matches("ev.>", "ev.a.b"));
-    assert!(!matches("ev.>", "ev"));
-    assert!(matches("ev.*.b", "ev.a.b"));
-    assert!(!matches("ev.*", "ev.a.b"));
-    assert!(!matches("ev.a.b", "ev.a"));
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aod_ports::BoxError;
 use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -58,6 +59,22 @@ pub(crate) async fn read_once(
     limit: usize,
 ) -> Result<Vec<StreamMessage>, Failure> {
     Ok(read_page(link, stream, filter, 1, limit).await?.messages)
+}
+
+/// The last message of `stream` under `filter` as its leader has it, in one try.
+pub(crate) async fn last_of_leader(
+    stream: &Stream<()>,
+    filter: &str,
+) -> Result<Option<StreamMessage>, Failure> {
+    let asked = stream.raw_message_builder().last_by_subject(filter);
+    match asked.send().await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) if error.kind() == RawMessageErrorKind::InvalidSubject => {
+            Err(Failure::last(error))
+        }
+        Err(error) => Err(Failure::transient(error)),
+    }
 }
 
 struct Page {

@@ -9,7 +9,7 @@ use aod_ports::BoxError;
 use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Info, Stream};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::time::Instant;
@@ -39,22 +39,7 @@ impl JetStreamEventLog {
     /// The last message under `filter`, as the leader has it.
     async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, BoxError> {
         self.link
-            .patiently(|| async {
-                match self
-                    .stream
-                    .raw_message_builder()
-                    .last_by_subject(filter)
-                    .send()
-                    .await
-                {
-                    Ok(message) => Ok(Some(message)),
-                    Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-                    Err(error) if error.kind() == RawMessageErrorKind::InvalidSubject => {
-                        Err(Failure::last(error))
-                    }
-                    Err(error) => Err(Failure::transient(error)),
-                }
-            })
+            .patiently(|| batch::last_of_leader(&self.stream, filter))
             .await
     }
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::ANSWER_SECONDS_MAX;
 use crate::batch;
 use crate::config::StreamLimits;
-use crate::link::Link;
+use crate::link::{Link, Pauses};
 use crate::streams::ensure::{Limits, ensure};
 use crate::streams::{self, PRESENCE, PRESENCE_PREFIX};
 
@@ -59,11 +59,22 @@ impl JetStreamPresence {
         }
     }
 
+    /// Of several copies any may answer, so an answer counts once it reaches what the leader had before.
     async fn read(&self) -> Result<Vec<StreamMessage>, BoxError> {
         let filter = format!("{PRESENCE_PREFIX}.>");
-        batch::read_once(&self.link, PRESENCE, &filter, MEMBERS_MAX)
-            .await
-            .map_err(|failure| failure.source)
+        let bucket = self.link.context.get_stream_no_info(PRESENCE).await?;
+        let mut pauses = Pauses::new();
+        loop {
+            let leader = batch::last_of_leader(&bucket, &filter).await;
+            let leader = leader.map_err(|failure| failure.source)?;
+            let messages = batch::read_once(&self.link, PRESENCE, &filter, MEMBERS_MAX).await;
+            let messages = messages.map_err(|failure| failure.source)?;
+            let sequence = |message: &StreamMessage| message.sequence;
+            if messages.last().map(sequence) >= leader.as_ref().map(sequence) {
+                return Ok(messages);
+            }
+            pauses.wait().await;
+        }
     }
 
     /// Tries once, and once more with the bucket made sure of. Not for longer than one answer

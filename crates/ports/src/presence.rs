@@ -60,5 +60,6 @@ pub trait Presence: Send + Sync + std::fmt::Debug {
     /// At an orderly end.
     async fn leave(&self, member: &Member) -> Result<(), PresenceError>;
 
+    /// All that were announced, and have not left, before this was asked.
     async fn members(&self) -> Result<Vec<Member>, PresenceError>;
 }

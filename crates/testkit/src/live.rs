@@ -109,6 +109,10 @@ pub async fn check_presence(presence: &dyn Presence) {
     assert_eq!(members().await, [gateway(1), gateway(2), node(1, 3)]);
     presence.leave(&gateway(1)).await.expect("an answer");
     assert_eq!(members().await, [gateway(2), node(1, 3)]);
+    for slots in 4..100 {
+        presence.announce(&node(1, slots)).await.expect("an answer");
+        assert_eq!(members().await, [gateway(2), node(1, slots)]);
+    }
     let begin = Instant::now();
     soon(async { while !members().await.is_empty() {} }).await;
     assert!(begin.elapsed().as_secs() < 2 * PRESENCE_SECONDS);

@@ -44,7 +44,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+    let runtime = aod_ports::program::runtime().expect("threads can be started");
     let code = match arguments.split_first() {
         Some((first, rest)) if first == simulated_node::SUBCOMMAND => {
             runtime.block_on(simulated_node::run(rest)).map(|()| 0)

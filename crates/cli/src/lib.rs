@@ -24,6 +24,7 @@ mod text;
 
 use std::process::ExitCode;
 
+use aod_ports::program;
 use clap::Parser as _;
 
 use crate::arguments::Arguments;
@@ -49,12 +50,9 @@ pub fn main() -> ExitCode {
 fn run(arguments: Arguments, console: Console) -> Result<Exit, failure::Failure> {
     commands::before_threads(&arguments.command)?;
     logging::begin(&arguments)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            failure::Failure::new(Exit::Environment, "threads cannot be started").because(&error)
-        })?;
+    let runtime = program::runtime().map_err(|error| {
+        failure::Failure::new(Exit::Environment, "threads cannot be started").because(&error)
+    })?;
     let ended = runtime.block_on(commands::run(arguments, console));
     // What is still read from a terminal must not hold the end up.
     runtime.shutdown_background();

@@ -6,7 +6,7 @@
 //! files is removed instead.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, IFlags, Mode, OFlags, ResolveFlags};
@@ -59,8 +59,8 @@ pub(super) fn reset(
 ) -> io::Result<bool> {
     let root = open_root(root)?;
     for (part, expected) in parts.iter().zip(expected) {
-        let directory = open(&root, part.name, DIRECTORY)?;
-        if !empty(&directory, part.children)? || likeness(&directory)? != *expected {
+        let mut entries = Dir::new(open(&root, part.name, DIRECTORY)?)?;
+        if !empty(&mut entries, part.children)? || likeness(entries.fd()?)? != *expected {
             return Ok(false);
         }
     }
@@ -68,10 +68,10 @@ pub(super) fn reset(
 }
 
 /// Removes all plain files but leaves the `children`. Whether they are all that is left.
-fn empty(directory: &OwnedFd, children: &[&str]) -> io::Result<bool> {
+fn empty(entries: &mut Dir, children: &[&str]) -> io::Result<bool> {
     let mut removed = 0;
     let mut kept = 0;
-    for entry in Dir::read_from(directory)? {
+    while let Some(entry) = entries.read() {
         let entry = entry?;
         let name = entry.file_name();
         if [c".", c".."].contains(&name) {
@@ -84,7 +84,7 @@ fn empty(directory: &OwnedFd, children: &[&str]) -> io::Result<bool> {
             kept += 1;
             continue;
         }
-        match unlinkat(directory, name, AtFlags::empty()) {
+        match unlinkat(entries.fd()?, name, AtFlags::empty()) {
             Ok(()) if removed < FILES_MAX => removed += 1,
             // Too many, or a directory.
             Ok(()) | Err(Errno::ISDIR) => return Ok(false),
@@ -94,7 +94,8 @@ fn empty(directory: &OwnedFd, children: &[&str]) -> io::Result<bool> {
     Ok(kept == children.len())
 }
 
-fn likeness(handle: &OwnedFd) -> Result<Likeness, Errno> {
+fn likeness(handle: impl AsFd) -> Result<Likeness, Errno> {
+    let handle = handle.as_fd();
     let stat = fstat(handle)?;
     let mut attributes = vec![0; ATTRIBUTES_BYTES_MAX];
     let length = match flistxattr(handle, &mut attributes[..]) {

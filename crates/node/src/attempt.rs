@@ -21,7 +21,7 @@ use aod_ports::program::spawn;
 use aod_ports::runs::HandleError;
 use aod_ports::work_queue::Delivery;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, debug, info_span, warn};
 
 use crate::calls::chain;
 use crate::gateway_client::Speaker;
@@ -323,7 +323,7 @@ impl Attempt {
             let ended = Ended::without_start(self.number, outcome, error);
             return (Finish::Ended(Box::new(ended)), Leftover::of(seat));
         }
-        info!(attempt = self.number, capsule = %self.run.launched.event.work.name(), "taken on");
+        debug!(attempt = self.number, capsule = %self.run.launched.event.work.name(), "taken on");
         match &self.run.launched.event.work {
             Work::Capsule { image, schema, .. } => {
                 capsule_run::run(self, image, *schema, seat).await

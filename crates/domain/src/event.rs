@@ -1,7 +1,10 @@
 //! What the log keeps: CloudEvents in JSON, chained within their run by the hash of their bytes.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -85,12 +88,16 @@ impl<E: Serialize> CloudEvent<E> {
 /// is copied aside first.
 #[derive(Deserialize)]
 struct Envelope<'a> {
-    specversion: String,
+    #[serde(borrow)]
+    specversion: Cow<'a, str>,
     id: EventId,
-    source: String,
-    subject: String,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow)]
+    subject: Cow<'a, str>,
     time: Timestamp,
-    datacontenttype: String,
+    #[serde(borrow)]
+    datacontenttype: Cow<'a, str>,
     #[serde(default)]
     previoushash: Option<Digest>,
     #[serde(rename = "type", borrow)]
@@ -99,19 +106,29 @@ struct Envelope<'a> {
     data: &'a RawValue,
 }
 
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, MalformedEvent> {
+        serde_json::from_slice(bytes).map_err(MalformedEvent)
+    }
+
+    fn event<E: DeserializeOwned>(&self) -> Result<E, MalformedEvent> {
+        let fields = [("type", self.kind), ("data", self.data)];
+        E::deserialize(MapDeserializer::new(fields.into_iter())).map_err(MalformedEvent)
+    }
+}
+
 impl<E: DeserializeOwned> CloudEvent<E> {
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedEvent> {
-        let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(MalformedEvent)?;
-        let event = format!(r#"{{"type":{},"data":{}}}"#, envelope.kind, envelope.data);
+        let envelope = Envelope::read(bytes)?;
         Ok(Self {
-            specversion: envelope.specversion,
+            event: envelope.event()?,
+            specversion: envelope.specversion.into_owned(),
             id: envelope.id,
-            source: envelope.source,
-            subject: envelope.subject,
+            source: envelope.source.into_owned(),
+            subject: envelope.subject.into_owned(),
             time: envelope.time,
-            datacontenttype: envelope.datacontenttype,
+            datacontenttype: envelope.datacontenttype.into_owned(),
             previoushash: envelope.previoushash,
-            event: serde_json::from_str(&event).map_err(MalformedEvent)?,
         })
     }
 }
@@ -132,14 +149,14 @@ pub struct Recorded<E> {
 impl<E: DeserializeOwned> Recorded<E> {
     /// Reads the stored `bytes` of the event at `sequence`.
     pub fn decode(sequence: u64, bytes: &[u8]) -> Result<Self, MalformedEvent> {
-        let cloud_event = CloudEvent::<E>::decode(bytes)?;
+        let envelope = Envelope::read(bytes)?;
         Ok(Self {
             sequence,
             hash: Digest::of(bytes),
-            id: cloud_event.id,
-            time: cloud_event.time,
-            previous: cloud_event.previoushash,
-            event: cloud_event.event,
+            event: envelope.event()?,
+            id: envelope.id,
+            time: envelope.time,
+            previous: envelope.previoushash,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use aod_domain::digest::Digest;
 use aod_domain::subject;
 use aod_ports::event_log::{EventLog, ReadError};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::ReadModelError;
@@ -93,6 +94,7 @@ pub(super) async fn open(
 /// Opens the file for writing; tables that are missing are made.
 pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open(path)?;
+    keep_plans(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
@@ -110,8 +112,17 @@ pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
+    keep_plans(&connection)?;
     connection.pragma_update(None, "busy_timeout", BUSY_MILLISECONDS)?;
     Ok(connection)
+}
+
+/// A statement is planned once: otherwise whenever another value is bound, in case that statistics, which
+/// nobody makes, speak for another plan.
+fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map(drop)
 }
 
 /// The last event taken in, and its hash.

@@ -17,7 +17,7 @@ use crate::stopping;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often the fill of the log is looked at while no roots are asked for.
-const FILL_INTERVAL: Duration = Duration::from_millis(500);
+const FILL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The longest between two rounds of the reconciler, in seconds.
 const RECONCILE_SECONDS_MAX: u32 = 30;

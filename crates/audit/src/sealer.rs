@@ -35,7 +35,7 @@ const ASKED_FOR: usize = 512;
 const GATHERING: Duration = Duration::from_secs(1);
 
 /// How long a seal waits for quiet; with everything else shorter than the time an end stays here.
-const PUT_OFF_MAX: Duration = Duration::from_secs(30);
+const PUT_OFF_MAX: Duration = Duration::from_secs(15);
 
 /// How often it is looked whether the cluster is quiet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);

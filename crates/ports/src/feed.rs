@@ -21,7 +21,7 @@ pub struct Given {
 }
 
 /// How long an end stays with its receiver; then another gets it.
-pub const GIVEN_FOR: Duration = Duration::from_secs(60);
+pub const GIVEN_FOR: Duration = Duration::from_secs(30);
 
 /// The broker does not answer: ask again later.
 #[derive(Debug, Error)]

@@ -166,7 +166,9 @@ impl<R: Read> Bundle<R> {
         let previous = self.previous;
         let is_next = match (previous, name) {
             (EntryName::Events(before), EntryName::Events(number))
-            | (EntryName::Late(before), EntryName::Late(number)) => number == before + 1,
+            | (EntryName::Late(before), EntryName::Late(number)) => {
+                before.checked_add(1) == Some(number)
+            }
             (EntryName::Seal, EntryName::Late(number))
             | (EntryName::Opening, EntryName::Events(number)) => number == 1,
             (_, EntryName::Late(_)) => false,
@@ -212,6 +214,10 @@ impl<R: Read> Bundle<R> {
         let mut count = 0;
         for text in lines {
             count += 1;
+            // One more than there may be is told below; what follows it is not even looked at.
+            if count > CHUNK_EVENTS {
+                break;
+            }
             let Some(line) = Line::read(text) else {
                 let place = format!("{name}, line {count}");
                 let expected = "an event with its sequence and its subject, as it is written";
@@ -229,7 +235,12 @@ impl<R: Read> Bundle<R> {
         self.lines_before = count;
         if !is_ended || count > CHUNK_EVENTS {
             let found = format!(
-                "{count} lines, the last {}",
+                "{} lines, the last {}",
+                if count > CHUNK_EVENTS {
+                    "more".to_owned()
+                } else {
+                    count.to_string()
+                },
                 if is_ended { "whole" } else { "cut off" }
             );
             let expected = format!("at most {CHUNK_EVENTS} whole ones");
@@ -323,5 +334,30 @@ mod tests {
             assert_eq!(report.root, None);
             assert!(!report.findings.is_empty());
         }
+    }
+
+    /// An entry as it stands in a bundle.
+    fn entry(name: EntryName, content: &[u8]) -> Vec<u8> {
+        let header = Header {
+            name: name.to_string(),
+            size_bytes: content.len() as u64,
+        };
+        let rest = content.len().next_multiple_of(header.to_block().len());
+        let mut bytes = [&header.to_block()[..], content].concat();
+        bytes.resize(header.to_block().len() + rest, 0);
+        bytes
+    }
+
+    #[test]
+    fn a_hostile_bundle_costs_no_more_than_one_of_ours() {
+        let root = "run_06H0FFHKRHR1Q7JC7VPS1X7SAG".parse().expect("an id");
+        let opening = serde_json::to_vec(&Opening::new(root)).expect("plain data");
+        let opening = entry(EntryName::Opening, &opening);
+        let lines = entry(EntryName::Events(1), &vec![b'\n'; 1 << 20]);
+        let last = entry(EntryName::Events(u32::MAX), b"\n");
+        let bytes = [opening, lines, last.clone(), last].concat();
+        let report = verify(&bytes[..], None).expect("memory can be read");
+        assert_eq!(report.verdict, Verdict::Findings);
+        assert!(report.findings.len() < 2 * CHUNK_EVENTS);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn read(
     limit: usize,
 ) -> Result<Vec<StreamMessage>, BoxError> {
     let mut messages = Vec::new();
-    let mut next = after + 1;
+    let mut next = after.saturating_add(1);
     while messages.len() < limit {
         let count = (limit - messages.len()).min(PAGE_MESSAGES_MAX);
         let page = link

@@ -168,7 +168,7 @@ impl Tail {
             name: Some(format!("{}-{}", self.link.name, Uuid::now_v7().simple())),
             filter_subject: self.filter.clone(),
             deliver_policy: DeliverPolicy::ByStartSequence {
-                start_sequence: self.last_seen + 1,
+                start_sequence: self.last_seen.saturating_add(1),
             },
             ack_policy: AckPolicy::None,
             max_deliver: 1,

@@ -1,14 +1,20 @@
 //! What came of the check of a bundle.
 
-use std::fmt::Write as _;
-
 use aod_domain::audit::{Report, SealReport, Verdict};
 
 /// The verdict on a line, then what it is about, then all findings.
 pub(crate) fn report(report: &Report) -> String {
     let mut text = String::new();
+    // Whoever made the bundle chose its names: none of them may steer the terminal.
     let mut line = |line: &str| {
-        let _ = writeln!(text, "{line}");
+        for character in line.chars() {
+            if character.is_control() {
+                text.extend(character.escape_default());
+            } else {
+                text.push(character);
+            }
+        }
+        text.push('\n');
     };
     match (&report.seal, report.verdict) {
         (Some(seal), Verdict::Sealed) => line(&format!("sealed by {}", seal.public_key)),

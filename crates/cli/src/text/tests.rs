@@ -10,6 +10,7 @@ use aod_api::history::{
 use aod_api::nodes::NodeView;
 use aod_api::problem::{Problem, ProblemItem};
 use aod_api::runs::{CancelView, ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
+use aod_domain::audit::{Finding, FindingKind, Report};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::{NodeId, RunId};
@@ -18,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{dead_letter, event, history, problem, run, table, tree};
+use super::{audit, dead_letter, event, history, problem, run, table, tree};
 use crate::failure::Failure;
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -500,4 +501,20 @@ fn events_of_the_whole_log_are_a_table() {
     };
     let rows = [run, of_capsule, of_dead_letter].map(|one| event::row(&one));
     insta::assert_snapshot!(format!("{}\n{}", event::header(), rows.join("\n")));
+}
+
+#[test]
+fn a_bundle_cannot_steer_the_terminal() {
+    let finding = Finding {
+        kind: FindingKind::Order,
+        place: "\u{1b}[2Jsealed\nby the right key".into(),
+        found: String::new(),
+        expected: String::new(),
+    };
+    let text = audit::report(&Report::unreadable(vec![finding]));
+    assert!(
+        text.contains("\\u{1b}[2Jsealed\\nby the right key"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text}");
 }

@@ -28,7 +28,9 @@ impl Notes {
         let known = self.attempts.entry((run, kind.attempt)).or_default();
         let follows = match kind.previous {
             None => Some(1),
-            Some(previous) => known.get(&previous).map(|number| number + 1),
+            Some(previous) => known
+                .get(&previous)
+                .and_then(|number| number.checked_add(1)),
         };
         known.insert(recorded.hash, kind.number);
         let is_chained = recorded.previous == kind.previous;

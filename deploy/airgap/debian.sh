@@ -5,8 +5,8 @@
 
 DEBIAN_CODENAME=bookworm
 
-# The apt sources of the image: those of this machine where it runs the same Debian, else AOD_DEBIAN_MIRROR
-# (a URL that ends before /dists), else Debian's own.
+# The apt sources of the image: AOD_DEBIAN_MIRROR (a URL that ends before /dists), else those of this machine
+# where it runs the same Debian, else Debian's own.
 debian_sources() {
     local own=''
     if [ -z "${AOD_DEBIAN_MIRROR:-}" ]; then

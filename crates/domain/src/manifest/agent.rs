@@ -68,7 +68,7 @@ pub struct AgentManifest {
     pub env: BTreeMap<String, String>,
     pub resources: Resources,
     pub network: Network,
-    /// Whether traces hold the texts of prompts and answers.
+    /// Whether the capsule's log holds the texts of prompts and answers.
     pub capture_content: bool,
 }
 

@@ -42,7 +42,10 @@ debian_apt_settings() {
 }
 
 # An image of empty directories. A container of it with this machine's /usr and /etc bound runs this
-# machine's own mmdebstrap as root: that works for an ordinary user of the docker group too.
+# machine's own mmdebstrap as root: that works for an ordinary user of the docker group too. One for each
+# making: another user of this Docker may make images at the same time.
+DEBIAN_HELPER_IMAGE="aod-airgap-helper:$$"
+
 debian_helper_image() {
     local root=$1/helper directory
     mkdir -p "$root"/{usr,etc,var/tmp,tmp,root,proc,sys,dev,run,work,airgap}
@@ -50,7 +53,7 @@ debian_helper_image() {
     for directory in bin sbin lib lib64; do
         ln -s "usr/$directory" "$root/$directory"
     done
-    tar -C "$root" -c . | docker import - aod-airgap-helper:latest >/dev/null
+    tar -C "$root" -c . | docker import - "$DEBIAN_HELPER_IMAGE" >/dev/null
 }
 
 # build_debian WORK: makes $DEBIAN_IMAGE, using the empty directory WORK.
@@ -68,7 +71,7 @@ build_debian() {
         --volume "$work:/work" --volume "$DEPLOY_DIR/airgap:/airgap:ro" \
         --env http_proxy --env https_proxy --env no_proxy --env HOME=/root \
         --env PATH=/usr/sbin:/usr/bin --env TMPDIR=/tmp --workdir /tmp \
-        aod-airgap-helper:latest \
+        "$DEBIAN_HELPER_IMAGE" \
         mmdebstrap --quiet --mode=root --skip=chroot/mount --variant=minbase --include=ca-certificates \
         --aptopt=/work/apt.conf \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
@@ -77,9 +80,10 @@ build_debian() {
         --customize-hook='/airgap/customize-debian.sh /work "$1"' \
         "$DEBIAN_CODENAME" /work/root.tar /work/sources.list >"$work/mmdebstrap.log" 2>&1 || {
         tail -n 40 "$work/mmdebstrap.log" >&2
+        docker image rm "$DEBIAN_HELPER_IMAGE" >/dev/null
         die "mmdebstrap failed" "set AOD_DEBIAN_MIRROR where this machine's own packages are not Debian's"
     }
     docker import --change 'CMD ["bash"]' --change 'LABEL dev.aod.airgap=debian' \
         "$work/root.tar" "$DEBIAN_IMAGE" >/dev/null
-    docker image rm aod-airgap-helper:latest >/dev/null
+    docker image rm "$DEBIAN_HELPER_IMAGE" >/dev/null
 }

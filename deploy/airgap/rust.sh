@@ -8,7 +8,7 @@ build_rust() {
     local work=$1 toolchain version
     if ! has rustc || ! has cargo; then
         die "no image registry answers, and there is no Rust toolchain to make $RUST_IMAGE of" \
-            "install Rust $RUST_VERSION or newer (https://rustup.rs), then run this again"
+            "install Rust $RUST_VERSION or newer (https://rustup.rs), or let a user of this Docker who has it run deploy/airgap/build.sh rust; then run this again"
     fi
     version="$(rustc --version | cut -d' ' -f2)"
     printf '%s\n' "$RUST_VERSION" "$version" | sort --check --version-sort 2>/dev/null ||

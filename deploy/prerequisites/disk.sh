@@ -32,4 +32,4 @@ for path in "$REPOSITORY_DIR" "$CACHE_DIR" "$docker_root"; do
         die "$path has $free GB free, and $needed_gigabytes GB are needed" \
             "make room, for instance with: docker system prune; cargo clean"
 done
-say "    disk: $needed_gigabytes GB are free"
+say "    disk: at least $needed_gigabytes GB are free"

@@ -147,18 +147,14 @@ fn is_held_by(lease: &Lease, node: &str) -> bool {
 }
 
 fn is_capsule(events: &[Recorded<Event>]) -> bool {
-    matches!(events.first().map(|first| &first.event), Some(Event::Launched(launched)) if matches!(launched.work, Work::Capsule { .. }))
+    let launched = events.first().and_then(|first| first.event.launched());
+    launched.is_some_and(|launched| matches!(launched.work, Work::Capsule { .. }))
 }
 
 /// Who called a run, and in which attempt.
 fn parent_of(events: &[Recorded<Event>]) -> Option<(RunId, u32)> {
-    match &events.first()?.event {
-        Event::Launched(launched) => {
-            let parent = launched.parent.as_ref()?;
-            Some((parent.run, parent.attempt))
-        }
-        _ => None,
-    }
+    let parent = events.first()?.event.launched()?.parent.as_ref()?;
+    Some((parent.run, parent.attempt))
 }
 
 fn leases(events: &[Recorded<Event>]) -> impl Iterator<Item = u32> {

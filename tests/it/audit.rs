@@ -10,7 +10,7 @@ use std::time::Duration;
 use aod_domain::admission::Capacity;
 use aod_domain::audit::{FindingKind, PublicKey, Report, SealKey, Verdict};
 use aod_ports::feed::GIVEN_FOR;
-use aod_tests::client::{Client, eventually};
+use aod_tests::client::eventually;
 use aod_tests::cluster::{Cluster, SEAL_SEED, any_schema};
 use aod_tests::programs::aod;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
@@ -65,14 +65,6 @@ fn key() -> PublicKey {
     SealKey::from_seed(&SEAL_SEED).public_key()
 }
 
-/// How many seals a run has.
-async fn seals(client: &Client, run: &str) -> usize {
-    let (_, page) = client.get(&format!("/v1/runs/{run}/events")).await;
-    let events = page["items"].as_array().into_iter().flatten();
-    let sealed = events.filter(|event| event["type"] == "dev.aod.run.sealed.v1");
-    sealed.count()
-}
-
 /// The bundle of a tree with two callees, once it is sealed; the cluster is gone.
 async fn sealed_bundle() -> Vec<u8> {
     let cluster = cluster(1).await;
@@ -80,7 +72,7 @@ async fn sealed_bundle() -> Vec<u8> {
     let run = client.start("survey", json!({"depth": 2})).await;
     let result = client.result(&run).await;
     assert_eq!(result["state"], "succeeded", "{result}");
-    eventually("a seal", async || seals(&client, &run).await == 1).await;
+    eventually("a seal", async || client.seals(&run).await == 1).await;
     client.bytes(&format!("/v1/runs/{run}/bundle")).await
 }
 
@@ -165,7 +157,7 @@ async fn the_program_takes_a_tree_out_and_judges_it_without_the_cluster() {
     let going_on = client.start("stay", json!({})).await;
     let run = client.start("survey", json!({"depth": 1})).await;
     client.result(&run).await;
-    eventually("a seal", async || seals(&client, &run).await == 1).await;
+    eventually("a seal", async || client.seals(&run).await == 1).await;
 
     let stored = export(&run, "sealed.tar");
     assert_eq!(stored["root"], *run);
@@ -242,8 +234,8 @@ async fn every_tree_is_sealed_once_whichever_gateways_live() {
         last.result(run).await;
     }
     for run in &runs {
-        eventually("a seal", async || seals(&last, run).await > 0).await;
-        assert_eq!(seals(&last, run).await, 1, "{run}");
+        eventually("a seal", async || last.seals(run).await > 0).await;
+        assert_eq!(last.seals(run).await, 1, "{run}");
         let bundle = last.bytes(&format!("/v1/runs/{run}/bundle")).await;
         let report = verify(&bundle, Some(key()));
         assert_eq!(report.verdict, Verdict::Sealed, "{report:#?}");
@@ -268,7 +260,7 @@ async fn a_gateway_that_stops_gives_back_what_it_has_not_sealed() {
     cluster.gateways.remove(0).shutdown().await;
     let sealed = async {
         for run in &runs {
-            eventually("a seal", async || seals(&last, run).await == 1).await;
+            eventually("a seal", async || last.seals(run).await == 1).await;
         }
     };
     let sealed = tokio::time::timeout(GIVEN_BACK_WITHIN, sealed).await;
@@ -285,7 +277,7 @@ async fn an_artifact_that_is_gone_is_named() {
         .as_str()
         .expect("a file")
         .to_owned();
-    eventually("a seal", async || seals(&client, &run).await == 1).await;
+    eventually("a seal", async || client.seals(&run).await == 1).await;
     let store = cluster.data("artifacts");
     let removed = remove(&store, &digest);
     assert!(removed, "{digest} below {}", store.display());

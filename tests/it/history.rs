@@ -1,14 +1,14 @@
 //! The past of runs, as people ask `aod` for it: a real gateway, a real broker, capsules that are functions.
 
 use std::collections::BTreeSet;
-use std::process::{Command as Process, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_tests::client::Client;
 use aod_tests::cluster::{Cluster, any_schema};
-use aod_tests::programs::aod;
+use aod_tests::programs::{self, aod};
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -67,16 +67,8 @@ async fn run(client: &Client, numbers: &[u32]) -> String {
     run
 }
 
-/// Asks the real `aod`, which must end with `code`.
 async fn ask(cluster: &Cluster, code: i32, arguments: &[&str]) -> Output {
-    let url = cluster.gateways[0].url();
-    let mut process = Process::new(aod());
-    process.args(arguments).env("AOD_URL", url);
-    let asking = tokio::task::spawn_blocking(move || process.output().expect("aod starts"));
-    let output = asking.await.expect("it does not panic");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    output
+    programs::ask(cluster.gateways[0].url(), code, arguments).await
 }
 
 fn text(output: &Output) -> String {

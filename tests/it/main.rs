@@ -7,4 +7,5 @@ mod models;
 mod needs_docker;
 mod needs_root;
 mod ports;
+mod rerun;
 mod simulated;

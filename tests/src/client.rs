@@ -72,6 +72,22 @@ impl Client {
         assert!(response.status().is_success(), "{path}: {response:?}");
     }
 
+    /// A POST of JSON: status and body.
+    pub async fn post_json(&self, path: &str, body: &Value) -> (u16, Value) {
+        let request = self.http.post(format!("{}{path}", self.url)).json(body);
+        let response = request.send().await.expect("the gateway answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.expect("JSON"))
+    }
+
+    /// How many seals `run` has.
+    pub async fn seals(&self, run: &str) -> usize {
+        let (_, page) = self.get(&format!("/v1/runs/{run}/events")).await;
+        let events = page["items"].as_array().into_iter().flatten();
+        let sealed = events.filter(|event| event["type"] == "dev.aod.run.sealed.v1");
+        sealed.count()
+    }
+
     /// A GET: status and body.
     pub async fn get(&self, path: &str) -> (u16, Value) {
         let response = self

@@ -11,7 +11,7 @@ mod person;
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -48,6 +48,20 @@ fn beside() -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Asks the gateway at `url` with the real `aod`, which must end with `code`.
+///
+/// # Panics
+/// If it ends otherwise.
+pub async fn ask(url: &str, code: i32, arguments: &[&str]) -> Output {
+    let mut process = Command::new(aod());
+    process.args(arguments).env("AOD_URL", url);
+    let asking = tokio::task::spawn_blocking(move || process.output().expect("aod starts"));
+    let output = asking.await.expect("it does not panic");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    output
 }
 
 fn build() {

@@ -118,6 +118,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::UnknownRoute => 404,
         ErrorCode::KeyReused
         | ErrorCode::RunEnded
+        | ErrorCode::RunNotEnded
         | ErrorCode::Cancelled
         | ErrorCode::CallCycle
         | ErrorCode::CallTooDeep

@@ -55,6 +55,25 @@ pub struct CreateRun {
     pub on_disconnect: OnDisconnect,
 }
 
+/// The body of `POST /v1/runs/{run}/rerun`; may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RerunRun {
+    /// Arguments that differ from the recorded ones, by their names; null takes one out.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schema(value_type = Object)]
+    pub arguments: Map<String, Value>,
+    /// Files that were uploaded before; one of a recorded name takes its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<GivenFile>,
+    /// A recorded run below this one: those on the way to it, it and all below it are started anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Everything is started anew, whatever is recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
+}
+
 /// What becomes of a run whose waiting caller goes away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -372,6 +391,14 @@ pub struct RunView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub requeued_from: Option<RunId>,
+    /// The recorded run that this one repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub rerun_of: Option<RunId>,
+    /// The recorded run whose result was taken over; then nothing was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub reused_from: Option<RunId>,
     /// Why it waits, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
@@ -527,6 +554,10 @@ pub struct TreeNode {
     /// When the capsule started and ended, once the run has its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timings: Option<TimingsView>,
+    /// The recorded run whose result was taken over; then nothing was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub reused_from: Option<RunId>,
     #[schema(no_recursion)]
     pub children: Vec<TreeNode>,
 }

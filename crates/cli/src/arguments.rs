@@ -21,7 +21,7 @@ pub use self::capsule::{
 };
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::events::{EventsCommand, QueryArguments, SelectionArguments, TailArguments};
-pub use self::history::{AtArguments, DiffArguments};
+pub use self::history::{AtArguments, DiffArguments, RerunArguments};
 pub use self::limits::LimitArguments;
 pub use self::policy::PolicyArguments;
 pub use self::service::{
@@ -225,6 +225,8 @@ pub enum RunsCommand {
     Replay(RunArgument),
     /// Tell in what two runs differ, with everything that each called
     Diff(DiffArguments),
+    /// Run it again as it was recorded, taking over what is unchanged and succeeded
+    Rerun(RerunArguments),
     /// End a run, with everything that it called
     Cancel(CancelArguments),
 }

@@ -12,6 +12,7 @@ mod history;
 mod inputs;
 mod nodes;
 mod progress;
+mod rerun;
 mod run;
 mod runs;
 mod services;

@@ -3,14 +3,14 @@
 //! That a run is a dead letter, its result says; nothing here changes the run. To requeue it is to
 //! launch the same request as another run, which names the old one.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Hasher;
 use crate::event::Recorded;
 use crate::handoff::Lineage;
 use crate::id::RunId;
-use crate::run::{Launched, Placement, Run, TOTAL_SECONDS_DEFAULT};
+use crate::run::{Launched, Placement, Run};
 use crate::subject::{self, Class, Subject};
 
 /// What operators did about a dead letter.
@@ -95,15 +95,9 @@ pub fn decide(run: RunId, state: State, command: &Command) -> Option<Event> {
     }
 }
 
-/// The launch of `run`'s request anew: as a root, whoever had called, with as much time as it had;
-/// what was called has as much as a root has by default.
+/// The launch of `run`'s request anew: as a root, whoever had called, with as much time as it had.
 pub fn launch(run: &Run, requested_by: &str, now: Timestamp) -> Launched {
     let old = &run.launched;
-    let total = if old.event.parent.is_some() {
-        SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed())
-    } else {
-        old.event.deadline.duration_since(old.time)
-    };
     let signature = old.event.lineage.signatures.last();
     Launched {
         parent: None,
@@ -114,7 +108,7 @@ pub fn launch(run: &Run, requested_by: &str, now: Timestamp) -> Launched {
             label: old.event.placement.label.clone(),
             class: Class::Root,
         },
-        deadline: now + total,
+        deadline: now + run.total_as_root(),
         requested_by: requested_by.to_owned(),
         requeued_from: Some(run.id),
         ..old.event.clone()
@@ -131,6 +125,8 @@ pub fn requeued_as(run: RunId) -> RunId {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::run::fixtures::{NOW, child, launched_child, root, run_of};
 

@@ -92,6 +92,7 @@ error_codes! {
     UnknownRoute => "unknown_route", Caller, false, "nothing is served at this address";
     KeyReused => "key_reused", Caller, false, "the idempotency key belongs to another request";
     RunEnded => "run_ended", Caller, false, "the run has ended already";
+    RunNotEnded => "run_not_ended", Caller, true, "the run has not ended yet";
     CallCycle => "call_cycle", Caller, false, "the call repeats one of its own callers";
     CallTooDeep => "call_too_deep", Caller, false, "calls are nested too deep";
     PayloadTooLarge => "payload_too_large", Caller, false, "the payload is larger than allowed; pass a file";

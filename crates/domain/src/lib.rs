@@ -18,6 +18,7 @@ pub mod handoff;
 pub mod id;
 pub mod manifest;
 pub mod node;
+pub mod rerun;
 pub mod run;
 pub mod selection;
 pub mod spending;

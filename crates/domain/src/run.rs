@@ -19,17 +19,17 @@ mod tests;
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub use self::dead_letter::{
     DELIVERIES_COUNTED_MAX, DELIVERIES_MAX, DELIVERIES_UNCOUNTED, DeadLetterReason, Deliveries,
 };
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
-    AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult, ChildrenSummary,
-    Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched, Lease, LogsSummary,
-    NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, RunError, Sealed,
-    SealedTree, Timings, Usage, Work, WorkPosition,
+    Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
+    ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched,
+    Lease, LogsSummary, NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
+    Placement, Rerun, Reuses, RunError, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
 };
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
@@ -190,7 +190,7 @@ impl Run {
             hash: recorded.hash,
         };
         match &recorded.event {
-            Event::Launched(_) => return Err(broken("a run is launched once")),
+            Event::Launched(_) | Event::Reused(_) => return Err(broken("a run is launched once")),
             Event::Sealed(_) if is_ended => (),
             Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
@@ -276,6 +276,17 @@ impl Run {
     /// When the run must have ended, queueing included.
     pub fn deadline(&self) -> Timestamp {
         self.launched.event.deadline
+    }
+
+    /// How much time its request has when it is asked for again, as a root: as much as it had; what was called
+    /// has as much as a root has by default.
+    pub fn total_as_root(&self) -> SignedDuration {
+        let launched = &self.launched;
+        if launched.event.parent.is_some() {
+            SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed())
+        } else {
+            launched.event.deadline.duration_since(launched.time)
+        }
     }
 
     /// Why a holder must end this run instead of starting it, if it must.

@@ -66,7 +66,12 @@ impl Subject {
         Self::run_of(text)
     }
 
-    /// Whether `text` is the subject of the first event of a run.
+    /// Whether `text` is the subject of the first event of a run: its launch, or the reuse of a result.
+    pub fn begins_run(text: &str) -> bool {
+        Self::is_launch(text) || (Self::is_state(text) && text.split('.').nth(6) == Some("reuse"))
+    }
+
+    /// Whether `text` is the subject of a launch, which the work queue takes in.
     pub fn is_launch(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("launch")
     }

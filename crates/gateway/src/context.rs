@@ -15,6 +15,7 @@ use crate::http::error::ApiResult;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
 use crate::read_model::ReadModel;
+use crate::rerun::RecordedTrees;
 use crate::waiters::Waiters;
 
 pub(crate) type Shared = Arc<Context>;
@@ -30,6 +31,7 @@ pub(crate) struct Context {
     pub(crate) runs: Runs,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) capsules: Capsules,
+    pub(crate) recorded_trees: RecordedTrees,
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,
     pub(crate) log_room: LogRoom,

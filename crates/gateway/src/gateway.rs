@@ -25,6 +25,7 @@ use crate::http::server;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
 use crate::read_model::{ReadModel, ReadModelError};
+use crate::rerun::RecordedTrees;
 use crate::routes;
 use crate::waiters::{self, Waiters};
 
@@ -183,6 +184,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         runs,
         waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
+        recorded_trees: RecordedTrees::default(),
         read_model,
         metrics: Metrics::new(),
         log_room: LogRoom::default(),

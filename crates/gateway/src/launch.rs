@@ -12,7 +12,7 @@ use aod_domain::handoff::{Call, Lineage};
 use aod_domain::id::RunId;
 use aod_domain::run::{
     Command, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement,
-    Retries, Run, Work,
+    Rerun, Retries, Reuses, Run, Work,
 };
 use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
@@ -64,10 +64,26 @@ pub(crate) struct Checked {
     request: Digest,
 }
 
+impl Checked {
+    /// The same, as a request of its own: for the rerun that `digest` stands for.
+    pub(crate) fn for_rerun(self, digest: &[u8]) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.field(self.request.as_bytes());
+        hasher.field(digest);
+        Self {
+            request: hasher.finish(),
+            ..self
+        }
+    }
+}
+
 /// Where a run comes from.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) parent: Option<Parent>,
+    /// What it repeats, and whose result it takes over.
+    pub(crate) rerun: Option<Rerun>,
+    pub(crate) reuses: Option<Reuses>,
     pub(crate) lineage: Lineage,
     /// Of the whole tree.
     pub(crate) budget: Budget,
@@ -137,7 +153,7 @@ pub(crate) async fn check(
 /// A run that somebody may wait for.
 pub(crate) struct Started {
     pub(crate) run: Run,
-    waiter: Waiter,
+    pub(crate) waiter: Waiter,
 }
 
 impl Started {
@@ -213,6 +229,8 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         labels: origin.labels,
         request: checked.request,
         requeued_from: None,
+        rerun: origin.rerun.map(Box::new),
+        reuses: origin.reuses,
         trace: origin.trace,
     };
     let room = room_for_payload(&launched)?;

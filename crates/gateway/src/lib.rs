@@ -19,6 +19,7 @@ mod openapi;
 mod read_model;
 mod reading;
 mod registration;
+mod rerun;
 mod routes;
 mod selecting;
 mod stopping;

@@ -239,6 +239,7 @@ fn node(seen: &Seen, children: &BTreeMap<RunId, Vec<&Seen>>) -> TreeNode {
         timings: run
             .ended()
             .map(|ended| views::timings(run.launched.time, ended)),
+        reused_from: run.launched.event.reuses.map(|reuses| reuses.run),
         children: below.iter().map(|child| node(child, children)).collect(),
     }
 }

@@ -239,6 +239,8 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
         labels: BTreeMap::new(),
         request: build_key(prepared, b"request", 0),
         requeued_from: None,
+        rerun: None,
+        reuses: None,
         trace: None,
     })
 }

@@ -7,12 +7,13 @@ mod description;
 mod events;
 mod files;
 mod history;
-mod internal;
+pub(crate) mod internal;
 mod log;
 mod logs;
 mod nodes;
 mod operations;
 pub(crate) mod original;
+mod reruns;
 mod results;
 pub(crate) mod runs;
 mod sse;
@@ -52,6 +53,7 @@ fn people() -> Router<Shared> {
         .route("/v1/runs/{run}", get(runs::show))
         .route("/v1/runs/{run}/result", get(results::result))
         .route("/v1/runs/{run}/cancel", post(runs::cancel))
+        .route("/v1/runs/{run}/rerun", post(reruns::create))
         .route("/v1/runs/{run}/tree", get(runs::tree))
         .route("/v1/runs/{run}/at/{event}", get(history::at))
         .route("/v1/runs/{run}/replay", get(history::replay))

@@ -209,17 +209,16 @@ impl Launches {
         self.read += 1;
         let first = log.read(&subject::run_state(run), 0, 1).await?;
         let first = first.first();
-        let recorded = first.map(|first| Recorded::decode(first.sequence, &first.bytes));
-        let facts = match recorded {
-            Some(Ok(Recorded {
-                event: run::Event::Launched(launched),
-                ..
-            })) => Some(LaunchFacts {
-                capsule: launched.work.name().clone(),
-                labels: launched.labels,
-            }),
-            _ => None,
-        };
+        let recorded =
+            first.map(|first| Recorded::<run::Event>::decode(first.sequence, &first.bytes));
+        let recorded = recorded.and_then(Result::ok);
+        let launched = recorded
+            .as_ref()
+            .and_then(|recorded| recorded.event.launched());
+        let facts = launched.map(|launched| LaunchFacts {
+            capsule: launched.work.name().clone(),
+            labels: launched.labels.clone(),
+        });
         self.known.insert(run, facts.clone());
         Ok(facts)
     }

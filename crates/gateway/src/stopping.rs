@@ -149,7 +149,7 @@ async fn end(
 }
 
 /// Others being faster is no failure.
-fn expected(error: HandleError) -> ApiResult<Option<Run>> {
+pub(crate) fn expected(error: HandleError) -> ApiResult<Option<Run>> {
     match error {
         HandleError::Rejected {
             rejection: Rejection::Held | Rejection::Ended | Rejection::Superseded,

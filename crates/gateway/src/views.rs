@@ -140,6 +140,8 @@ impl Seen {
             attempts_lost: run.attempts_lost,
             deliveries: run.deliveries.last.map_or(0, |last| last.delivery),
             requeued_from: launched.requeued_from,
+            rerun_of: launched.rerun.as_ref().and_then(|rerun| rerun.of),
+            reused_from: launched.reuses.map(|reuses| reuses.run),
             waits_for: None,
             cancel: run.cancel.as_ref().map(|cancel| CancelView {
                 requested_by: cancel.requested_by.clone(),

@@ -130,7 +130,7 @@ impl Waiters {
         };
         let mut waiting = self.lock();
         if run.root() != run
-            && Subject::is_launch(&stored.subject)
+            && Subject::begins_run(&stored.subject)
             && let Some(root) = waiting.get_mut(&run.root())
         {
             root.descendants += 1;

@@ -88,21 +88,17 @@ async fn find(attempt: &Attempt) -> Option<BTreeMap<RunId, Option<Digest>>> {
         let Ok(recorded) = Recorded::<Event>::decode(event.sequence, &event.bytes) else {
             continue;
         };
-        match recorded.event {
-            Event::Launched(launched)
-                if launched
-                    .parent
-                    .as_ref()
-                    .is_some_and(|parent| parent.run == run.id) =>
-            {
-                children.insert(id, None);
-            }
-            Event::Ended(_) => {
-                children
-                    .entry(id)
-                    .and_modify(|result| *result = Some(recorded.hash));
-            }
-            _ => (),
+        let parent = recorded
+            .event
+            .launched()
+            .and_then(|launched| launched.parent.as_ref());
+        if parent.is_some_and(|parent| parent.run == run.id) {
+            children.insert(id, None);
+        }
+        if let Event::Ended(_) = recorded.event {
+            children
+                .entry(id)
+                .and_modify(|result| *result = Some(recorded.hash));
         }
     }
     Some(children)

@@ -291,7 +291,7 @@ impl Cluster {
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,
             // Nobody writes much here.
-            disk_look: Duration::from_secs(2),
+            disk_look: Duration::from_secs(10),
             image_keep: Duration::from_secs(24 * 3_600),
             models: Arc::default(),
             keep_model_contents: false,

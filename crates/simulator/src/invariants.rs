@@ -50,6 +50,7 @@ impl Invariants {
                     world.count("silent");
                 }
             }
+            Event::Reused(_) => world.count("reused"),
             Event::Delivered(_) => world.count("delivery counted"),
             Event::AttemptLost(lost) => count_loss(world, &lost.error),
             Event::Leased(_) if self.runs.get(&id).is_some_and(|run| run.lease().is_some()) => {

@@ -57,7 +57,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 52] = [
+pub const KINDS: [&str; 54] = [
     "acknowledgement",
     "answer broke off",
     "answer late",
@@ -102,6 +102,8 @@ pub const KINDS: [&str; 52] = [
     "request",
     "request lost",
     "requeued",
+    "rerun",
+    "reused",
     "silent",
     "start",
     "start failed",
@@ -269,7 +271,7 @@ fn check_end(cluster: &Cluster) {
 /// Every file that an event names is in the store.
 fn check_files(cluster: &Cluster, event: &Event) {
     let files = match event {
-        Event::Launched(launched) => &launched.files,
+        Event::Launched(launched) | Event::Reused(launched) => &launched.files,
         Event::Ended(ended) => &ended.files,
         _ => return,
     };

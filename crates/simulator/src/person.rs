@@ -35,6 +35,9 @@ const CANCELLED_ONE_IN: u64 = 6;
 /// How long a person thinks before a run is cancelled, at the most, in milliseconds.
 const THINKING_MILLISECONDS_MAX: u64 = 6_000;
 
+/// One root in so many is repeated once it has succeeded.
+const RERUN_ONE_IN: u64 = 8;
+
 /// How long an answer takes that is recorded already, when nothing fails.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -56,6 +59,9 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
                 if view["error"]["code"] == "dead_letter" {
                     operator::attend(&cluster, &plan, &view["id"]).await;
                 }
+                if view["state"] == "succeeded" && cluster.world.strikes("rerun", RERUN_ONE_IN) {
+                    rerun(&cluster, &route, &plan, &view).await;
+                }
                 return Some(view);
             }
             _ => tokio::time::sleep(RETRY_PAUSE).await,
@@ -65,6 +71,26 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
         .world
         .violation(format!("{who} got no answer after {TRIES_MAX} tries"));
     None
+}
+
+/// Asks for the run of `view` once more, as a tree of its own: it comes to the same.
+async fn rerun(cluster: &Cluster, route: &Route, plan: &Plan, view: &Value) {
+    let id = view["id"].as_str().unwrap_or_default();
+    let key = format!("rerun-{}", plan.number);
+    let prefer = format!("wait={WAIT_SECONDS}");
+    let body = json!({});
+    for attempt in 0..TRIES_MAX {
+        let url = format!("{}/{id}/rerun", url_of(attempt, plan));
+        let asked = send(route, &url, &body, &key, &prefer);
+        match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
+            Ok(Some(view)) if view["ended_at"].is_string() => {
+                return compare(cluster, plan, &view, false);
+            }
+            _ => tokio::time::sleep(RETRY_PAUSE).await,
+        }
+    }
+    let text = format!("{} got no rerun after {TRIES_MAX} tries", route.who);
+    cluster.world.violation(text);
 }
 
 /// Asks another gateway for `plan` once more: it has the recorded answer, at once.
@@ -130,10 +156,16 @@ async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Val
     let body = json!({
         "capsule": capsule::NAME, "arguments": arguments, "retries": retries, "limits": limits,
     });
+    let key = format!("plan-{}", plan.number);
+    send(route, url, &body, &key, prefer).await
+}
+
+/// What a gateway answers that takes `body`.
+async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -> Option<Value> {
     let request = Request::post(url)
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")
-        .header("idempotency-key", format!("plan-{}", plan.number))
+        .header("idempotency-key", key)
         .header("prefer", prefer)
         .body(Bytes::from(body.to_string()))
         .ok()?;

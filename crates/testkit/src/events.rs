@@ -65,6 +65,8 @@ fn launched(label: &Label, class: Class) -> Event {
         request: digest,
         budget: aod_domain::spending::Budget::default(),
         requeued_from: None,
+        rerun: None,
+        reuses: None,
         trace: None,
     }))
 }

@@ -101,8 +101,8 @@ impl TreeHistory {
             return Ok(());
         }
         let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes)?;
-        if let Event::Launched(launched) = &recorded.event {
-            let launched = recorded.clone().map(|_| (**launched).clone());
+        if let Some(launched) = recorded.event.launched() {
+            let launched = recorded.clone().map(|_| launched.clone());
             self.runs.entry(id).or_insert(RunHistory {
                 id,
                 launched,

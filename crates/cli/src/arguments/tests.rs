@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 34] = [
+    let commands: [&[&str]; 35] = [
         &[],
         &["up"],
         &["down"],
@@ -38,6 +38,7 @@ fn every_command_explains_itself() {
         &["runs", "tree"],
         &["runs", "at"],
         &["runs", "diff"],
+        &["runs", "rerun"],
         &["runs", "cancel"],
         &["events", "query"],
         &["events", "tail"],

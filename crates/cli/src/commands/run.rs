@@ -1,5 +1,7 @@
 //! `aod run`: a capsule from its arguments to its result and files.
 
+use std::path::Path;
+
 use aod_api::capsules::CapsuleView;
 use aod_api::files::FileView;
 use aod_api::runs::{CancelRun, CreateRun, GivenFile, RetriesView, RunResult, RunState, RunView};
@@ -42,21 +44,37 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
         // Nothing was started, or nobody knows of it: a request that got through runs on.
         () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there")),
     };
-    let id = launched.summary.id.to_string();
     if arguments.detach {
-        console.show(&launched, || id.clone())?;
-        return Ok(Exit::Ok);
+        return tell_id(&launched, console);
     }
-    let progress = Progress::begin(&client, &launched.summary, console);
+    let output_dir = arguments.call.output_dir.as_deref();
+    follow(&client, &launched, output_dir, &mut signals, console).await
+}
+
+/// Tells which run it is, for whoever does not wait.
+pub(super) fn tell_id(launched: &RunView, console: Console) -> Result<Exit, Failure> {
+    console.show(launched, || launched.summary.id.to_string())?;
+    Ok(Exit::Ok)
+}
+
+/// Shows how far a run is until it has ended, and brings its files.
+pub(super) async fn follow(
+    client: &Client,
+    launched: &RunView,
+    output_dir: Option<&Path>,
+    signals: &mut Signals,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let id = launched.summary.id.to_string();
+    let progress = Progress::begin(client, &launched.summary, console);
     let tell = |text: &str| progress.tell(console, text);
-    let result = wait_or_cancel(&client, &id, &mut signals, tell).await;
+    let result = wait_or_cancel(client, &id, signals, tell).await;
     progress.end().await;
-    let result = result?;
-    finish(&client, &arguments.call, &result, console).await
+    finish(client, output_dir, &result?, console).await
 }
 
 /// What was given, as the schema of `capsule` wants it.
-async fn inputs_for(
+pub(super) async fn inputs_for(
     client: &Client,
     capsule: &str,
     call: &CallArguments,
@@ -76,6 +94,20 @@ pub(super) async fn launch(
     request: CreateRun,
     inputs: Inputs,
 ) -> Result<RunView, ClientError> {
+    let request = CreateRun {
+        files: upload(client, &inputs).await?,
+        arguments: inputs.arguments,
+        ..request
+    };
+    let key = uuid::Uuid::now_v7().to_string();
+    client.post_patiently("/v1/runs", &key, &request).await
+}
+
+/// Hands the files over, to be named in a request.
+pub(super) async fn upload(
+    client: &Client,
+    inputs: &Inputs,
+) -> Result<Vec<GivenFile>, ClientError> {
     let mut files = Vec::new();
     for upload in &inputs.files {
         let stored = client.upload(upload).await?;
@@ -84,13 +116,7 @@ pub(super) async fn launch(
             file: stored.file,
         });
     }
-    let request = CreateRun {
-        arguments: inputs.arguments,
-        files,
-        ..request
-    };
-    let key = uuid::Uuid::now_v7().to_string();
-    client.post_patiently("/v1/runs", &key, &request).await
+    Ok(files)
 }
 
 /// Waits for the result; the first signal asks for the run to be cancelled, the second leaves it alone.
@@ -141,11 +167,11 @@ pub(super) async fn wait(client: &Client, id: &str) -> Result<RunResult, Failure
 
 pub(super) async fn finish(
     client: &Client,
-    call: &CallArguments,
+    output_dir: Option<&Path>,
     result: &RunResult,
     console: Console,
 ) -> Result<Exit, Failure> {
-    if let Some(directory) = &call.output_dir {
+    if let Some(directory) = output_dir {
         for file in &result.files {
             client.download(file, directory).await?;
         }
@@ -155,7 +181,7 @@ pub(super) async fn finish(
         Format::Text if result.success => console.show_json(&result.output)?,
         Format::Text => (),
     }
-    if let Some(line) = files_line(&result.files, call) {
+    if let Some(line) = files_line(&result.files, output_dir) {
         console.tell(&line);
     }
     if result.success {
@@ -164,14 +190,14 @@ pub(super) async fn finish(
     Err(failed(result))
 }
 
-fn files_line(files: &[FileView], call: &CallArguments) -> Option<String> {
+fn files_line(files: &[FileView], output_dir: Option<&Path>) -> Option<String> {
     let size = text::units::bytes(files.iter().map(|file| file.size_bytes).sum());
     let count = match files.len() {
         0 => return None,
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
     };
-    Some(match &call.output_dir {
+    Some(match output_dir {
         Some(directory) => format!("{count} ({size}) in {}", directory.display()),
         None => format!("{count} ({size}) made; `-o DIR` brings them here"),
     })

@@ -4,7 +4,7 @@ use aod_api::events::{EventPage, EventView, LogLineView, LogPage};
 use aod_api::runs::{CancelRun, RunPage, RunView, TreeNode};
 use jiff::Timestamp;
 
-use super::history;
+use super::{history, rerun};
 use crate::arguments::{
     CancelArguments, FollowArguments, RunArgument, RunsCommand, RunsLsArguments,
 };
@@ -22,6 +22,7 @@ pub(super) async fn runs(command: RunsCommand, console: Console) -> Result<Exit,
         RunsCommand::At(arguments) => return history::at(&arguments, console).await,
         RunsCommand::Replay(arguments) => return history::replay(&arguments, console).await,
         RunsCommand::Diff(arguments) => return history::diff(&arguments, console).await,
+        RunsCommand::Rerun(arguments) => return rerun::rerun(&arguments, console).await,
         RunsCommand::Ls(arguments) => list(&arguments, console).await,
         RunsCommand::Show(arguments) => show(&arguments, console).await,
         RunsCommand::Logs(arguments) => logs(&arguments, console).await,

@@ -69,6 +69,12 @@ pub(crate) fn details(view: &RunView) -> String {
     if let Some(old) = view.requeued_from {
         line("requeued", &format!("from the dead letter {old}"));
     }
+    if let Some(old) = view.rerun_of {
+        line("rerun", &format!("of {old}"));
+    }
+    if let Some(recorded) = view.reused_from {
+        line("result", &format!("taken over from {recorded}"));
+    }
     if let Some(node) = run.node {
         line("node", &node.to_string());
     }

@@ -76,6 +76,7 @@ fn timings(leased: i64, waiting: u64) -> TimingsView {
 
 fn node(run: RunSummary, timings: Option<TimingsView>, children: Vec<TreeNode>) -> TreeNode {
     TreeNode {
+        reused_from: None,
         run,
         timings,
         children,

@@ -77,7 +77,10 @@ fn row(node: &TreeNode, branch: &str, now: Timestamp) -> Vec<String> {
     let run = &node.run;
     vec![
         format!("{branch}{}", run.capsule),
-        state(run),
+        match node.reused_from {
+            Some(_) => format!("{}, reused", state(run)),
+            None => state(run),
+        },
         units::between(run.requested_at, run.ended_at.unwrap_or(now)),
         queued(node, now),
         waited(node),

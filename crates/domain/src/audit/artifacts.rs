@@ -18,7 +18,7 @@ pub struct Named {
 pub fn named_by(event: &Event) -> Vec<Named> {
     let mut named = Vec::new();
     match event {
-        Event::Launched(launched) => {
+        Event::Launched(launched) | Event::Reused(launched) => {
             named.extend(of_payload(&launched.payload));
             named.extend(launched.files.iter().map(of_file));
             if let Work::Capsule { schema, .. } = launched.work {

@@ -28,7 +28,7 @@ impl Open {
         let Some(run) = Subject::run_of(subject) else {
             return Ok(());
         };
-        if Subject::is_launch(subject) {
+        if Subject::begins_run(subject) {
             self.runs.insert(run);
         } else if Subject::is_result(subject) {
             self.runs.remove(&run);

@@ -94,6 +94,7 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
 
 fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
     match run {
+        None if launched.reuses.is_some() => Ok(Some(Event::Reused(Box::new(launched.clone())))),
         None => Ok(Some(Event::Launched(Box::new(launched.clone())))),
         Some(run) if run.launched.event.request == launched.request => Ok(None),
         Some(_) => Err(Rejection::KeyReused),

@@ -25,6 +25,9 @@ use crate::trace::TraceParent;
 pub enum Event {
     #[serde(rename = "dev.aod.run.launch.v1")]
     Launched(Box<Launched>),
+    /// Instead of a launch: nothing is started, a recorded result is taken over.
+    #[serde(rename = "dev.aod.run.reuse.v1")]
+    Reused(Box<Launched>),
     #[serde(rename = "dev.aod.run.delivered.v1")]
     Delivered(Delivered),
     #[serde(rename = "dev.aod.run.lease.v1")]
@@ -48,6 +51,7 @@ impl Event {
             Self::Launched(launched) => {
                 subject::run_launch(run, &launched.placement.label, launched.placement.class)
             }
+            Self::Reused(_) => subject::run_event(run, "reuse"),
             Self::Delivered(_) => subject::run_event(run, "delivered"),
             Self::Leased(_) => subject::run_event(run, "lease"),
             Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
@@ -58,9 +62,17 @@ impl Event {
         }
     }
 
+    /// What is asked for, of the first event of a run.
+    pub fn launched(&self) -> Option<&Launched> {
+        match self {
+            Self::Launched(launched) | Self::Reused(launched) => Some(launched),
+            _ => None,
+        }
+    }
+
     pub(super) fn into_launched(self) -> Option<Launched> {
         match self {
-            Self::Launched(launched) => Some(*launched),
+            Self::Launched(launched) | Self::Reused(launched) => Some(*launched),
             _ => None,
         }
     }
@@ -170,9 +182,46 @@ pub struct Launched {
     /// The dead letter whose request this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued_from: Option<RunId>,
+    /// What the run repeats, in a tree that is a rerun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<Box<Rerun>>,
+    /// The recorded result that it takes over instead of being started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reuses: Option<Reuses>,
     /// The trace that the root's request belongs to: the same in all launches of a tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
+}
+
+/// How a run repeats what is recorded. Its callees are found by the keys of their calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rerun {
+    /// The run that was asked for again: its tree says which images are used. The same in the whole tree.
+    pub tree: RunId,
+    /// The recorded run that this one repeats; none for a call that was not made then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<RunId>,
+    pub anew: Anew,
+}
+
+/// What a rerun starts anew although a success of it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Anew {
+    /// Nothing: recorded successes of unchanged calls are taken over.
+    Nothing,
+    /// The recorded runs on the way to the last of them, that one, and all below it.
+    Way(Vec<RunId>),
+    /// Everything.
+    All,
+}
+
+/// A recorded result that is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reuses {
+    pub run: RunId,
+    /// Of its result.
+    pub hash: Digest,
 }
 
 /// A node begins on a delivery of a launch that was delivered suspiciously often without a lease.

@@ -7,9 +7,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit, FailureKind,
-    FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement, Retries, Run,
-    RunError, Sealed, Timings, Usage, Work, WorkPosition,
+    Anew, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit, FailureKind,
+    FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement, Rerun,
+    Retries, Reuses, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Needs, Resources};
 use crate::digest::Digest;
@@ -26,6 +26,11 @@ pub const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 /// A root.
 pub fn root() -> RunId {
     RunId::root_of(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001))
+}
+
+/// Another root.
+pub fn other_root() -> RunId {
+    RunId::root_of(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002))
 }
 
 /// A child of [`root`].
@@ -80,6 +85,8 @@ pub fn launched() -> Launched {
         labels: BTreeMap::from([("team".into(), "birds".into())]),
         request: Digest::of("request"),
         requeued_from: None,
+        rerun: None,
+        reuses: None,
         trace: None,
     }
 }
@@ -99,6 +106,22 @@ pub fn launched_child() -> Launched {
         },
         requested_by: root().to_string(),
         ..launched()
+    }
+}
+
+/// The beginning of a child in a rerun, which takes a recorded result over.
+pub fn reused() -> Launched {
+    Launched {
+        rerun: Some(Box::new(Rerun {
+            tree: other_root(),
+            of: Some(other_root().child(&Digest::of("call"))),
+            anew: Anew::Nothing,
+        })),
+        reuses: Some(Reuses {
+            run: other_root().child(&Digest::of("call")),
+            hash: Digest::of("its result"),
+        }),
+        ..launched_child()
     }
 }
 
@@ -186,6 +209,7 @@ pub fn delivered(delivery: u64) -> Delivered {
 pub fn every_event() -> Vec<Event> {
     vec![
         Event::Launched(Box::new(launched())),
+        Event::Reused(Box::new(reused())),
         Event::Delivered(delivered(46)),
         Event::Leased(Lease {
             attempt: 1,

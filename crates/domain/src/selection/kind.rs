@@ -44,7 +44,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "launch" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
+    State "run": "launch" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
     Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered";

@@ -127,7 +127,9 @@ fn apply_event(
 ) -> rusqlite::Result<()> {
     let id = run.to_string();
     match &recorded.event {
-        Event::Launched(launched) => insert(connection, run, recorded, launched),
+        Event::Launched(launched) | Event::Reused(launched) => {
+            insert(connection, run, recorded, launched)
+        }
         Event::Delivered(_) => {
             let sql = "UPDATE runs SET deliveries_counted = deliveries_counted + 1 WHERE id = ?1";
             connection

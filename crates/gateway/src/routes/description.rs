@@ -6,7 +6,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::{
     audit, capsules, dead_letters, events, files, history, log, logs, nodes, operations, original,
-    results, runs,
+    reruns, results, runs,
 };
 
 #[derive(OpenApi)]
@@ -19,7 +19,7 @@ use super::{
         runs::create, runs::list, runs::show, runs::cancel, runs::tree,
         results::result, results::output_file, results::input_file,
         events::events, logs::logs,
-        history::at, history::replay, history::difference,
+        reruns::create, history::at, history::replay, history::difference,
         log::select,
         audit::bundle, audit::seal_key,
         files::upload, files::download,

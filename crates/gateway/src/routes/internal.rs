@@ -17,9 +17,10 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
 use aod_domain::id::RunId;
+use aod_domain::rerun::{Callee, callee};
 use aod_domain::run::{
-    ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Run,
-    TOTAL_SECONDS_DEFAULT, Work,
+    ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Rerun,
+    Reuses, Run, TOTAL_SECONDS_DEFAULT, Work,
 };
 use aod_domain::spending::Budget;
 use axum::Json;
@@ -40,6 +41,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::launch::{self, Checked, Origin, Started, Wanted};
 use crate::reading;
+use crate::rerun;
 use crate::routes::runs::{TIMEOUT_SECONDS_MAX, run_id};
 use crate::stopping;
 use crate::waiters::RunEnd;
@@ -62,8 +64,9 @@ pub(super) async fn call(
         tree_runs(&context, run_id(&run)?)
     );
     let (caller, call_key) = (caller?, request.call_key);
+    let recorded = rerun::recorded_callee(&context, &caller, call_key).await?;
     let callee = match admit(&context, &caller, &request.target, tree_runs?).await {
-        Ok(target) => start_callee(&context, &caller, target, request).await?,
+        Ok(target) => start_callee(&context, &caller, target, recorded, request).await?,
         // Whatever has changed since: a callee that is there is waited for, and ends first.
         Err(refusal) => find_callee(&context, caller.id, call_key)
             .await?
@@ -122,11 +125,23 @@ async fn find_callee(
     caller: RunId,
     call_key: Digest,
 ) -> ApiResult<Option<Started>> {
+    match latest_callee(context, caller, call_key).await? {
+        Some(run) => launch::join(context, run.id).await,
+        None => Ok(None),
+    }
+}
+
+/// As [`find_callee`], without waiting for it.
+pub(crate) async fn latest_callee(
+    context: &Context,
+    caller: RunId,
+    call_key: Digest,
+) -> ApiResult<Option<Run>> {
     let mut found = None;
     for renewal in 0..=RENEWALS_MAX {
         let id = caller.child(&renewed_key(call_key, renewal));
-        match launch::join(context, id).await? {
-            Some(started) => found = Some(started),
+        match context.runs.load(id).await? {
+            Some(run) => found = Some(run),
             None => break,
         }
     }
@@ -218,23 +233,11 @@ async fn start_callee(
     context: &Context,
     caller: &Run,
     target: Registered,
+    recorded: Option<Run>,
     request: CallRequest,
 ) -> ApiResult<Started> {
-    if request
-        .timeout_seconds
-        .is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds))
-    {
-        let detail = format!("`timeout_seconds` must be from 1 to {TIMEOUT_SECONDS_MAX}");
-        return Err(ApiError::malformed(detail));
-    }
-    if request.retries.capsule > RETRIES_MAX || request.retries.time > RETRIES_MAX {
-        let detail = format!("`retries` must be at most {RETRIES_MAX} of each kind");
-        return Err(ApiError::malformed(detail));
-    }
-    if !request.limits.are_possible() {
-        let detail = format!("`limits` must be from 1 to {LIMIT_SECONDS_MAX} seconds each");
-        return Err(ApiError::malformed(detail));
-    }
+    check_bounds(&request)?;
+    let target = rerun::as_recorded(context, caller, recorded.as_ref(), target).await?;
     let wanted = Wanted {
         target: request.target,
         arguments: request.arguments,
@@ -256,6 +259,11 @@ async fn start_callee(
             let detail = "the same capsule is called with the same arguments and files further up";
             ApiError::new(code, detail)
         })?;
+    let recorded = match recorded {
+        None => rerun::recorded_elsewhere(context, caller, checked.signature).await?,
+        by_key => by_key,
+    };
+    let (rerun, reuses) = repeated(caller, recorded.as_ref(), checked.signature);
     let latest =
         context.ports.clock.now() + SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed());
     let origin = |call_key| Origin {
@@ -265,6 +273,8 @@ async fn start_callee(
             call_key,
             event: caller.last.hash,
         }),
+        rerun: rerun.clone(),
+        reuses,
         lineage: lineage.clone(),
         budget: caller.launched.event.budget,
         deadline: caller.deadline().min(latest),
@@ -272,7 +282,7 @@ async fn start_callee(
         trace: caller.launched.event.trace,
         labels: std::collections::BTreeMap::new(),
     };
-    launch_or_join(
+    let started = launch_or_join(
         context,
         caller.id,
         request.attempt,
@@ -280,7 +290,42 @@ async fn start_callee(
         &checked,
         origin,
     )
-    .await
+    .await?;
+    rerun::take_over(context, started).await
+}
+
+/// What a call with `signature` repeats in a rerun, or whose result it takes over; nothing elsewhere.
+fn repeated(
+    caller: &Run,
+    recorded: Option<&Run>,
+    signature: Digest,
+) -> (Option<Rerun>, Option<Reuses>) {
+    let Some(rerun) = &caller.launched.event.rerun else {
+        return (None, None);
+    };
+    match callee(rerun, recorded, signature) {
+        Callee::Started(rerun) => (Some(rerun), None),
+        Callee::Reused(reuses) => (None, Some(reuses)),
+    }
+}
+
+fn check_bounds(request: &CallRequest) -> ApiResult<()> {
+    if request
+        .timeout_seconds
+        .is_some_and(|seconds| !(1..=TIMEOUT_SECONDS_MAX).contains(&seconds))
+    {
+        let detail = format!("`timeout_seconds` must be from 1 to {TIMEOUT_SECONDS_MAX}");
+        return Err(ApiError::malformed(detail));
+    }
+    if request.retries.capsule > RETRIES_MAX || request.retries.time > RETRIES_MAX {
+        let detail = format!("`retries` must be at most {RETRIES_MAX} of each kind");
+        return Err(ApiError::malformed(detail));
+    }
+    if !request.limits.are_possible() {
+        let detail = format!("`limits` must be from 1 to {LIMIT_SECONDS_MAX} seconds each");
+        return Err(ApiError::malformed(detail));
+    }
+    Ok(())
 }
 
 /// What an earlier attempt of the caller had called is joined, unless it failed by our fault: then

@@ -109,6 +109,16 @@ pub(super) async fn create(
         (Some(_), OnDisconnect::Cancel) => launch_for_caller(&context, request).await?,
         _ => (launch_root(&context, request).await?, None),
     };
+    answer(&context, started, wait, caller).await
+}
+
+/// The run as it is, or as it ended within `wait`.
+pub(super) async fn answer(
+    context: &Context,
+    started: Started,
+    wait: Option<Duration>,
+    caller: Option<WaitingCaller>,
+) -> ApiResult<Response> {
     let run = started.run.clone();
     let until = wait.map(|wait| Instant::now() + wait);
     let end = match until {
@@ -121,11 +131,11 @@ pub(super) async fn create(
     let (status, view) = match end {
         Some(end) => (
             StatusCode::OK,
-            reading::view_of_end(&context, run.id, &end).await?,
+            reading::view_of_end(context, run.id, &end).await?,
         ),
         None => (
             StatusCode::ACCEPTED,
-            reading::view_of(&context, run.clone()).await?,
+            reading::view_of(context, run.clone()).await?,
         ),
     };
     let mut response = (status, Json(view)).into_response();
@@ -174,14 +184,7 @@ pub(crate) async fn read_request(
     let mut fields = Fields::parse(bytes)?;
     let target = fields.required_text("capsule");
     let arguments = fields.object("arguments").unwrap_or_default();
-    for (index, given) in fields.list("files").iter().enumerate() {
-        let text = |key: &str| given.get(key).and_then(Value::as_str).unwrap_or_default();
-        let pointer = format!("/files/{index}");
-        match upload::uploaded(artifacts, text("name"), text("file"), &pointer).await? {
-            Ok(file) => files.push(file),
-            Err(error) => fields.error(error.pointer, error.message),
-        }
-    }
+    files.extend(files_of(artifacts, &mut fields).await?);
     let labels = fields.texts("labels");
     let fits = |text: &String| text.len() <= LABEL_BYTES_MAX;
     if labels.len() > LABELS_MAX || !labels.iter().all(|(name, value)| fits(name) && fits(value)) {
@@ -216,6 +219,23 @@ pub(crate) async fn read_request(
         on_disconnect,
         arguments_pointer: "/arguments",
     })
+}
+
+/// Files that were uploaded before.
+pub(super) async fn files_of(
+    artifacts: &dyn ArtifactStore,
+    fields: &mut Fields,
+) -> ApiResult<Vec<FileEntry>> {
+    let mut files = Vec::new();
+    for (index, given) in fields.list("files").iter().enumerate() {
+        let text = |key: &str| given.get(key).and_then(Value::as_str).unwrap_or_default();
+        let pointer = format!("/files/{index}");
+        match upload::uploaded(artifacts, text("name"), text("file"), &pointer).await? {
+            Ok(file) => files.push(file),
+            Err(error) => fields.error(error.pointer, error.message),
+        }
+    }
+    Ok(files)
 }
 
 fn read_budget(fields: &mut Fields) -> Budget {
@@ -285,7 +305,7 @@ fn read_limits(fields: &mut Fields) -> Limits {
     })
 }
 
-fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY_HEADER) else {
         return Ok(None);
     };
@@ -320,6 +340,8 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         i64::try_from(request.deadline_seconds).unwrap_or(i64::from(DEADLINE_SECONDS_MAX));
     let origin = Origin {
         parent: None,
+        rerun: None,
+        reuses: None,
         lineage: Lineage {
             signatures: vec![checked.signature],
         },
@@ -333,12 +355,12 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
 }
 
 /// A place that cannot be read is as none. Source: W3C Trace Context, 2.2.
-fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+pub(super) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
 /// A key belongs to whoever gave it: two people may choose the same.
-fn root_of_key(principal: &str, key: &str) -> RunId {
+pub(super) fn root_of_key(principal: &str, key: &str) -> RunId {
     let mut hasher = Hasher::new();
     hasher.field(b"root");
     hasher.field(principal.as_bytes());

@@ -108,7 +108,13 @@ async fn wait(
     if !tree.children.is_empty() {
         console.tell(text::tree::draw(&tree, Timestamp::now()).trim_end());
     }
-    run::finish(&client, &arguments.call, &result, console).await
+    run::finish(
+        &client,
+        arguments.call.output_dir.as_deref(),
+        &result,
+        console,
+    )
+    .await
 }
 
 /// Tells how far a run is, and what it writes, until it has ended.

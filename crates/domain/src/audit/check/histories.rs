@@ -83,7 +83,7 @@ impl Histories {
         history.hashes.insert(recorded.hash);
         match &recorded.event {
             Event::Ended(ended) => history.end = Some(End::new(place, &recorded, ended)),
-            Event::Launched(launched) => {
+            Event::Launched(launched) | Event::Reused(launched) => {
                 self.calls
                     .extend(launched.parent.clone().map(|parent| Called {
                         place: place.to_owned(),
@@ -184,7 +184,7 @@ impl Histories {
 
 fn begin(history: &mut History, id: RunId, place: &str, recorded: Recorded<Event>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if recorded.previous.is_some() && matches!(recorded.event, Event::Launched(_)) {
+    if recorded.previous.is_some() && recorded.event.launched().is_some() {
         findings.push(unchained(place, recorded.previous, None));
     }
     match Run::replay(id, [recorded]) {

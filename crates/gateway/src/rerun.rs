@@ -1,0 +1,289 @@
+//! Reruns: what is recorded of a run, asked for again, and results taken over.
+//!
+//! Images, schemas and bounds are those of the recorded tree, whatever was registered since.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aod_domain::capsule::Registration;
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::event::Recorded;
+use aod_domain::id::RunId;
+use aod_domain::manifest::CapsuleName;
+use aod_domain::rerun;
+use aod_domain::run::{Anew, Command, Launched, Outcome, Reuses, Run, Work};
+
+use crate::catalogue::Registered;
+use crate::context::Context;
+use crate::http::error::{ApiError, ApiResult};
+use crate::launch::Started;
+use crate::reading;
+use crate::routes::internal::latest_callee;
+use crate::stopping::expected;
+use crate::views::Seen;
+
+/// Recorded trees that are kept at hand; one that has ended never changes.
+const TREES_KEPT_MAX: usize = 16;
+
+/// Reruns of reruns that are followed to where a capsule was used last.
+const GENERATIONS_MAX: usize = 100;
+
+/// Recorded trees, as reruns of them ask for them.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedTrees(Mutex<VecDeque<(RunId, Arc<RecordedTree>)>>);
+
+/// What a recorded tree used.
+#[derive(Debug)]
+struct RecordedTree {
+    capsules: BTreeMap<CapsuleName, Registered>,
+    /// The first run of each target with its arguments and files, a success if there is one.
+    calls: BTreeMap<Digest, RunId>,
+    /// The tree that it is itself a rerun of.
+    repeats: Option<RunId>,
+}
+
+/// The run `id`, which can be repeated: it has ended, and is of a capsule.
+pub(crate) async fn repeatable(context: &Context, id: RunId) -> ApiResult<Run> {
+    let run = context.runs.load(id).await?;
+    let run = run.ok_or_else(|| reading::unknown(id))?;
+    if let Work::Build { name, .. } = &run.launched.event.work {
+        let text = format!("the image of {name} is built again by registering it again");
+        return Err(ApiError::malformed(text));
+    }
+    if run.ended().is_none() {
+        let text = format!("{id} has not ended: wait for it, or cancel it first");
+        return Err(ApiError::new(ErrorCode::RunNotEnded, text));
+    }
+    Ok(run)
+}
+
+/// What is started anew so that `from` is, in a rerun of `of`.
+pub(crate) async fn way(context: &Context, of: RunId, from: RunId) -> ApiResult<Anew> {
+    if of == from {
+        return Ok(Anew::All);
+    }
+    let mut way = vec![from];
+    let mut next = from;
+    // As deep as calls may be nested.
+    while next != of {
+        let run = context.runs.load(next).await?;
+        let parent = run.and_then(|run| run.launched.event.parent);
+        let Some(parent) = parent else {
+            let text = format!("no run {from} is recorded below {of}");
+            return Err(ApiError::new(ErrorCode::UnknownRun, text));
+        };
+        next = parent.run;
+        way.push(next);
+    }
+    way.reverse();
+    Ok(Anew::Way(way))
+}
+
+/// The capsule as it was when `launched` was stored.
+pub(crate) fn registration(launched: &Recorded<Launched>) -> Option<Registered> {
+    let Launched {
+        work, placement, ..
+    } = &launched.event;
+    let Work::Capsule {
+        name,
+        content,
+        image,
+        schema,
+        handoffs,
+        models,
+        needs,
+    } = work.clone()
+    else {
+        return None;
+    };
+    let registration = Registration {
+        name,
+        title: None,
+        description: None,
+        aliases: Vec::new(),
+        content,
+        schema,
+        agent: None,
+        tools: None,
+        image,
+        resources: launched.event.resources.clone(),
+        handoffs,
+        models: models.map(|models| *models),
+        needs,
+        label: placement.label.clone(),
+        registered_by: String::new(),
+    };
+    Some(Arc::new(launched.clone().map(|_| registration)))
+}
+
+/// What the call `key` of `caller` came to when it was recorded, if `caller` repeats a run and that made
+/// the same call.
+pub(crate) async fn recorded_callee(
+    context: &Context,
+    caller: &Run,
+    key: Digest,
+) -> ApiResult<Option<Run>> {
+    let rerun = caller.launched.event.rerun.as_ref();
+    match rerun.and_then(|rerun| rerun.of) {
+        Some(of) => latest_callee(context, of, key).await,
+        None => Ok(None),
+    }
+}
+
+/// The capsule that `current` is now, as the tree that `caller` repeats used it; `recorded` is what the same
+/// call came to there.
+pub(crate) async fn as_recorded(
+    context: &Context,
+    caller: &Run,
+    recorded: Option<&Run>,
+    current: Registered,
+) -> ApiResult<Registered> {
+    let Some(rerun) = &caller.launched.event.rerun else {
+        return Ok(current);
+    };
+    let name = &current.event.name;
+    let same = recorded
+        .and_then(|run| registration(&run.launched))
+        .filter(|registered| registered.event.name == *name);
+    if let Some(same) = same {
+        return Ok(same);
+    }
+    let find = |tree: &RecordedTree| tree.capsules.get(name).cloned();
+    let found = context
+        .recorded_trees
+        .find(context, rerun.tree, find)
+        .await?;
+    Ok(found.unwrap_or(current))
+}
+
+/// What was called with `signature` in the tree that `caller` repeats, by whomever; for a call whose key is
+/// not recorded, as below one that was called with something else.
+pub(crate) async fn recorded_elsewhere(
+    context: &Context,
+    caller: &Run,
+    signature: Digest,
+) -> ApiResult<Option<Run>> {
+    let Some(rerun) = &caller.launched.event.rerun else {
+        return Ok(None);
+    };
+    let find = |tree: &RecordedTree| tree.calls.get(&signature).copied();
+    match context
+        .recorded_trees
+        .find(context, rerun.tree, find)
+        .await?
+    {
+        Some(id) => Ok(context.runs.load(id).await?),
+        None => Ok(None),
+    }
+}
+
+impl RecordedTree {
+    fn of(id: RunId, family: &BTreeMap<RunId, Seen>) -> Self {
+        let repeats = family.get(&id).and_then(|seen| {
+            let rerun = seen.run.launched.event.rerun.as_ref();
+            rerun.map(|rerun| rerun.tree)
+        });
+        let mut runs: Vec<&Run> = family.values().map(|seen| &seen.run).collect();
+        runs.sort_by_key(|run| (!has_succeeded(run), run.launched.sequence));
+        let capsules = runs.iter().filter_map(|run| registration(&run.launched));
+        let mut calls = BTreeMap::new();
+        for run in &runs {
+            let signature = run.launched.event.lineage.signatures.last();
+            signature.map(|signature| calls.entry(*signature).or_insert(run.id));
+        }
+        Self {
+            capsules: capsules
+                .map(|registered| (registered.event.name.clone(), registered))
+                .collect(),
+            calls,
+            repeats,
+        }
+    }
+}
+
+fn has_succeeded(run: &Run) -> bool {
+    run.ended()
+        .is_some_and(|ended| ended.event.outcome == Outcome::Succeeded)
+}
+
+impl RecordedTrees {
+    /// What `find` finds in the tree of `id`, or in those that it repeats.
+    async fn find<T>(
+        &self,
+        context: &Context,
+        id: RunId,
+        find: impl Fn(&RecordedTree) -> Option<T>,
+    ) -> ApiResult<Option<T>> {
+        let mut next = Some(id);
+        for _ in 0..GENERATIONS_MAX {
+            let Some(id) = next else { break };
+            let tree = self.get(context, id).await?;
+            if let Some(found) = find(&tree) {
+                return Ok(Some(found));
+            }
+            next = tree.repeats;
+        }
+        Ok(None)
+    }
+
+    async fn get(&self, context: &Context, id: RunId) -> ApiResult<Arc<RecordedTree>> {
+        let known = self.lock().iter().find(|(known, _)| *known == id).cloned();
+        if let Some((_, tree)) = known {
+            return Ok(tree);
+        }
+        let family = reading::family(context, id).await?;
+        let tree = Arc::new(RecordedTree::of(id, &family));
+        let mut kept = self.lock();
+        kept.push_back((id, Arc::clone(&tree)));
+        if kept.len() > TREES_KEPT_MAX {
+            kept.pop_front();
+        }
+        Ok(tree)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(RunId, Arc<RecordedTree>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a run that takes a recorded result over, unless that has been done: whichever gateway is asked, also
+/// after one that died over it.
+pub(crate) async fn take_over(context: &Context, started: Started) -> ApiResult<Started> {
+    let Some(reuses) = started.run.launched.event.reuses else {
+        return Ok(started);
+    };
+    if started.run.ended().is_some() {
+        return Ok(started);
+    }
+    let Started { run, waiter } = started;
+    let run = match take_over_result(context, &run, &reuses).await? {
+        Some(ended) => ended,
+        // Another gateway was faster: its end is waited for.
+        None => run,
+    };
+    Ok(Started { run, waiter })
+}
+
+async fn take_over_result(context: &Context, run: &Run, reuses: &Reuses) -> ApiResult<Option<Run>> {
+    let recorded = context.runs.load(reuses.run).await?;
+    let ended = recorded.as_ref().and_then(Run::ended);
+    let Some(ended) = ended.filter(|ended| ended.hash == reuses.hash) else {
+        let text = format!("the result of {} is not the recorded one", reuses.run);
+        return Err(ApiError::new(ErrorCode::Internal, text));
+    };
+    let take = Command::TakeOverToEnd {
+        holder: context.holder(),
+        lease_seconds: context.config.lease_seconds,
+    };
+    let taken = match context.runs.handle(run.id, &take, Some(run.clone())).await {
+        Ok(taken) => taken,
+        Err(error) => return expected(error),
+    };
+    let end = rerun::taken_over(taken.attempts, &ended.event);
+    let end = Command::End(Box::new(end));
+    match context.runs.handle(run.id, &end, Some(taken)).await {
+        Ok(ended) => Ok(Some(ended)),
+        Err(error) => expected(error),
+    }
+}

@@ -66,15 +66,7 @@ pub(crate) fn details(view: &RunView) -> String {
     }
     deadlines(&mut line, view);
     models(&mut line, view);
-    if let Some(old) = view.requeued_from {
-        line("requeued", &format!("from the dead letter {old}"));
-    }
-    if let Some(old) = view.rerun_of {
-        line("rerun", &format!("of {old}"));
-    }
-    if let Some(recorded) = view.reused_from {
-        line("result", &format!("taken over from {recorded}"));
-    }
+    earlier(&mut line, view);
     if let Some(node) = run.node {
         line("node", &node.to_string());
     }
@@ -85,6 +77,19 @@ pub(crate) fn details(view: &RunView) -> String {
     files(&mut text, "input", &view.inputs);
     ending(&mut text, view);
     text
+}
+
+/// The runs that it goes back to.
+fn earlier(line: &mut impl FnMut(&str, &str), view: &RunView) {
+    if let Some(old) = view.requeued_from {
+        line("requeued", &format!("from the dead letter {old}"));
+    }
+    if let Some(old) = view.rerun_of {
+        line("rerun", &format!("of {old}"));
+    }
+    if let Some(recorded) = view.reused_from {
+        line("result", &format!("taken over from {recorded}"));
+    }
 }
 
 /// What the tree may spend on models, and what was spent.

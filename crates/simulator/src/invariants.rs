@@ -118,7 +118,7 @@ impl Invariants {
     }
 
     /// Whether one of the callers of `run` has ended in a way that a later attempt does not take for its
-    /// own. What is cancelled is not made anew.
+    /// own: given up, out of time, or cancelled by its own caller, whose attempt was lost before it could end.
     fn is_below_given_up(&self, run: RunId) -> bool {
         let parent = |run: &Run| run.launched.event.parent.as_ref().map(|parent| parent.run);
         let above = |id: &RunId| self.runs.get(id).and_then(parent);
@@ -127,8 +127,19 @@ impl Invariants {
             ended.is_some_and(|ended| {
                 let error = ended.event.error.as_ref();
                 ended.event.outcome == Outcome::TimedOut
+                    || self.is_cancelled_by_its_caller(caller)
                     || error.is_some_and(|error| error.source == ErrorSource::Platform)
             })
+        })
+    }
+
+    fn is_cancelled_by_its_caller(&self, id: RunId) -> bool {
+        self.runs.get(&id).is_some_and(|run| {
+            let parent = run.launched.event.parent.as_ref();
+            let cancel = run.cancel.as_ref();
+            parent
+                .zip(cancel)
+                .is_some_and(|(parent, cancel)| cancel.requested_by == parent.run.to_string())
         })
     }
 

@@ -153,29 +153,38 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
         .map_err(|error| ApiError::malformed(format!("the body is not as expected: {error}")))
 }
 
-/// The run that a node speaks for: it must hold the lease of `attempt`, and know its token.
+/// The run that a node speaks for: it must hold the lease of `attempt`, and know its token. It may have lost
+/// it a moment ago: what is told of a run is enough to say yes where nothing is lost by that, not to say no.
 async fn caller(context: &Context, run: &str, attempt: u32, headers: &HeaderMap) -> ApiResult<Run> {
-    let id = run_id(run)?;
     let token = Digest::of(bearer(headers)?);
-    let refused = || {
-        ApiError::new(
-            ErrorCode::Unauthorized,
-            "the token is not that of the run's current attempt",
-        )
-    };
-    let holds = |run: &Run| {
-        let lease = run.lease().filter(|lease| lease.event.attempt == attempt);
-        match lease.map(|lease| &lease.event.holder) {
-            Some(Holder::Node { token_sha256, .. }) => is_same(token_sha256, &token),
-            _ => false,
-        }
-    };
-    // What is told of a run may be a moment old: enough to say yes, not to say no.
-    if let Some(run) = context.waiters.known(id).filter(holds) {
-        return Ok(run);
+    match context.waiters.known(run_id(run)?) {
+        Some(known) if holds(&known, attempt, &token) => Ok(known),
+        _ => caller_by_log(context, run, attempt, headers).await,
     }
-    let run = context.runs.load(id).await?.ok_or_else(refused)?;
-    holds(&run).then_some(run).ok_or_else(refused)
+}
+
+/// As [`caller`], by what the log has now.
+async fn caller_by_log(
+    context: &Context,
+    run: &str,
+    attempt: u32,
+    headers: &HeaderMap,
+) -> ApiResult<Run> {
+    let token = Digest::of(bearer(headers)?);
+    let run = context.runs.load(run_id(run)?).await?;
+    run.filter(|run| holds(run, attempt, &token))
+        .ok_or_else(|| {
+            let text = "the token is not that of the run's current attempt";
+            ApiError::new(ErrorCode::Unauthorized, text)
+        })
+}
+
+fn holds(run: &Run, attempt: u32, token: &Digest) -> bool {
+    let lease = run.lease().filter(|lease| lease.event.attempt == attempt);
+    match lease.map(|lease| &lease.event.holder) {
+        Some(Holder::Node { token_sha256, .. }) => is_same(token_sha256, token),
+        _ => false,
+    }
 }
 
 /// By the list that was registered with the caller's own image.
@@ -482,7 +491,8 @@ pub(super) async fn cancel(
 ) -> ApiResult<StatusCode> {
     let bytes = body::json(&headers, request.into_body()).await?;
     let request: CancelCall = read(&bytes)?;
-    let caller = caller(&context, &run, request.attempt, &headers).await?;
+    // An attempt that was superseded must not end what the next one waits for.
+    let caller = caller_by_log(&context, &run, request.attempt, &headers).await?;
     let child = run_id(&child)?;
     let callee = context
         .runs

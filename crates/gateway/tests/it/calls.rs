@@ -8,7 +8,7 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::handoff::given_key;
 use aod_domain::id::RunId;
-use aod_domain::run::{CancelRequested, Command, Run, RunError};
+use aod_domain::run::{ATTEMPTS_LOST_MAX, CancelRequested, Command, Run, RunError};
 use aod_domain::subject::{Class, Label};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -361,6 +361,41 @@ async fn a_call_can_be_given_up() {
     assert_eq!(send(request).await.status, 204);
     let lines = lines(&pending.await.unwrap());
     assert_eq!(lines[1]["ended"]["outcome"], "cancelled");
+}
+
+/// What a gateway is told of a run may be a moment old; it must not end a callee for an attempt that another
+/// has taken over from.
+#[tokio::test]
+async fn a_superseded_attempt_cancels_nobody() {
+    let mut caller = Caller::start().await;
+    let root = caller.taken.id();
+    let waiting = caller
+        .gateway
+        .request("GET", &format!("/v1/runs/{root}/result?wait=60"));
+    let waiting = tokio::spawn(send(waiting));
+    let body = caller.body("callee", &json!({}), "k");
+    let pending = tokio::spawn(send(caller.request(&body)));
+    let id = root.child(&given_key("k"));
+    let view = format!("/v1/runs/{id}");
+    caller
+        .gateway
+        .until(&view, |view| view["state"] == "queued")
+        .await;
+    for _ in 0..ATTEMPTS_LOST_MAX - 1 {
+        let (token, attempt) = (caller.taken.token.clone(), caller.taken.attempt);
+        caller.begin_anew().await;
+        let path = format!("/internal/v1/runs/{root}/calls/{id}/cancel");
+        let request = caller
+            .gateway
+            .without_token("POST", &path)
+            .bearer_auth(token)
+            .json(&json!({"attempt": attempt, "reason": "no longer needed"}));
+        assert_eq!(send(request).await.expect(401)["code"], "unauthorized");
+    }
+    let callee = caller.gateway.until(&view, |_| true).await;
+    assert!(callee["cancel"].is_null(), "{callee}");
+    pending.abort();
+    waiting.abort();
 }
 
 /// Every level calls the next, and holds its own call open meanwhile.

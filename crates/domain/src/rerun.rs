@@ -4,9 +4,14 @@
 //! Which callee of the recorded run a call repeats, its key says; where the caller is another than then, its
 //! target, arguments and files do. Nothing of the recorded tree is changed.
 
+use std::collections::BTreeMap;
+
+use crate::capsule::Registration;
 use crate::digest::Digest;
+use crate::event::Recorded;
 use crate::id::RunId;
-use crate::run::{Anew, Ended, Outcome, Rerun, Reuses, Run, Timings, Usage};
+use crate::manifest::CapsuleName;
+use crate::run::{Anew, Ended, Launched, Outcome, Rerun, Reuses, Run, Timings, Usage, Work};
 
 /// What becomes of a call in a rerun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +92,84 @@ pub fn taken_over(attempt: u32, recorded: &Ended) -> Ended {
     }
 }
 
+/// What a recorded tree used and called.
+#[derive(Clone, Debug)]
+pub struct RecordedTree {
+    /// Each capsule as the first run of it that succeeded had it, else the first.
+    pub capsules: BTreeMap<CapsuleName, Recorded<Registration>>,
+    /// By target, arguments and files the first run that succeeded, else the first.
+    pub calls: BTreeMap<Digest, RunId>,
+    /// The tree that it is itself a rerun of.
+    pub repeats: Option<RunId>,
+}
+
+impl RecordedTree {
+    /// Of the `runs` of the tree that `id` is in.
+    pub fn of<'a>(id: RunId, runs: impl IntoIterator<Item = &'a Run>) -> Self {
+        let mut runs: Vec<&Run> = runs.into_iter().collect();
+        runs.sort_by_key(|run| (!has_succeeded(run), run.launched.sequence));
+        let (mut capsules, mut calls) = (BTreeMap::new(), BTreeMap::new());
+        for run in &runs {
+            if let Some(signature) = run.launched.event.lineage.signatures.last() {
+                calls.entry(*signature).or_insert(run.id);
+            }
+            if let Some(registered) = registration(&run.launched) {
+                let name = registered.event.name.clone();
+                capsules.entry(name).or_insert(registered);
+            }
+        }
+        let own = runs.iter().find(|run| run.id == id);
+        let rerun = own.and_then(|run| run.launched.event.rerun.as_ref());
+        Self {
+            capsules,
+            calls,
+            repeats: rerun.map(|rerun| rerun.tree),
+        }
+    }
+}
+
+fn has_succeeded(run: &Run) -> bool {
+    run.ended()
+        .is_some_and(|ended| ended.event.outcome == Outcome::Succeeded)
+}
+
+/// The capsule as it was when `launched` was stored; none of a build.
+pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registration>> {
+    let Launched {
+        work, placement, ..
+    } = &launched.event;
+    let Work::Capsule {
+        name,
+        content,
+        image,
+        schema,
+        handoffs,
+        models,
+        needs,
+    } = work.clone()
+    else {
+        return None;
+    };
+    let registration = Registration {
+        name,
+        title: None,
+        description: None,
+        aliases: Vec::new(),
+        content,
+        schema,
+        agent: None,
+        tools: None,
+        image,
+        resources: launched.event.resources.clone(),
+        handoffs,
+        models: models.map(|models| *models),
+        needs,
+        label: placement.label.clone(),
+        registered_by: launched.event.requested_by.clone(),
+    };
+    Some(launched.clone().map(|_| registration))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +246,28 @@ mod tests {
         assert_eq!(started(&with(Anew::All), Some(&success)), Some(Anew::All));
         let elsewhere = with(Anew::Way(vec![root(), root().child(&Digest::of("other"))]));
         assert_eq!(started(&elsewhere, Some(&success)), None);
+    }
+
+    /// The tree may have met two versions of a capsule, and tried a call twice.
+    #[test]
+    fn a_success_says_which_image_and_result_are_recorded() {
+        let mut failed = recorded(Ended::without_start(
+            1,
+            Outcome::Failed,
+            error(ErrorCode::CapsuleExit),
+        ));
+        failed.id = root().child(&Digest::of("an earlier try"));
+        let mut success = recorded(ended(1));
+        success.launched.sequence += 10;
+        if let Work::Capsule { content, .. } = &mut success.launched.event.work {
+            *content = Digest::of("a later version");
+        }
+        let tree = RecordedTree::of(root(), [&failed, &success]);
+        assert_eq!(tree.calls[&Digest::of(SIGNATURE)], child());
+        let capsule = tree.capsules.values().next().unwrap();
+        assert_eq!(capsule.event.content, Digest::of("a later version"));
+        let failed = RecordedTree::of(root(), [&failed]);
+        assert_ne!(failed.calls[&Digest::of(SIGNATURE)], child());
     }
 
     #[test]

@@ -66,10 +66,10 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// The same, as a request of its own: for the rerun that `digest` stands for.
-    pub(crate) fn for_rerun(self, digest: &[u8]) -> Self {
+    pub(crate) fn for_rerun(self, digest: &Digest) -> Self {
         let mut hasher = Hasher::new();
         hasher.field(self.request.as_bytes());
-        hasher.field(digest);
+        hasher.field(digest.as_bytes());
         Self {
             request: hasher.finish(),
             ..self

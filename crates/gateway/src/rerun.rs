@@ -2,17 +2,14 @@
 //!
 //! Images, schemas and bounds are those of the recorded tree, whatever was registered since.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aod_domain::capsule::Registration;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
-use aod_domain::manifest::CapsuleName;
-use aod_domain::rerun;
-use aod_domain::run::{Anew, Command, Launched, Outcome, Reuses, Run, Work};
+use aod_domain::rerun::{self, RecordedTree, registration};
+use aod_domain::run::{Anew, Reuses, Run, Work};
 
 use crate::catalogue::Registered;
 use crate::context::Context;
@@ -20,8 +17,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::launch::Started;
 use crate::reading;
 use crate::routes::internal::latest_callee;
-use crate::stopping::expected;
-use crate::views::Seen;
+use crate::stopping::take_and_end;
 
 /// Recorded trees that are kept at hand; one that has ended never changes.
 const TREES_KEPT_MAX: usize = 16;
@@ -32,16 +28,6 @@ const GENERATIONS_MAX: usize = 100;
 /// Recorded trees, as reruns of them ask for them.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedTrees(Mutex<VecDeque<(RunId, Arc<RecordedTree>)>>);
-
-/// What a recorded tree used.
-#[derive(Debug)]
-struct RecordedTree {
-    capsules: BTreeMap<CapsuleName, Registered>,
-    /// The first run of each target with its arguments and files, a success if there is one.
-    calls: BTreeMap<Digest, RunId>,
-    /// The tree that it is itself a rerun of.
-    repeats: Option<RunId>,
-}
 
 /// The run `id`, which can be repeated: it has ended, and is of a capsule.
 pub(crate) async fn repeatable(context: &Context, id: RunId) -> ApiResult<Run> {
@@ -80,43 +66,6 @@ pub(crate) async fn way(context: &Context, of: RunId, from: RunId) -> ApiResult<
     Ok(Anew::Way(way))
 }
 
-/// The capsule as it was when `launched` was stored.
-pub(crate) fn registration(launched: &Recorded<Launched>) -> Option<Registered> {
-    let Launched {
-        work, placement, ..
-    } = &launched.event;
-    let Work::Capsule {
-        name,
-        content,
-        image,
-        schema,
-        handoffs,
-        models,
-        needs,
-    } = work.clone()
-    else {
-        return None;
-    };
-    let registration = Registration {
-        name,
-        title: None,
-        description: None,
-        aliases: Vec::new(),
-        content,
-        schema,
-        agent: None,
-        tools: None,
-        image,
-        resources: launched.event.resources.clone(),
-        handoffs,
-        models: models.map(|models| *models),
-        needs,
-        label: placement.label.clone(),
-        registered_by: String::new(),
-    };
-    Some(Arc::new(launched.clone().map(|_| registration)))
-}
-
 /// What the call `key` of `caller` came to when it was recorded, if `caller` repeats a run and that made
 /// the same call.
 pub(crate) async fn recorded_callee(
@@ -147,14 +96,14 @@ pub(crate) async fn as_recorded(
         .and_then(|run| registration(&run.launched))
         .filter(|registered| registered.event.name == *name);
     if let Some(same) = same {
-        return Ok(same);
+        return Ok(Arc::new(same));
     }
     let find = |tree: &RecordedTree| tree.capsules.get(name).cloned();
     let found = context
         .recorded_trees
         .find(context, rerun.tree, find)
         .await?;
-    Ok(found.unwrap_or(current))
+    Ok(found.map_or(current, Arc::new))
 }
 
 /// What was called with `signature` in the tree that `caller` repeats, by whomever; for a call whose key is
@@ -176,35 +125,6 @@ pub(crate) async fn recorded_elsewhere(
         Some(id) => Ok(context.runs.load(id).await?),
         None => Ok(None),
     }
-}
-
-impl RecordedTree {
-    fn of(id: RunId, family: &BTreeMap<RunId, Seen>) -> Self {
-        let repeats = family.get(&id).and_then(|seen| {
-            let rerun = seen.run.launched.event.rerun.as_ref();
-            rerun.map(|rerun| rerun.tree)
-        });
-        let mut runs: Vec<&Run> = family.values().map(|seen| &seen.run).collect();
-        runs.sort_by_key(|run| (!has_succeeded(run), run.launched.sequence));
-        let capsules = runs.iter().filter_map(|run| registration(&run.launched));
-        let mut calls = BTreeMap::new();
-        for run in &runs {
-            let signature = run.launched.event.lineage.signatures.last();
-            signature.map(|signature| calls.entry(*signature).or_insert(run.id));
-        }
-        Self {
-            capsules: capsules
-                .map(|registered| (registered.event.name.clone(), registered))
-                .collect(),
-            calls,
-            repeats,
-        }
-    }
-}
-
-fn has_succeeded(run: &Run) -> bool {
-    run.ended()
-        .is_some_and(|ended| ended.event.outcome == Outcome::Succeeded)
 }
 
 impl RecordedTrees {
@@ -233,7 +153,8 @@ impl RecordedTrees {
             return Ok(tree);
         }
         let family = reading::family(context, id).await?;
-        let tree = Arc::new(RecordedTree::of(id, &family));
+        let runs = family.values().map(|seen| &seen.run);
+        let tree = Arc::new(RecordedTree::of(id, runs));
         let mut kept = self.lock();
         kept.push_back((id, Arc::clone(&tree)));
         if kept.len() > TREES_KEPT_MAX {
@@ -272,18 +193,6 @@ async fn take_over_result(context: &Context, run: &Run, reuses: &Reuses) -> ApiR
         let text = format!("the result of {} is not the recorded one", reuses.run);
         return Err(ApiError::new(ErrorCode::Internal, text));
     };
-    let take = Command::TakeOverToEnd {
-        holder: context.holder(),
-        lease_seconds: context.config.lease_seconds,
-    };
-    let taken = match context.runs.handle(run.id, &take, Some(run.clone())).await {
-        Ok(taken) => taken,
-        Err(error) => return expected(error),
-    };
-    let end = rerun::taken_over(taken.attempts, &ended.event);
-    let end = Command::End(Box::new(end));
-    match context.runs.handle(run.id, &end, Some(taken)).await {
-        Ok(ended) => Ok(Some(ended)),
-        Err(error) => expected(error),
-    }
+    let end = |attempt| rerun::taken_over(attempt, &ended.event);
+    take_and_end(context, run, end).await
 }

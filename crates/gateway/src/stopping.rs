@@ -125,31 +125,36 @@ async fn end(
     let Some(children) = results_of_children(context, run).await? else {
         return Ok(None);
     };
-    let lease_seconds = context.config.lease_seconds;
+    let end = |attempt| Ended {
+        children,
+        ..Ended::without_start(attempt, outcome, error)
+    };
+    take_and_end(context, run, end).await
+}
+
+/// Takes the lease of `run` and ends it with what `end` says of that attempt; none while somebody else has it.
+pub(crate) async fn take_and_end(
+    context: &Context,
+    run: &Run,
+    end: impl FnOnce(u32) -> Ended,
+) -> ApiResult<Option<Run>> {
     let take = Command::TakeOverToEnd {
         holder: context.holder(),
-        lease_seconds,
+        lease_seconds: context.config.lease_seconds,
     };
     let taken = match context.runs.handle(run.id, &take, Some(run.clone())).await {
         Ok(taken) => taken,
         Err(error) => return expected(error),
     };
-    let ended = Ended {
-        children,
-        ..Ended::without_start(taken.attempts, outcome, error)
-    };
-    match context
-        .runs
-        .handle(run.id, &Command::End(Box::new(ended)), Some(taken))
-        .await
-    {
+    let end = Command::End(Box::new(end(taken.attempts)));
+    match context.runs.handle(run.id, &end, Some(taken)).await {
         Ok(ended) => Ok(Some(ended)),
         Err(error) => expected(error),
     }
 }
 
 /// Others being faster is no failure.
-pub(crate) fn expected(error: HandleError) -> ApiResult<Option<Run>> {
+fn expected(error: HandleError) -> ApiResult<Option<Run>> {
     match error {
         HandleError::Rejected {
             rejection: Rejection::Held | Rejection::Ended | Rejection::Superseded,

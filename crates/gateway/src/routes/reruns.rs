@@ -1,13 +1,15 @@
 //! `/v1/runs/{run}/rerun`: what is recorded, asked for again.
 
+use std::sync::Arc;
+
 use aod_api::problem::Problem;
 use aod_api::runs::{RerunRun, RunView};
-use aod_domain::digest::Hasher;
+use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
-use aod_domain::rerun;
+use aod_domain::rerun::{self, registration};
 use aod_domain::run::{Anew, FileEntry, Launched, Run};
 use aod_ports::artifact_store::ArtifactStore;
 use axum::extract::{Extension, Path, Request, State};
@@ -20,9 +22,9 @@ use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::fields::Fields;
 use crate::http::prefer;
-use crate::launch::{self, Checked, Origin, Started, Wanted};
+use crate::launch::{self, Checked, Origin, Wanted};
 use crate::reading;
-use crate::rerun::{registration, repeatable, way};
+use crate::rerun::{repeatable, way};
 use crate::routes::runs::{answer, files_of, idempotency_key, root_of_key, run_id, trace_parent};
 
 /// What is to differ from what is recorded.
@@ -81,7 +83,7 @@ pub(super) async fn create(
         trace: trace_parent(&headers),
         ..origin(&context, &of, &checked, requested_by)
     };
-    let started: Started = launch::launch(&context, id, &checked, origin).await?;
+    let started = launch::launch(&context, id, &checked, origin).await?;
     answer(&context, started, wait, None).await
 }
 
@@ -161,7 +163,14 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
         budget,
     };
     let directory = Directory::Input;
-    launch::check(context, registration, &wanted, directory, "/arguments").await
+    launch::check(
+        context,
+        Arc::new(registration),
+        &wanted,
+        directory,
+        "/arguments",
+    )
+    .await
 }
 
 /// As a root with as much time as it had.
@@ -182,9 +191,9 @@ fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) 
 }
 
 /// What makes two requests for a rerun the same, beside what is asked for.
-fn rerun_digest(of: RunId, anew: &Anew) -> Vec<u8> {
+fn rerun_digest(of: RunId, anew: &Anew) -> Digest {
     let mut hasher = Hasher::new();
     hasher.field(of.token().as_bytes());
     hasher.field(&serde_json::to_vec(anew).expect("ids are plain data"));
-    hasher.finish().as_bytes().to_vec()
+    hasher.finish()
 }

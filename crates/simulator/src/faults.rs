@@ -9,10 +9,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::cluster::{Cluster, GATEWAYS, NODES};
 
 /// Troubles of one simulation, at least.
-const TROUBLES_MIN: u64 = 5;
+const TROUBLES_MIN: u64 = 4;
 
 /// Troubles of one simulation, at most.
-const TROUBLES_MAX: u64 = 9;
+const TROUBLES_MAX: u64 = 6;
 
 /// The longest between two troubles, in milliseconds.
 const PEACE_MILLISECONDS_MAX: u64 = 2_500;

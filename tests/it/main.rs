@@ -2,6 +2,7 @@
 
 mod audit;
 mod documentation;
+mod flow;
 mod history;
 mod models;
 mod needs_docker;

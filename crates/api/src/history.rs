@@ -66,6 +66,8 @@ pub struct TreeAtNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
+    /// It waits for admission.
+    Requested,
     /// Nobody has its lease.
     Queued,
     /// Somebody has it.
@@ -77,6 +79,7 @@ pub enum RunPhase {
 impl From<&Phase> for RunPhase {
     fn from(phase: &Phase) -> Self {
         match phase {
+            Phase::Requested => Self::Requested,
             Phase::Queued => Self::Queued,
             Phase::Leased(_) => Self::Leased,
             Phase::Ended(_) => Self::Ended,

@@ -14,6 +14,7 @@ pub mod internal;
 pub mod nodes;
 pub mod original;
 pub mod problem;
+pub mod rules;
 pub mod runs;
 
 /// Answers of the routes that write say at which sequence of the log the write is; a list asked

@@ -113,6 +113,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::UnknownRun
         | ErrorCode::UnknownDeadLetter
         | ErrorCode::UnknownNode
+        | ErrorCode::UnknownRule
         | ErrorCode::UnknownFile
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownRoute => 404,

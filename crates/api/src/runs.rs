@@ -50,6 +50,9 @@ pub struct CreateRun {
     /// Time until the end at the most, queueing included; a day unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u32>,
+    /// Who goes first of runs that wait for admission, from -100 to 100; 0 unless given. What it calls has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i8>,
     /// What becomes of the run if whoever waits for it with `Prefer: wait` goes away.
     #[serde(default, skip_serializing_if = "OnDisconnect::is_default")]
     pub on_disconnect: OnDisconnect,
@@ -252,6 +255,8 @@ pub enum RunKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
+    /// It waits for admission, by a rule.
+    Requested,
     /// No node has it.
     Queued,
     /// A node has taken it on.
@@ -272,7 +277,8 @@ pub enum RunState {
 
 impl RunState {
     /// All of them, in the order in which a run goes through them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Requested,
         Self::Queued,
         Self::Leased,
         Self::Preparing,
@@ -287,6 +293,7 @@ impl RunState {
 
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Requested => "requested",
             Self::Queued => "queued",
             Self::Leased => "leased",
             Self::Preparing => "preparing",

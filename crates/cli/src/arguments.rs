@@ -5,8 +5,10 @@ mod capsule;
 mod dead_letters;
 mod events;
 mod history;
+mod labels;
 mod limits;
 mod policy;
+mod rules;
 mod service;
 
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ pub use self::events::{EventsCommand, QueryArguments, SelectionArguments, TailAr
 pub use self::history::{AtArguments, DiffArguments, RerunArguments};
 pub use self::limits::LimitArguments;
 pub use self::policy::PolicyArguments;
+pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
     BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, TraceArguments,
     UpArguments,
@@ -101,6 +104,9 @@ pub enum Command {
     /// Write, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
+    /// Say how many runs of a kind go at once, how often they begin, and in what shares
+    #[command(subcommand)]
+    Rules(RulesCommand),
     /// Look at nodes, or take one out of work
     #[command(subcommand)]
     Nodes(NodesCommand),
@@ -187,6 +193,14 @@ pub struct RunArguments {
     /// Which nodes may take the run; the capsule's own label unless given
     #[arg(long)]
     pub label: Option<String>,
+
+    /// A label of the run itself, to find it by: `team=a`; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = labels::pair)]
+    pub labels: Vec<(String, String)>,
+
+    /// Who goes first of runs that wait for admission, from -100 to 100
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-100..=100))]
+    pub priority: i8,
 
     #[command(flatten)]
     pub limits: LimitArguments,

@@ -208,6 +208,23 @@ impl Client {
         self.read(response).await
     }
 
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let response = self
+            .send(self.request(Method::PUT, path).json(body))
+            .await?;
+        self.read(response).await
+    }
+
+    /// The answer has no body.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, path)).await?;
+        Ok(())
+    }
+
     /// Posts JSON under a key, by which nothing happens twice, so again and again while the gateway
     /// is gone.
     pub(crate) async fn post_patiently<T: DeserializeOwned>(

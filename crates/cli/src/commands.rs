@@ -13,6 +13,7 @@ mod inputs;
 mod nodes;
 mod progress;
 mod rerun;
+mod rules;
 mod run;
 mod runs;
 mod services;
@@ -47,6 +48,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::DeadLetters(command) => dead_letters::dead_letters(command, console).await,
         Command::Audit(command) => audit::audit(command, console).await,
         Command::Capsule(command) => capsule::capsule(command, console).await,
+        Command::Rules(command) => rules::rules(command, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,
         Command::Completions(completions) => completions::completions(&completions),

@@ -88,6 +88,7 @@ error_codes! {
     UnknownRun => "unknown_run", Caller, false, "no run of this id is known";
     UnknownDeadLetter => "unknown_dead_letter", Caller, false, "no dead letter of this id is known";
     UnknownNode => "unknown_node", Caller, false, "no node of this id is known";
+    UnknownRule => "unknown_rule", Caller, false, "there is no rule of this name";
     UnknownFile => "unknown_file", Caller, false, "no file of this name belongs to the run";
     UnknownRoute => "unknown_route", Caller, false, "nothing is served at this address";
     KeyReused => "key_reused", Caller, false, "the idempotency key belongs to another request";

@@ -14,6 +14,7 @@ pub mod egress;
 pub mod error_code;
 pub mod event;
 pub mod file_name;
+pub mod flow;
 pub mod handoff;
 pub mod id;
 pub mod manifest;

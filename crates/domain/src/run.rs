@@ -26,7 +26,7 @@ pub use self::dead_letter::{
 };
 pub use self::decide::{Command, Decision, Rejection, decide};
 pub use self::event::{
-    Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
+    Admitted, Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
     ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched,
     Lease, LogsSummary, NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
     Placement, Rerun, Reuses, RunError, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
@@ -98,6 +98,8 @@ impl Rest {
 /// What a run waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
+    /// Its admission: its launch is not stored yet.
+    Requested,
     /// A node with room.
     Queued,
     /// Its holder to end it.
@@ -149,11 +151,15 @@ impl Run {
             sequence: recorded.sequence,
             hash: recorded.hash,
         };
+        let phase = match &recorded.event {
+            Event::Requested(_) => Phase::Requested,
+            _ => Phase::Queued,
+        };
         match recorded.map(Event::into_launched).transpose() {
             Some(launched) => Ok(Self {
                 id,
                 launched,
-                phase: Phase::Queued,
+                phase,
                 attempts: 0,
                 attempts_lost: 0,
                 last_loss: None,
@@ -190,10 +196,16 @@ impl Run {
             hash: recorded.hash,
         };
         match &recorded.event {
-            Event::Launched(_) | Event::Reused(_) => return Err(broken("a run is launched once")),
+            Event::Launched(_) | Event::Requested(_) | Event::Reused(_) => {
+                return Err(broken("a run is launched once"));
+            }
             Event::Sealed(_) if is_ended => (),
             Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
+            Event::Admitted(_) if matches!(self.phase, Phase::Requested) => {
+                self.phase = Phase::Queued;
+            }
+            Event::Admitted(_) => return Err(broken("only a request is admitted, and once")),
             Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
                 self.deliveries.count(delivered.work);
             }

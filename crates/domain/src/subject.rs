@@ -4,13 +4,14 @@
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
-//! ev.<tenant>.{capsule,node,deadletter}.<id>.<type>         the rest
+//! ev.<tenant>.{capsule,node,deadletter,rule,admission}.<id>.<type>   the rest
 //! ```
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::flow::RuleName;
 use crate::id::{NodeId, RunId};
 use crate::manifest::CapsuleName;
 
@@ -34,6 +35,12 @@ pub const CANCELS: &str = "ev.*.run.*.*.s.cancel";
 
 /// The registrations of capsules.
 pub const CAPSULES: &str = "ev.*.capsule.>";
+
+/// What operators laid down about admission.
+pub const RULES: &str = "ev.*.rule.>";
+
+/// Which runs were admitted: what the guard of the next admission covers.
+pub const ADMISSIONS: &str = "ev.*.admission.>";
 
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
@@ -66,14 +73,31 @@ impl Subject {
         Self::run_of(text)
     }
 
-    /// Whether `text` is the subject of the first event of a run: its launch, or the reuse of a result.
+    /// Whether `text` is the subject of an event that may be the first of a run: its launch, its request if it
+    /// waits for admission, or the reuse of a result.
     pub fn begins_run(text: &str) -> bool {
-        Self::is_launch(text) || (Self::is_state(text) && text.split('.').nth(6) == Some("reuse"))
+        let begins = |word| matches!(word, "launch" | "request" | "reuse");
+        Self::is_state(text) && text.split('.').nth(6).is_some_and(begins)
+    }
+
+    /// Whether `text` is the subject of a request that waits for admission.
+    pub fn is_request(text: &str) -> bool {
+        Self::is_state(text) && text.split('.').nth(6) == Some("request")
     }
 
     /// Whether `text` is the subject of a launch, which the work queue takes in.
     pub fn is_launch(text: &str) -> bool {
         Self::is_state(text) && text.split('.').nth(6) == Some("launch")
+    }
+
+    /// Whether `text` is the subject of what operators did about a rule.
+    pub fn is_rule(text: &str) -> bool {
+        text.split('.').nth(2) == Some("rule")
+    }
+
+    /// Whether `text` is the subject of an admission.
+    pub fn is_admission(text: &str) -> bool {
+        text.split('.').nth(2) == Some("admission")
     }
 
     /// Whether `text` is the subject of what operators did about a dead letter.
@@ -212,6 +236,15 @@ pub fn spending(root: RunId) -> String {
 
 pub(crate) fn spending_event(run: RunId, kind: &str) -> Subject {
     Subject(format!("{}.m.{kind}", run_prefix(run)))
+}
+
+pub(crate) fn rule_event(name: &RuleName, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.rule.{name}.{kind}"))
+}
+
+/// Admissions are of no run: one guard covers all of them.
+pub(crate) fn admission_event(kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.admission.runs.{kind}"))
 }
 
 /// All that operators have asked of `node`.

@@ -24,6 +24,8 @@ pub struct Branch<'a> {
 /// What a run waits for, as far as stored events alone tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait<'a> {
+    /// Its admission, since a rule is for it.
+    Admission,
     /// A node with this label.
     Node(&'a Label),
     /// The end of the pause after a failed attempt.
@@ -40,6 +42,7 @@ impl Branch<'_> {
     pub fn waits_for(&self) -> Option<Wait<'_>> {
         match (&self.run.phase, &self.run.rests) {
             (Phase::Ended(_), _) => None,
+            (Phase::Requested, _) => Some(Wait::Admission),
             (Phase::Queued, Some(rest)) => Some(Wait::Rest {
                 until: rest.until,
                 error: &rest.error,

@@ -4,7 +4,7 @@
 //! `AOD_UPDATE_CONTRACTS=1` writes the samples of new types. A sample that no longer matches means
 //! that the type needs a new version beside the old one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use aod_domain::audit::SealKey;
@@ -12,6 +12,7 @@ use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
+use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
 use aod_domain::id::{EventId, NodeId, RunId};
 use aod_domain::node;
 use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
@@ -179,6 +180,27 @@ fn spending_events() -> [spending::Event; 2] {
     ]
 }
 
+fn rule_events() -> [flow::Event; 2] {
+    let rule = Rule {
+        name: "teams".parse().expect("a name"),
+        capsules: vec!["survey".parse().expect("a name")],
+        key: vec![KeyPart::Label("team".into()), KeyPart::Capsule],
+        concurrency_max: Some(5),
+        rate: Some(Rate {
+            runs: 100,
+            seconds: 60,
+        }),
+        is_fair: true,
+        weights: BTreeMap::from([("birds,survey".into(), 3)]),
+    };
+    let requested_by = String::from("operator");
+    let removed = flow::Event::Removed {
+        name: rule.name.clone(),
+        requested_by: requested_by.clone(),
+    };
+    [flow::Event::Set { rule, requested_by }, removed]
+}
+
 /// The end of a call whose contents are kept.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
@@ -241,6 +263,14 @@ fn every_event_has_a_sample_that_is_read() {
     ] {
         names.insert(check(event, &child().to_string()));
     }
+    for event in rule_events() {
+        names.insert(check(event, "rule/teams"));
+    }
+    let granted = Granted::Granted {
+        runs: vec![root(), child()],
+        rules: 12,
+    };
+    names.insert(check(granted, "admission"));
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

@@ -9,6 +9,7 @@ use aod_ports::runs::Runs;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Admitter;
 use crate::catalogue::Capsules;
 use crate::config::{Config, Ports};
 use crate::http::error::ApiResult;
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) runs: Runs,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) capsules: Capsules,
+    pub(crate) admitter: Admitter,
     pub(crate) recorded_trees: RecordedTrees,
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,

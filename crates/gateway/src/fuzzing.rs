@@ -46,6 +46,7 @@ pub async fn create_run(
         limits: wanted.limits.into(),
         budget: wanted.budget.into(),
         deadline_seconds: u32::try_from(request.deadline_seconds).ok(),
+        priority: Some(request.priority),
         on_disconnect: request.on_disconnect,
     })
 }

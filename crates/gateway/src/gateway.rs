@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::{self, Admitter};
 use crate::background;
 use crate::catalogue::Capsules;
 use crate::config::{Access, Config, Ports};
@@ -174,6 +175,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         &format!("/gateway/{gateway}"),
     );
     let capsules = Capsules::load(Arc::clone(&ports.log), Arc::clone(&ports.artifacts)).await?;
+    let admitter = Admitter::load(ports.log.as_ref()).await?;
     let (directory, delay) = (&config.data_directory, config.lists_delay);
     let read_model = ReadModel::open(directory, delay, ports.log.as_ref()).await?;
     Ok(Arc::new(Context {
@@ -184,6 +186,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         runs,
         waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
+        admitter,
         recorded_trees: RecordedTrees::default(),
         read_model,
         metrics: Metrics::new(),
@@ -226,6 +229,16 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
         context,
         async move { background::keep_queue(&shared).await },
     );
+    let shared = Arc::clone(context);
+    spawn(context, async move {
+        let follow = async {
+            tokio::join!(
+                admission::follow_rules(&shared),
+                admission::follow_runs(&shared)
+            )
+        };
+        tokio::join!(follow, admission::admit(&shared));
+    });
     let sealer = Sealer::new(
         Arc::clone(&context.ports.ends),
         context.runs.clone(),

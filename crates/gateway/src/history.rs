@@ -102,6 +102,7 @@ fn node(seen: &Seen, branch: &Branch<'_>, runs: &BTreeMap<RunId, Seen>) -> TreeA
 
 fn in_words(wait: &Wait<'_>, runs: &BTreeMap<RunId, Seen>) -> String {
     match wait {
+        Wait::Admission => "its admission, by a rule".to_owned(),
         Wait::Node(label) => format!("a node with label {label}"),
         Wait::Rest { until, error } => {
             let until = until.strftime("%H:%M:%SZ");

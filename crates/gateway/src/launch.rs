@@ -8,6 +8,7 @@ use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::file_name::{Directory, FileName};
+use aod_domain::flow::Admission;
 use aod_domain::handoff::{Call, Lineage};
 use aod_domain::id::RunId;
 use aod_domain::run::{
@@ -25,6 +26,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use crate::admission::admission_of;
 use crate::catalogue::Registered;
 use crate::context::Context;
 use crate::http::error::{ApiError, ApiResult};
@@ -92,6 +94,10 @@ pub(crate) struct Origin {
     /// Of the request for the root.
     pub(crate) trace: Option<TraceParent>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Who goes first of those that wait for admission.
+    pub(crate) priority: i8,
+    /// How the run that calls waited for it.
+    pub(crate) caller: Option<Box<Admission>>,
 }
 
 /// Checks the arguments and files of `wanted`, whose names are relative to `directory`. `prefix` is
@@ -228,11 +234,22 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         requested_by: origin.requested_by,
         labels: origin.labels,
         request: checked.request,
+        admission: None,
         requeued_from: None,
         rerun: origin.rerun.map(Box::new),
         reuses: origin.reuses,
         trace: origin.trace,
     };
+    if launched.reuses.is_none() {
+        launched.admission = admission_of(
+            context,
+            &launched,
+            &checked.payload,
+            origin.priority,
+            origin.caller.as_deref(),
+        )
+        .await?;
+    }
     let room = room_for_payload(&launched)?;
     launched.payload = if payload_bytes.len() <= room {
         Payload::Inline(checked.payload.clone())

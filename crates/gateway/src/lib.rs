@@ -2,6 +2,7 @@
 //! and keeps lists that it can throw away. It holds no state that another gateway could not rebuild,
 //! and never touches a container; adapters of its ports are wired by the program that starts it.
 
+mod admission;
 mod background;
 mod catalogue;
 mod config;

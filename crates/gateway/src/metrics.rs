@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     durations: Histogram,
     launches: Family<ClassLabels, Counter>,
     waiters: Gauge,
+    requested: Gauge,
     read_model_sequence: Gauge,
     read_model_lag: Gauge,
     queue: Family<QueueLabels, Gauge>,
@@ -60,7 +61,7 @@ impl Metrics {
         let durations = Histogram::new(DURATION_SECONDS);
         let launches = Family::<ClassLabels, Counter>::default();
         let (waiters, read_model_sequence) = (Gauge::default(), Gauge::default());
-        let read_model_lag = Gauge::default();
+        let (read_model_lag, requested) = (Gauge::default(), Gauge::default());
         let queue = Family::<QueueLabels, Gauge>::default();
         registry.register("requests", "Requests answered", requests.clone());
         let help = "Time from a request's headers to the headers of its answer";
@@ -71,6 +72,8 @@ impl Metrics {
             "Runs whose result is waited for",
             waiters.clone(),
         );
+        let help = "Runs that wait for admission";
+        registry.register("requested", help, requested.clone());
         let help = "Sequence of the last event in the read model";
         registry.register("read_model_sequence", help, read_model_sequence.clone());
         let help = "Events of the log that the read model has not taken in";
@@ -86,6 +89,7 @@ impl Metrics {
             durations,
             launches,
             waiters,
+            requested,
             read_model_sequence,
             read_model_lag,
             queue,
@@ -130,6 +134,10 @@ impl Metrics {
     pub(crate) fn set_read_model_lag(&self, events: u64) {
         self.read_model_lag
             .set(i64::try_from(events).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn set_requested(&self, runs: usize) {
+        self.requested.set(i64::try_from(runs).unwrap_or(i64::MAX));
     }
 
     /// The text format of Prometheus.

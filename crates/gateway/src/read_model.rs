@@ -204,6 +204,12 @@ impl ReadModel {
         self.read(query::first_needed).await
     }
 
+    /// The first launch of the log since `since`.
+    pub(crate) async fn first_since(&self, since: Timestamp) -> Result<u64, ReadModelError> {
+        self.read(move |connection| query::first_since(connection, since))
+            .await
+    }
+
     /// Runs `query` on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,

@@ -238,6 +238,7 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
         requested_by: prepared.options.registered_by.clone(),
         labels: BTreeMap::new(),
         request: build_key(prepared, b"request", 0),
+        admission: None,
         requeued_from: None,
         rerun: None,
         reuses: None,

@@ -15,6 +15,7 @@ mod operations;
 pub(crate) mod original;
 mod reruns;
 mod results;
+mod rules;
 pub(crate) mod runs;
 mod sse;
 pub(crate) mod upload;
@@ -24,7 +25,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 
 use aod_domain::error_code::ErrorCode;
 
@@ -69,6 +70,8 @@ fn people() -> Router<Shared> {
         .route("/v1/files/{digest}", get(files::download))
         .route("/v1/capsules", post(capsules::register).get(capsules::list))
         .route("/v1/capsules/{name}", get(capsules::show))
+        .route("/v1/rules", get(rules::list))
+        .route("/v1/rules/{name}", put(rules::set).delete(rules::remove))
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{node}/drain", post(nodes::drain))
         .route("/v1/nodes/{node}/resume", post(nodes::resume))

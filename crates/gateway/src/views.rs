@@ -87,6 +87,7 @@ impl Seen {
 
     pub(crate) fn state(&self) -> RunState {
         match &self.run.phase {
+            Phase::Requested => RunState::Requested,
             Phase::Queued => RunState::Queued,
             Phase::Ended(ended) => ended.event.outcome.into(),
             Phase::Leased(lease) => match &self.note {

@@ -4,7 +4,7 @@
 //! every few seconds, so that nothing depends on a single wake-up. A run that is waited for from its
 //! launch on is known as the log has it, a moment ago: that spares reading it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ struct Awaited {
     wakes: watch::Sender<Option<RunEnd>>,
     /// As told so far, since its launch.
     seen: Option<Seen>,
-    /// Launches told below it since its own.
-    descendants: u64,
+    /// The runs below it that were told of since its own launch.
+    descendants: HashSet<RunId>,
 }
 
 /// All who wait on this gateway.
@@ -105,7 +105,8 @@ impl Waiters {
     pub(crate) fn tree_runs(&self, root: RunId) -> Option<u64> {
         let waiting = self.lock();
         let awaited = waiting.get(&root)?;
-        awaited.seen.as_ref().map(|_| 1 + awaited.descendants)
+        let descendants = awaited.descendants.len() as u64;
+        awaited.seen.as_ref().map(|_| 1 + descendants)
     }
 
     /// Hands the told results to whoever waits, until the gateway ends.
@@ -133,7 +134,7 @@ impl Waiters {
             && Subject::begins_run(&stored.subject)
             && let Some(root) = waiting.get_mut(&run.root())
         {
-            root.descendants += 1;
+            root.descendants.insert(run);
         }
         let Some(awaited) = waiting.get_mut(&run) else {
             return;
@@ -156,7 +157,7 @@ impl Waiters {
             .or_insert_with(|| Awaited {
                 wakes: watch::Sender::new(None),
                 seen: None,
-                descendants: 0,
+                descendants: HashSet::new(),
             })
             .wakes
             .subscribe();

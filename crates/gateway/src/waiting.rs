@@ -1,9 +1,11 @@
 //! Why a run waits, in a sentence for people.
 
+use aod_domain::flow::{Block, Rate, Why};
 use aod_domain::run::{Phase, Work};
 use aod_domain::subject::{Class, Label};
 use aod_ports::presence::{Member, NodeMember};
 use aod_ports::work_queue::Waiting;
+use jiff::Timestamp;
 
 use crate::context::Context;
 use crate::views::Seen;
@@ -15,6 +17,7 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
     match &seen.run.phase {
         Phase::Ended(_) => None,
         Phase::Leased(_) => held(seen),
+        Phase::Requested => Some(admission(context, seen)),
         Phase::Queued => {
             if let Some(rest) = &seen.run.rests {
                 let until = rest.until.strftime("%H:%M:%SZ");
@@ -34,6 +37,55 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
             ))
         }
     }
+}
+
+/// Why `seen` is not admitted yet.
+fn admission(context: &Context, seen: &Seen) -> String {
+    let now = context.ports.clock.now();
+    match context.admitter.why(context, seen.run.id) {
+        Some(why) => sentence(&why, now),
+        None => "it is about to be launched".into(),
+    }
+}
+
+/// What holds a run, its place in line, and when it goes.
+fn sentence(why: &Why, now: Timestamp) -> String {
+    let Some(block) = &why.block else {
+        return "it is about to be admitted".into();
+    };
+    let held = match block {
+        Block::Concurrency { room, max: 0 } => format!("rule {room} lets nobody go"),
+        Block::Concurrency { room, max } => {
+            let holders = holders(why);
+            format!("rule {room} lets {max} go at once: {holders}")
+        }
+        Block::Rate { room, rate } => {
+            let Rate { runs, seconds } = rate;
+            format!("rule {room} lets {runs} begin within {seconds} s")
+        }
+        Block::Slots { label, slots } => {
+            format!("all {slots} slots of label {label} have work, and their queue is full")
+        }
+        Block::NoNode(label) => format!("no node with label {label}"),
+    };
+    let place = match why.place {
+        1 => "it is next".to_owned(),
+        place => format!("it is number {place} in line"),
+    };
+    let estimate = why.estimate.map(|at| {
+        let seconds = at.duration_since(now).as_secs().max(1);
+        format!(", in about {seconds} s")
+    });
+    format!("{held}; {place}{}", estimate.unwrap_or_default())
+}
+
+fn holders(why: &Why) -> String {
+    let mut names: Vec<String> = why.holders.iter().map(ToString::to_string).collect();
+    let more = why.holders_count.saturating_sub(names.len());
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
 }
 
 pub(crate) fn into_node(member: Member) -> Option<NodeMember> {

@@ -225,6 +225,7 @@ async fn pass_on(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
 fn memory_of(launch: &Event) -> u64 {
     match launch {
         Event::Launched(launched) => launched.resources.memory_bytes,
+        Event::Admitted(admitted) => admitted.memory_bytes,
         _ => 0,
     }
 }

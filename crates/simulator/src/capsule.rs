@@ -41,7 +41,7 @@ pub(crate) fn schema() -> Value {
             "parallel": {"type": "boolean"}, "fails": {"type": "boolean"}, "file": {"type": "boolean"},
             "children": {"type": "array", "items": {"type": "object"}},
             "failures": {"type": "integer"}, "silences": {"type": "integer"},
-            "queue_seconds": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},
+            "queue_seconds": {"type": "integer"}, "lane": {"type": "string"}, "note": {"type": "string", "format": "file_path"},
         }, "required": ["number"]},
         "output": {"type": "object", "properties": {
             "sum": {"type": "integer"}, "note": {"type": "string", "format": "file_path"},

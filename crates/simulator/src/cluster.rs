@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::audit::SealKey;
+use aod_domain::event::{CloudEvent, Header};
+use aod_domain::flow;
 use aod_domain::id::NodeId;
 use aod_domain::subject::Label;
 use aod_gateway::{Access, Gateway};
 use aod_node::Node;
 use aod_ports::clock::Clock;
+use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::Program;
 use aod_ports::runs::Runs;
 use aod_testkit::capsules::{registered, registration};
@@ -25,6 +28,7 @@ use crate::clock::HostClock;
 use crate::engine::{Alive, Engine};
 use crate::link::{Link, Switch};
 use crate::network::{Listening, Network, Route};
+use crate::plan::rules;
 use crate::store::{Objects, SimulatedStore};
 use crate::world::World;
 
@@ -33,6 +37,9 @@ pub(crate) const LEASE_SECONDS: u32 = 5;
 
 pub(crate) const GATEWAYS: usize = 2;
 pub(crate) const NODES: usize = 3;
+
+/// One cluster in so many has rules.
+const RULES_ONE_IN: u64 = 3;
 
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
@@ -117,6 +124,9 @@ impl Cluster {
             ids,
         };
         cluster.register();
+        if world.below(RULES_ONE_IN) == 0 {
+            cluster.lay_down_rules();
+        }
         cluster
     }
 
@@ -131,6 +141,28 @@ impl Cluster {
         );
         let registration = registration(planned::NAME, schema.digest);
         self.broker.store(&registered(runs.header(), registration));
+    }
+
+    /// As an operator does, before anybody asks for anything.
+    fn lay_down_rules(&self) {
+        for rule in rules() {
+            let clock = &self.gateways[0].clock;
+            let header = Header {
+                id: clock.fresh_event_id(),
+                source: "/simulator".into(),
+                time: clock.now(),
+            };
+            let requested_by = "operator".to_owned();
+            let event = flow::Event::Set { rule, requested_by };
+            let (subject, id) = (event.subject(), header.id.to_string());
+            let event = CloudEvent::new(header, "rule".into(), None, event);
+            self.broker.store(&Append {
+                subject,
+                guard: Guard::None,
+                id,
+                bytes: event.encode().expect("a small event").into(),
+            });
+        }
     }
 
     fn link(&self, who: &str, host: &Switch) -> Link {

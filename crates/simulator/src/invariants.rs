@@ -1,9 +1,10 @@
 //! What must hold after every event: the rules of the log, looked at from outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
+use aod_domain::flow::{Granted, RuleKey};
 use aod_domain::id::RunId;
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Note, Outcome, Payload, Run, RunError,
@@ -11,6 +12,7 @@ use aod_domain::run::{
 use aod_domain::subject::Subject;
 use aod_ports::event_log::StoredEvent;
 
+use crate::plan::{LIMITED, LIMITED_MAX};
 use crate::world::World;
 
 /// All runs as the log has them.
@@ -21,11 +23,17 @@ pub(crate) struct Invariants {
     notes: BTreeMap<(RunId, u32), u32>,
     /// Which run has done a part of a plan: a root's, by its number.
     done: BTreeMap<(RunId, u64), RunId>,
+    /// The runs that were admitted, and have not ended, by their rooms.
+    rooms: BTreeMap<RuleKey, BTreeSet<RunId>>,
+    admitted: BTreeSet<RunId>,
 }
 
 impl Invariants {
     /// Looks at an event that the log has just taken.
     pub(crate) fn stored(&mut self, world: &World, stored: &StoredEvent) {
+        if Subject::is_admission(&stored.subject) {
+            return self.granted(world, stored);
+        }
         let Some(id) = Subject::run_of(&stored.subject) else {
             return;
         };
@@ -39,6 +47,9 @@ impl Invariants {
         match &recorded.event {
             Event::Ended(ended) => {
                 self.children_end_first(world, id);
+                for room in self.rooms.values_mut() {
+                    room.remove(&id);
+                }
                 self.ends_for_a_reason(world, id, ended);
                 if ended.outcome == Outcome::Succeeded {
                     self.done_once(world, id);
@@ -50,6 +61,9 @@ impl Invariants {
                     world.count("silent");
                 }
             }
+            Event::Requested(_) => world.count("requested"),
+            Event::Admitted(_) if self.admitted.contains(&id) => world.count("admitted"),
+            Event::Admitted(_) => world.violation(format!("{id} is launched and not admitted")),
             Event::Reused(_) => world.count("reused"),
             Event::Delivered(_) => world.count("delivery counted"),
             Event::AttemptLost(lost) => count_loss(world, &lost.error),
@@ -67,6 +81,32 @@ impl Invariants {
         };
         if let Err(error) = applied {
             world.violation(format!("{id}: {error}"));
+        }
+    }
+
+    /// Nobody is admitted twice, and nobody into a room that is full.
+    fn granted(&mut self, world: &World, stored: &StoredEvent) {
+        let Ok(recorded) = Recorded::<Granted>::decode(stored.sequence, &stored.bytes) else {
+            return world.violation(format!("admission {}: it cannot be read", stored.sequence));
+        };
+        for &id in recorded.event.runs() {
+            world.count("granted");
+            if !self.admitted.insert(id) {
+                world.violation(format!("{id} is admitted twice"));
+            }
+            let Some(run) = self.runs.get(&id) else {
+                world.violation(format!("{id} is admitted and was not asked for"));
+                continue;
+            };
+            let admission = run.launched.event.admission.as_deref();
+            let rooms = admission.map_or(&[][..], |admission| &admission.rooms);
+            for room in rooms.iter().filter(|_| run.ended().is_none()) {
+                let inside = self.rooms.entry(room.clone()).or_default();
+                inside.insert(id);
+                if room.rule.as_str() == LIMITED && inside.len() > LIMITED_MAX as usize {
+                    world.violation(format!("{} runs are admitted to {room}", inside.len()));
+                }
+            }
         }
     }
 

@@ -57,8 +57,9 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 54] = [
+pub const KINDS: [&str; 57] = [
     "acknowledgement",
+    "admitted",
     "answer broke off",
     "answer late",
     "answer lost",
@@ -85,6 +86,7 @@ pub const KINDS: [&str; 54] = [
     "get hung",
     "given back",
     "given back often",
+    "granted",
     "host lost",
     "killed by a launch",
     "killed by its gate",
@@ -101,6 +103,7 @@ pub const KINDS: [&str; 54] = [
     "replay",
     "request",
     "request lost",
+    "requested",
     "requeued",
     "rerun",
     "reused",
@@ -271,7 +274,9 @@ fn check_end(cluster: &Cluster) {
 /// Every file that an event names is in the store.
 fn check_files(cluster: &Cluster, event: &Event) {
     let files = match event {
-        Event::Launched(launched) | Event::Reused(launched) => &launched.files,
+        Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
+            &launched.files
+        }
         Event::Ended(ended) => &ended.files,
         _ => return,
     };

@@ -3,6 +3,9 @@
 //! A plan is a tree of calls. Each run waits a while, calls its children one after the other or all
 //! at once, and answers with the sum of all numbers below it; a run that is to fail counts as nothing.
 
+use std::collections::BTreeMap;
+
+use aod_domain::flow::{KeyPart, Rule};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -93,14 +96,48 @@ impl Plan {
         (!self.fails).then_some(self.number + below)
     }
 
+    /// Whoever calls nobody shares one of two rooms with others; whoever calls has one alone, since two who
+    /// wait for what the other has would wait for ever.
+    fn lane(&self) -> String {
+        if self.children.is_empty() {
+            format!("last-{}", self.number % 2)
+        } else {
+            format!("caller-{}", self.number)
+        }
+    }
+
     pub(crate) fn arguments(&self) -> Value {
         let children: Vec<Value> = self.children.iter().map(Self::arguments).collect();
         json!({
             "number": self.number, "milliseconds": self.milliseconds, "parallel": self.is_parallel,
             "fails": self.fails, "failures": self.failures, "silences": self.silences,
             "queue_seconds": self.queue_seconds.unwrap_or_default(), "file": self.has_file, "children": children,
+            "lane": self.lane(),
         })
     }
+}
+
+/// The rule that lets so many runs of a lane go at once.
+pub(crate) const LIMITED: &str = "lanes";
+pub(crate) const LIMITED_MAX: u32 = 2;
+
+/// The rules of a cluster that has some: one about lanes, and one by which all roots are admitted in order.
+pub(crate) fn rules() -> [Rule; 2] {
+    let rule = |name: &str| Rule {
+        name: name.parse().expect("a name"),
+        capsules: Vec::new(),
+        key: Vec::new(),
+        concurrency_max: None,
+        rate: None,
+        is_fair: false,
+        weights: BTreeMap::new(),
+    };
+    let lanes = Rule {
+        key: vec![KeyPart::Argument("/lane".into())],
+        concurrency_max: Some(LIMITED_MAX),
+        ..rule(LIMITED)
+    };
+    [lanes, rule("in-order")]
 }
 
 /// The retries and limits of a run that is asked for with `arguments`.

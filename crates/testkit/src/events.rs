@@ -64,6 +64,7 @@ fn launched(label: &Label, class: Class) -> Event {
         labels: BTreeMap::new(),
         request: digest,
         budget: aod_domain::spending::Budget::default(),
+        admission: None,
         requeued_from: None,
         rerun: None,
         reuses: None,

@@ -129,6 +129,8 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
             }
             Event::Ended(_) => spans.extend(open.take().map(|span| end(span, error_of(run)))),
             Event::Launched(_)
+            | Event::Requested(_)
+            | Event::Admitted(_)
             | Event::Reused(_)
             | Event::Delivered(_)
             | Event::CancelRequested(_)

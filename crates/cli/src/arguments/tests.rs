@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 35] = [
+    let commands: [&[&str]; 37] = [
         &[],
         &["up"],
         &["down"],
@@ -56,6 +56,8 @@ fn every_command_explains_itself() {
         &["capsule", "test"],
         &["capsule", "validate"],
         &["capsule", "build"],
+        &["rules"],
+        &["rules", "set"],
         &["nodes"],
         &["nodes", "drain"],
         &["doctor"],

@@ -29,6 +29,8 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
     let request = CreateRun {
         capsule: arguments.capsule.clone(),
         label: arguments.label.clone(),
+        labels: arguments.labels.iter().cloned().collect(),
+        priority: Some(arguments.priority).filter(|priority| *priority != 0),
         timeout_seconds: arguments.limits.timeout,
         deadline_seconds: arguments.limits.deadline,
         limits: arguments.limits.into(),
@@ -245,20 +247,9 @@ mod tests {
 
     #[test]
     fn a_run_ends_the_command_with_a_code_of_its_own() {
-        let codes = RunState::ALL.map(|state| (state.as_str(), exit_of(state).code()));
-        let ended: Vec<_> = codes
-            .into_iter()
-            .filter(|(state, _)| {
-                ![
-                    "queued",
-                    "leased",
-                    "preparing",
-                    "running",
-                    "waiting",
-                    "collecting",
-                ]
-                .contains(state)
-            })
+        let ended = RunState::ALL.into_iter().filter(|state| state.is_ended());
+        let ended: Vec<_> = ended
+            .map(|state| (state.as_str(), exit_of(state).code()))
             .collect();
         assert_eq!(
             ended,

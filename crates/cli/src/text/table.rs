@@ -31,7 +31,7 @@ pub(super) fn finish(table: &mut Table) -> String {
         .join("\n")
 }
 
-fn nothing(what: &str) -> String {
+pub(super) fn nothing(what: &str) -> String {
     format!("no {what}")
 }
 

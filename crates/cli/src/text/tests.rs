@@ -337,6 +337,7 @@ fn events_are_lines() {
 
 fn at_node(id: RunId, capsule: &str, state: RunState, children: Vec<TreeAtNode>) -> TreeAtNode {
     let (phase, holder) = match state {
+        RunState::Requested => (RunPhase::Requested, None),
         RunState::Queued => (RunPhase::Queued, None),
         state if state.is_ended() => (RunPhase::Ended, None),
         _ => (RunPhase::Leased, Some(NodeId::new(Uuid::from_u128(7)))),

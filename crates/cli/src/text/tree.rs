@@ -97,7 +97,7 @@ fn queued(node: &TreeNode, now: Timestamp) -> String {
             .leased_at
             .map(|leased| units::between(requested, leased))
             .unwrap_or_default(),
-        (None, RunState::Queued) => units::between(requested, now),
+        (None, RunState::Requested | RunState::Queued) => units::between(requested, now),
         (None, _) => String::new(),
     }
 }

@@ -18,7 +18,7 @@ pub struct Named {
 pub fn named_by(event: &Event) -> Vec<Named> {
     let mut named = Vec::new();
     match event {
-        Event::Launched(launched) | Event::Reused(launched) => {
+        Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
             named.extend(of_payload(&launched.payload));
             named.extend(launched.files.iter().map(of_file));
             if let Work::Capsule { schema, .. } = launched.work {
@@ -34,7 +34,8 @@ pub fn named_by(event: &Event) -> Vec<Named> {
             named.extend(ended.files.iter().map(of_file));
             named.extend(ended.logs.as_ref().map(of_logs));
         }
-        Event::Delivered(_)
+        Event::Admitted(_)
+        | Event::Delivered(_)
         | Event::Leased(_)
         | Event::AttemptLost(_)
         | Event::CancelRequested(_)

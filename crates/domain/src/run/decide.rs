@@ -4,15 +4,18 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::{
-    AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered, Ended, Event,
-    Holder, Launched, Lease, Phase, Run, RunError, Sealed,
+    Admitted, AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered,
+    Ended, Event, Holder, Launched, Lease, Phase, Run, RunError, Sealed,
 };
+use crate::flow::Admission;
 
 /// What somebody wants to happen to a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Starts it, or joins it when it was asked for in the same words before.
     Launch(Box<Launched>),
+    /// Launches it: its admission is stored.
+    Admit,
     /// Takes note that a node begins on a delivery.
     CountDelivery(Delivered),
     /// Takes it on. A holder that has another message of the queue is replaced only if it
@@ -69,6 +72,7 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
     match (command, run) {
         (Command::Launch(launched), run) => launch(run, launched),
         (_, None) => Err(Rejection::Unknown),
+        (Command::Admit, Some(run)) => admit(run),
         (Command::CountDelivery(delivered), Some(run)) => count_delivery(run, delivered),
         (
             Command::Lease {
@@ -95,9 +99,30 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
 fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
     match run {
         None if launched.reuses.is_some() => Ok(Some(Event::Reused(Box::new(launched.clone())))),
+        None if must_wait(launched) => Ok(Some(Event::Requested(Box::new(launched.clone())))),
         None => Ok(Some(Event::Launched(Box::new(launched.clone())))),
         Some(run) if run.launched.event.request == launched.request => Ok(None),
         Some(_) => Err(Rejection::KeyReused),
+    }
+}
+
+fn must_wait(launched: &Launched) -> bool {
+    let admission = launched.admission.as_deref();
+    admission.is_some_and(Admission::must_wait)
+}
+
+/// Whoever is cancelled need not be launched to be ended.
+fn admit(run: &Run) -> Decision {
+    match &run.phase {
+        Phase::Requested if run.cancel.is_none() => {
+            let launched = &run.launched.event;
+            Ok(Some(Event::Admitted(Admitted {
+                placement: launched.placement.clone(),
+                memory_bytes: launched.resources.memory_bytes,
+            })))
+        }
+        Phase::Requested | Phase::Queued | Phase::Leased(_) => Ok(None),
+        Phase::Ended(_) => Err(Rejection::Ended),
     }
 }
 
@@ -107,7 +132,7 @@ fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
     match &run.phase {
         Phase::Queued if is_known || run.deliveries.counted > DELIVERIES_COUNTED_MAX => Ok(None),
         Phase::Queued => Ok(Some(Event::Delivered(*delivered))),
-        Phase::Leased(_) => Ok(None),
+        Phase::Requested | Phase::Leased(_) => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
     }
 }
@@ -115,7 +140,7 @@ fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
 /// A later delivery of the launch takes over from an earlier one; no clock decides.
 fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
     match &run.phase {
-        Phase::Queued => Ok(Some(next_lease(run, holder))),
+        Phase::Requested | Phase::Queued => Ok(Some(next_lease(run, holder))),
         // The broker delivers at least once: a repeated command finds its work done.
         Phase::Leased(current) if current.event.holder == *holder => Ok(None),
         Phase::Leased(current) => match claim(holder, &current.event.holder) {
@@ -163,7 +188,7 @@ fn claim(holder: &Holder, current: &Holder) -> Claim {
 
 fn take_over_to_end(run: &Run, holder: &Holder, lease_seconds: u32, now: Timestamp) -> Decision {
     match &run.phase {
-        Phase::Queued => Ok(Some(next_lease(run, holder))),
+        Phase::Requested | Phase::Queued => Ok(Some(next_lease(run, holder))),
         Phase::Leased(current) if current.event.holder == *holder => Ok(None),
         Phase::Leased(current)
             if matches!(current.event.holder, Holder::Gateway { .. })
@@ -201,7 +226,7 @@ fn give_up(run: &Run, attempt: u32, event: impl FnOnce() -> Event) -> Decision {
         Phase::Leased(lease) if lease.event.attempt == attempt => Ok(Some(event())),
         Phase::Queued if run.attempts == attempt => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
-        Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),
+        Phase::Requested | Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),
     }
 }
 
@@ -220,7 +245,9 @@ fn end(run: &Run, ended: &Ended) -> Decision {
             Ok(Some(Event::Ended(Box::new(ended.clone()))))
         }
         Phase::Ended(recorded) if recorded.event.attempt == ended.attempt => Ok(None),
-        Phase::Queued | Phase::Leased(_) | Phase::Ended(_) => Err(Rejection::Superseded),
+        Phase::Requested | Phase::Queued | Phase::Leased(_) | Phase::Ended(_) => {
+            Err(Rejection::Superseded)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::digest::{Digest, Hasher};
 use crate::error_code::{ErrorCode, ErrorSource};
 use crate::event::EVENT_SIZE_BYTES_MAX;
 use crate::file_name::FileName;
+use crate::flow::Admission;
 use crate::handoff::Lineage;
 use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
@@ -25,6 +26,12 @@ use crate::trace::TraceParent;
 pub enum Event {
     #[serde(rename = "dev.aod.run.launch.v1")]
     Launched(Box<Launched>),
+    /// Instead of a launch: it waits for admission.
+    #[serde(rename = "dev.aod.run.request.v1")]
+    Requested(Box<Launched>),
+    /// The launch of a request that has waited for admission.
+    #[serde(rename = "dev.aod.run.admitted.v1")]
+    Admitted(Admitted),
     /// Instead of a launch: nothing is started, a recorded result is taken over.
     #[serde(rename = "dev.aod.run.reuse.v1")]
     Reused(Box<Launched>),
@@ -51,6 +58,10 @@ impl Event {
             Self::Launched(launched) => {
                 subject::run_launch(run, &launched.placement.label, launched.placement.class)
             }
+            Self::Requested(_) => subject::run_event(run, "request"),
+            Self::Admitted(Admitted { placement, .. }) => {
+                subject::run_launch(run, &placement.label, placement.class)
+            }
             Self::Reused(_) => subject::run_event(run, "reuse"),
             Self::Delivered(_) => subject::run_event(run, "delivered"),
             Self::Leased(_) => subject::run_event(run, "lease"),
@@ -65,14 +76,18 @@ impl Event {
     /// What is asked for, of the first event of a run.
     pub fn launched(&self) -> Option<&Launched> {
         match self {
-            Self::Launched(launched) | Self::Reused(launched) => Some(launched),
+            Self::Launched(launched) | Self::Requested(launched) | Self::Reused(launched) => {
+                Some(launched)
+            }
             _ => None,
         }
     }
 
     pub(super) fn into_launched(self) -> Option<Launched> {
         match self {
-            Self::Launched(launched) | Self::Reused(launched) => Some(*launched),
+            Self::Launched(launched) | Self::Requested(launched) | Self::Reused(launched) => {
+                Some(*launched)
+            }
             _ => None,
         }
     }
@@ -179,6 +194,9 @@ pub struct Launched {
     pub labels: BTreeMap<String, String>,
     /// The hash of the request: the same idempotency key with another one is a mistake.
     pub request: Digest,
+    /// How it waits for admission; none where no rule is for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Box<Admission>>,
     /// The dead letter whose request this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued_from: Option<RunId>,
@@ -191,6 +209,13 @@ pub struct Launched {
     /// The trace that the root's request belongs to: the same in all launches of a tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
+}
+
+/// A request may go: what nodes must know before they read the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admitted {
+    pub placement: Placement,
+    pub memory_bytes: u64,
 }
 
 /// How a run repeats what is recorded. Its callees are found by the keys of their calls.

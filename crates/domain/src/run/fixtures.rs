@@ -7,14 +7,15 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Anew, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit, FailureKind,
-    FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement, Rerun,
-    Retries, Reuses, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
+    Admitted, Anew, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit,
+    FailureKind, FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement,
+    Rerun, Retries, Reuses, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Needs, Resources};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
+use crate::flow::{Admission, RuleKey};
 use crate::handoff::Lineage;
 use crate::id::{EventId, GatewayId, IncarnationId, NodeId, RunId};
 use crate::spending::Budget;
@@ -84,10 +85,28 @@ pub fn launched() -> Launched {
         requested_by: "operator".into(),
         labels: BTreeMap::from([("team".into(), "birds".into())]),
         request: Digest::of("request"),
+        admission: None,
         requeued_from: None,
         rerun: None,
         reuses: None,
         trace: None,
+    }
+}
+
+/// The request for a root that waits for admission.
+pub fn requested() -> Launched {
+    let room = |rule: &str, key: &str| RuleKey {
+        rule: rule.parse().expect("a name"),
+        key: key.into(),
+    };
+    let admission = Admission {
+        priority: 5,
+        rooms: vec![room("teams", "birds"), room("all", "")],
+        shared: Vec::new(),
+    };
+    Launched {
+        admission: Some(Box::new(admission)),
+        ..launched()
     }
 }
 
@@ -209,6 +228,11 @@ pub fn delivered(delivery: u64) -> Delivered {
 pub fn every_event() -> Vec<Event> {
     vec![
         Event::Launched(Box::new(launched())),
+        Event::Requested(Box::new(requested())),
+        Event::Admitted(Admitted {
+            placement: launched().placement,
+            memory_bytes: launched().resources.memory_bytes,
+        }),
         Event::Reused(Box::new(reused())),
         Event::Delivered(delivered(46)),
         Event::Leased(Lease {

@@ -15,6 +15,8 @@ enum Family {
     Capsule,
     Node,
     DeadLetter,
+    Rule,
+    Admission,
 }
 
 /// A type of events.
@@ -44,12 +46,14 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "launch" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
+    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
     Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered";
     Node "node": "drain" "resume";
     DeadLetter "deadletter": "requeued" "purged";
+    Rule "rule": "set" "removed";
+    Admission "admission": "granted";
 }
 
 impl Kind {
@@ -74,7 +78,10 @@ impl Kind {
         let runs = || scope.map_or_else(|| "*.*".to_owned(), Scope::tokens);
         match self.family {
             // A launch has its label and its class behind its type.
-            Family::State if word == "launch" => format!("ev.{tenant}.run.{}.s.launch.>", runs()),
+            // Whatever brings a run into the queue.
+            Family::State if matches!(word, "launch" | "admitted") => {
+                format!("ev.{tenant}.run.{}.s.launch.>", runs())
+            }
             Family::State => format!("ev.{tenant}.run.{}.s.{word}", runs()),
             Family::Note => format!("ev.{tenant}.run.{}.n.{word}", runs()),
             Family::Spending => format!("ev.{tenant}.run.{}.m.{word}", runs()),
@@ -83,6 +90,8 @@ impl Kind {
                 format!("ev.{tenant}.capsule.{name}.{word}")
             }
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
+            Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
+            Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

@@ -46,6 +46,9 @@ fn subjects() -> Vec<String> {
         requested_by: "operator".into(),
     };
     subjects.push(purged.subject().to_string());
+    let name = "teams".parse().expect("a name");
+    subjects.push(subject::rule_event(&name, "set").to_string());
+    subjects.push(subject::admission_event("granted").to_string());
     subjects
 }
 

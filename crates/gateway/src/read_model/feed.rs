@@ -128,7 +128,10 @@ fn apply_event(
     let id = run.to_string();
     match &recorded.event {
         Event::Launched(launched) | Event::Reused(launched) => {
-            insert(connection, run, recorded, launched)
+            insert(connection, run, recorded, launched, RunState::Queued)
+        }
+        Event::Requested(launched) => {
+            insert(connection, run, recorded, launched, RunState::Requested)
         }
         Event::Delivered(_) => {
             let sql = "UPDATE runs SET deliveries_counted = deliveries_counted + 1 WHERE id = ?1";
@@ -146,7 +149,7 @@ fn apply_event(
                 .execute(params![id, lease.attempt, node, DELIVERIES_COUNTED_MAX])
                 .map(drop)
         }
-        Event::AttemptLost(_) | Event::AttemptFailed(_) => {
+        Event::Admitted(_) | Event::AttemptLost(_) | Event::AttemptFailed(_) => {
             let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
@@ -170,6 +173,7 @@ fn insert(
     run: RunId,
     recorded: &Recorded<Event>,
     launched: &Launched,
+    state: RunState,
 ) -> rusqlite::Result<()> {
     let kind = match kind_of(&launched.work) {
         aod_api::runs::RunKind::Capsule => "capsule",
@@ -180,7 +184,7 @@ fn insert(
         .prepare_cached(
             "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
              requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0)",
         )?
         .execute(params![
             recorded.sequence,
@@ -194,6 +198,7 @@ fn insert(
             labels,
             launched.deadline.as_millisecond(),
             queued_until(recorded.time, launched).map(Timestamp::as_millisecond),
+            state.as_str(),
         ])?;
     for (name, value) in &launched.labels {
         let sql =

@@ -279,6 +279,29 @@ pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
+/// The sequence of the first launch since `since`, by the clocks of those who asked; of the next event if there is
+/// none. Launches are stored in the order of their times but for the little that clocks differ.
+pub(super) fn first_since(connection: &Connection, since: Timestamp) -> rusqlite::Result<u64> {
+    let sql = "SELECT launch_sequence, requested_at FROM runs ORDER BY launch_sequence DESC";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    let mut first = None;
+    while let Some(row) = rows.next()? {
+        if text::<Timestamp>(row, 1)? < since {
+            break;
+        }
+        first = Some(row.get(0)?);
+    }
+    match first {
+        Some(first) => Ok(first),
+        None => connection.query_row(
+            "SELECT coalesce((SELECT sequence + 1 FROM position), 1)",
+            [],
+            |row| row.get(0),
+        ),
+    }
+}
+
 /// Live runs that are past their deadline; that are queued although they are cancelled, given up, or
 /// past their time in the queue; that a gateway has taken to end; or whose caller has ended.
 pub(super) fn suspects(
@@ -290,7 +313,7 @@ pub(super) fn suspects(
         "SELECT live.id, live.parent, coalesce(caller.is_ended, 0)
          FROM runs AS live INDEXED BY runs_live LEFT JOIN runs AS caller ON caller.id = live.parent
          WHERE live.is_ended = 0 AND (live.deadline_ms < ?1 OR caller.is_ended = 1
-             OR (live.state = 'queued' AND (live.is_cancelled = 1
+             OR (live.state IN ('queued', 'requested') AND (live.is_cancelled = 1
                  OR (live.attempts = 0 AND live.queued_until_ms < ?1) OR live.attempts >= {ATTEMPTS_LOST_MAX} OR live.deliveries_counted > {DELIVERIES_COUNTED_MAX}))
              OR (live.state = 'leased' AND live.node IS NULL))
          LIMIT ?2"

@@ -6,7 +6,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::{
     audit, capsules, dead_letters, events, files, history, log, logs, nodes, operations, original,
-    reruns, results, runs,
+    reruns, results, rules, runs,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +24,7 @@ use super::{
         audit::bundle, audit::seal_key,
         files::upload, files::download,
         capsules::register, capsules::list, capsules::show,
+        rules::list, rules::set, rules::remove,
         nodes::list, nodes::drain, nodes::resume,
         dead_letters::list, dead_letters::show, dead_letters::requeue, dead_letters::purge,
         operations::health, operations::ready, operations::metrics,

@@ -275,6 +275,7 @@ async fn start_callee(
     let (rerun, reuses) = repeated(caller, recorded.as_ref(), checked.signature);
     let latest =
         context.ports.clock.now() + SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed());
+    let caller_admission = caller.launched.event.admission.as_deref();
     let origin = |call_key| Origin {
         parent: Some(Parent {
             run: caller.id,
@@ -290,6 +291,8 @@ async fn start_callee(
         requested_by: caller.id.to_string(),
         trace: caller.launched.event.trace,
         labels: std::collections::BTreeMap::new(),
+        priority: caller_admission.map_or(0, |admission| admission.priority),
+        caller: caller_admission.cloned().map(Box::new),
     };
     let started = launch_or_join(
         context,

@@ -53,6 +53,7 @@ pub(super) async fn metrics(State(context): State<Shared>) -> Response {
         let lag = fill.last_sequence.saturating_sub(read_model_sequence);
         context.metrics.set_read_model_lag(lag);
     }
+    context.metrics.set_requested(context.admitter.waiting());
     let text = context
         .metrics
         .encode(context.waiters.count(), read_model_sequence);

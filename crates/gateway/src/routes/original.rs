@@ -140,6 +140,7 @@ async fn run(
         wanted,
         labels: BTreeMap::new(),
         deadline_seconds: TOTAL_SECONDS_DEFAULT,
+        priority: 0,
         idempotency_key: None,
         requested_by: principal.0,
         trace: None,

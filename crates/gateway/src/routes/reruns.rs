@@ -187,7 +187,14 @@ fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) 
         requested_by,
         trace: None,
         labels: of.launched.event.labels.clone(),
+        priority: priority(of),
+        caller: None,
     }
+}
+
+fn priority(of: &Run) -> i8 {
+    let admission = of.launched.event.admission.as_deref();
+    admission.map_or(0, |admission| admission.priority)
 }
 
 /// What makes two requests for a rerun the same, beside what is asked for.

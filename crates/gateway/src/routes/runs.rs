@@ -11,6 +11,7 @@ use aod_domain::contract::{PROBLEMS_MAX, pointer_part};
 use aod_domain::digest::Hasher;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
+use aod_domain::flow::PRIORITY_MAX;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
@@ -60,6 +61,8 @@ pub(crate) struct RootRequest {
     pub(crate) wanted: Wanted,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) deadline_seconds: u64,
+    /// Who goes first of those that wait for admission.
+    pub(crate) priority: i8,
     pub(crate) idempotency_key: Option<String>,
     pub(super) requested_by: String,
     /// The trace that whoever asks tells its own work as.
@@ -197,6 +200,7 @@ pub(crate) async fn read_request(
     let retries = read_retries(&mut fields);
     let limits = read_limits(&mut fields);
     let deadline_seconds = fields.number("deadline_seconds", 1, DEADLINE_SECONDS_MAX);
+    let priority = read_priority(&mut fields);
     let on_disconnect = read_on_disconnect(&mut fields);
     let budget = read_budget(&mut fields);
     fields.finish()?;
@@ -213,6 +217,7 @@ pub(crate) async fn read_request(
         },
         labels,
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
+        priority,
         idempotency_key: idempotency_key(headers)?,
         requested_by: principal.0,
         trace: trace_parent(headers),
@@ -236,6 +241,21 @@ pub(super) async fn files_of(
         }
     }
     Ok(files)
+}
+
+fn read_priority(fields: &mut Fields) -> i8 {
+    let Some(given) = fields.take("priority") else {
+        return 0;
+    };
+    let number = given.as_i64().and_then(|number| i8::try_from(number).ok());
+    let is_allowed = |number: &i8| (-PRIORITY_MAX..=PRIORITY_MAX).contains(number);
+    number.filter(is_allowed).unwrap_or_else(|| {
+        let message = format!(
+            "{given} given; expected a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
+        );
+        fields.error("/priority", message);
+        0
+    })
 }
 
 fn read_budget(fields: &mut Fields) -> Budget {
@@ -350,6 +370,8 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         requested_by: request.requested_by,
         trace: request.trace,
         labels: request.labels,
+        priority: request.priority,
+        caller: None,
     };
     launch::launch(context, id, &checked, origin).await
 }

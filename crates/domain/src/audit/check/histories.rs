@@ -83,7 +83,7 @@ impl Histories {
         history.hashes.insert(recorded.hash);
         match &recorded.event {
             Event::Ended(ended) => history.end = Some(End::new(place, &recorded, ended)),
-            Event::Launched(launched) | Event::Reused(launched) => {
+            Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
                 self.calls
                     .extend(launched.parent.clone().map(|parent| Called {
                         place: place.to_owned(),

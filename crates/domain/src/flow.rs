@@ -1,0 +1,552 @@
+//! Flow control: how many runs of a kind go at once, how often they begin, and who is next.
+//!
+//! A request that a rule is for is stored as such and waits for *admission*: its launch, and with it its
+//! place in the work queue, comes only when it may go. Which rooms it needs is settled when it is asked for;
+//! how large they are, the rules say at any moment. All admissions are one chain with one guard, so that
+//! whoever admits has seen all that was admitted before, and no room is ever given twice. A room is free again
+//! when the run has its result, whoever stored that: nothing has to be given back.
+
+mod rule;
+#[cfg(test)]
+mod tests;
+mod why;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use self::rule::{
+    CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
+    RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, WEIGHT_MAX, WEIGHTS_MAX,
+};
+pub use self::why::{Block, Why};
+use crate::digest::Digest;
+use crate::event::Recorded;
+use crate::id::RunId;
+use crate::run::{self, Launched};
+use crate::subject::{self, Class, Label, Subject};
+
+/// Runs that one event admits, so that it stays small.
+pub const GRANTS_MAX: usize = 128;
+
+/// Roots that are admitted for each slot: one that runs, and one in the queue, so that a slot that gets
+/// free finds work while everyone else keeps their place.
+const ROOTS_PER_SLOT: usize = 2;
+
+/// Ends of which the times are kept for estimates, of each room.
+const ENDS_KEPT_MAX: usize = 32;
+
+/// Rooms whose ends are kept; beyond them those that nobody is in are forgotten.
+const ROOMS_KEPT_MAX: usize = 10_000;
+
+/// The highest priority; the lowest is its negative.
+pub const PRIORITY_MAX: i8 = 100;
+
+/// How a request waits for admission.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// Who goes first of those that wait, from -100 to 100; callees have their caller's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i8,
+    /// The rooms that it needs; without any it does not wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rooms: Vec<RuleKey>,
+    /// Rooms that a run above it has: whoever is called is in them with its caller, and never waits for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<RuleKey>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(priority: &i8) -> bool {
+    *priority == 0
+}
+
+impl Admission {
+    /// What the request for a run of `class` needs by `rules`; none if nothing of it is worth keeping. `caller`
+    /// is what the run that calls it had.
+    pub fn of<'a>(
+        rules: impl IntoIterator<Item = &'a Rule>,
+        facts: &Facts<'_>,
+        priority: i8,
+        caller: Option<&Self>,
+        class: Class,
+    ) -> Option<Self> {
+        let shared: Vec<RuleKey> = caller.map_or_else(Vec::new, |caller| {
+            let held: BTreeSet<_> = caller.shared.iter().chain(&caller.rooms).collect();
+            held.into_iter().cloned().collect()
+        });
+        let is_root = class == Class::Root;
+        let rules = rules.into_iter();
+        let rooms = rules.filter(|rule| is_root || rule.is_for_callees());
+        let rooms = rooms.filter_map(|rule| {
+            let room = rule.room(facts)?;
+            let is_needed = rule.rate.is_some() || !shared.contains(&room);
+            is_needed.then_some(room)
+        });
+        let admission = Self {
+            priority,
+            rooms: rooms.collect(),
+            shared,
+        };
+        (admission != Self::default()).then_some(admission)
+    }
+
+    pub fn must_wait(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+}
+
+/// Runs may go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Granted {
+    #[serde(rename = "dev.aod.admission.granted.v1")]
+    Granted {
+        /// In this order, at most [`GRANTS_MAX`].
+        runs: Vec<RunId>,
+        /// The sequence of the last event about a rule that this was decided on; 0 if there was none.
+        rules: u64,
+    },
+}
+
+impl Granted {
+    pub fn subject(&self) -> Subject {
+        subject::admission_event("granted")
+    }
+
+    pub fn runs(&self) -> &[RunId] {
+        let Self::Granted { runs, .. } = self;
+        runs
+    }
+}
+
+/// What all runs that wait for the same have in common: of those the earliest goes first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lane {
+    class: Class,
+    priority: Reverse<i8>,
+    label: Label,
+    rooms: Vec<RuleKey>,
+    shared: Vec<RuleKey>,
+}
+
+impl Lane {
+    fn of(launched: &Launched, admission: &Admission) -> Self {
+        Self {
+            class: launched.placement.class,
+            priority: Reverse(admission.priority),
+            label: launched.placement.label.clone(),
+            rooms: admission.rooms.clone(),
+            shared: admission.shared.clone(),
+        }
+    }
+
+    /// The rooms that its runs are in alone, without a run above them.
+    fn held(&self) -> impl Iterator<Item = &RuleKey> {
+        self.rooms.iter().filter(|room| !self.shared.contains(room))
+    }
+}
+
+/// A run that was admitted and has not ended.
+#[derive(Clone, Debug)]
+struct Going {
+    lane: Lane,
+    granted_at: Timestamp,
+    is_launched: bool,
+}
+
+/// Who is in a room, and what went through it.
+#[derive(Clone, Debug, Default)]
+struct Room {
+    going: BTreeSet<RunId>,
+    /// When runs were admitted to it, as far back as its rate looks.
+    begun: VecDeque<Timestamp>,
+    /// When the last runs in it ended.
+    ended: VecDeque<Timestamp>,
+}
+
+/// Slots of live nodes, by their labels.
+pub type Slots = BTreeMap<Label, usize>;
+
+/// All that waits for admission and all that was admitted, as events tell it. Events are taken in in the
+/// order of the log, from before the first request of a run that has not ended.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    rules: BTreeMap<RuleName, Rule>,
+    /// The sequence of the last event about a rule.
+    rules_at: u64,
+    lanes: BTreeMap<Lane, BTreeMap<u64, RunId>>,
+    waiting: HashMap<RunId, (Lane, u64)>,
+    going: HashMap<RunId, Going>,
+    rooms: HashMap<RuleKey, Room>,
+    /// Roots that go, by the label that they ask for, with the times at which others ended.
+    roots: HashMap<Label, Room>,
+    last: Option<(u64, Digest)>,
+    /// The admission up to which all must be taken in before anybody is admitted here.
+    behind: Option<u64>,
+}
+
+impl Flow {
+    /// The same rules, before any run is taken in. From now on events from the sequence `from` on are taken in;
+    /// `last` is the last admission that there is, which may be among them.
+    pub fn begin(&self, from: u64, last: Option<&Recorded<Granted>>) -> Self {
+        Self {
+            rules: self.rules.clone(),
+            rules_at: self.rules_at,
+            last: last.map(|last| (last.sequence, last.hash)),
+            behind: last
+                .map(|last| last.sequence)
+                .filter(|&sequence| sequence >= from),
+            ..Self::default()
+        }
+    }
+
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.values()
+    }
+
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// Whether nobody waits, and nobody is in a room.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.going.is_empty()
+    }
+
+    /// Whether `run` waits for admission, or was admitted and has not ended.
+    pub fn knows(&self, run: RunId) -> bool {
+        self.waiting.contains_key(&run) || self.going.contains_key(&run)
+    }
+
+    /// The last admission: what the next one is guarded on and chained to.
+    pub fn last(&self) -> Option<(u64, Digest)> {
+        self.last
+    }
+
+    /// How many runs wait for admission.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many runs a rule lets go, and how many wait by it.
+    pub fn counts(&self, rule: &RuleName) -> (usize, usize) {
+        let is_by = |rooms: &[RuleKey]| rooms.iter().any(|room| room.rule == *rule);
+        let going = self.going.values().filter(|going| is_by(&going.lane.rooms));
+        let lanes = self.lanes.iter().filter(|(lane, _)| is_by(&lane.rooms));
+        (going.count(), lanes.map(|(_, queue)| queue.len()).sum())
+    }
+
+    /// The longest that a rate looks back, in seconds; none without rates.
+    pub fn rate_seconds_max(&self) -> Option<u32> {
+        let rates = self.rules.values().filter_map(|rule| rule.rate);
+        rates.map(|rate| rate.seconds).max()
+    }
+
+    pub fn apply_rule(&mut self, recorded: Recorded<Event>) {
+        if recorded.sequence <= self.rules_at {
+            return;
+        }
+        self.rules_at = recorded.sequence;
+        match recorded.event {
+            Event::Set { rule, .. } => drop(self.rules.insert(rule.name.clone(), rule)),
+            Event::Removed { name, .. } => drop(self.rules.remove(&name)),
+        }
+    }
+
+    pub fn apply_run(&mut self, id: RunId, recorded: &Recorded<run::Event>) {
+        match &recorded.event {
+            run::Event::Requested(launched) => {
+                let admission = launched.admission.as_deref();
+                let lane = Lane::of(launched, admission.unwrap_or(&Admission::default()));
+                let queue = self.lanes.entry(lane.clone()).or_default();
+                queue.insert(recorded.sequence, id);
+                self.waiting.insert(id, (lane, recorded.sequence));
+            }
+            run::Event::Admitted(_) => {
+                if let Some(going) = self.going.get_mut(&id) {
+                    going.is_launched = true;
+                }
+            }
+            run::Event::Ended(_) => self.end(id, recorded.time),
+            _ => (),
+        }
+    }
+
+    /// Takes an admission in. What has ended before it is left out: it is in no room.
+    pub fn apply_granted(&mut self, recorded: &Recorded<Granted>) {
+        if self.last.is_none_or(|(last, _)| recorded.sequence >= last) {
+            self.last = Some((recorded.sequence, recorded.hash));
+        }
+        self.behind = self.behind.filter(|&behind| recorded.sequence < behind);
+        for &run in recorded.event.runs() {
+            if let Some(lane) = self.leave_lane(run) {
+                self.enter(run, lane, recorded.time);
+            }
+        }
+    }
+
+    fn enter(&mut self, run: RunId, lane: Lane, at: Timestamp) {
+        let held: BTreeSet<RuleKey> = lane.held().cloned().collect();
+        for key in &lane.rooms {
+            let seconds = self.rate_of(key).map_or(0, |rate| rate.seconds);
+            let room = self.rooms.entry(key.clone()).or_default();
+            forget_before(&mut room.begun, earlier(at, seconds));
+            room.begun.push_back(at);
+            if held.contains(key) {
+                room.going.insert(run);
+            }
+        }
+        if lane.class == Class::Root {
+            let roots = self.roots.entry(lane.label.clone()).or_default();
+            roots.going.insert(run);
+        }
+        let going = Going {
+            lane,
+            granted_at: at,
+            is_launched: false,
+        };
+        self.going.insert(run, going);
+        self.forget_empty_rooms();
+    }
+
+    fn end(&mut self, run: RunId, at: Timestamp) {
+        drop(self.leave_lane(run));
+        let Some(going) = self.going.remove(&run) else {
+            return;
+        };
+        let mut leave = |room: &mut Room| {
+            if room.going.remove(&run) {
+                room.ended.push_back(at);
+                if room.ended.len() > ENDS_KEPT_MAX {
+                    room.ended.pop_front();
+                }
+            }
+        };
+        for key in &going.lane.rooms {
+            self.rooms.get_mut(key).map(&mut leave);
+        }
+        self.roots.get_mut(&going.lane.label).map(&mut leave);
+    }
+
+    fn leave_lane(&mut self, run: RunId) -> Option<Lane> {
+        let (lane, sequence) = self.waiting.remove(&run)?;
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.remove(&sequence);
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
+            }
+        }
+        Some(lane)
+    }
+
+    /// Of rooms that nobody is in any more only the latest are of use, for estimates and rates.
+    fn forget_empty_rooms(&mut self) {
+        if self.rooms.len() > ROOMS_KEPT_MAX + self.going.len() {
+            let rules = &self.rules;
+            let is_rated = |key: &RuleKey| {
+                let rule = rules.get(&key.rule);
+                rule.is_some_and(|rule| rule.rate.is_some())
+            };
+            self.rooms
+                .retain(|key, room| !room.going.is_empty() || is_rated(key));
+        }
+    }
+
+    /// Runs that were admitted before `before`, and whose launches are not stored yet: whoever admitted them
+    /// may have died over it.
+    pub fn not_launched(&self, before: Timestamp) -> Vec<RunId> {
+        let late = self.going.iter();
+        let late = late.filter(|(_, going)| !going.is_launched && going.granted_at < before);
+        let mut late: Vec<RunId> = late.map(|(run, _)| *run).collect();
+        late.sort_unstable();
+        late
+    }
+
+    /// Which runs are admitted now, in this order: none if nobody may go, or if not all that were admitted are
+    /// taken in.
+    pub fn next(&self, slots: &Slots, now: Timestamp) -> Option<Granted> {
+        if self.behind.is_some() {
+            return None;
+        }
+        let mut ahead = Ahead::new(self, slots, now);
+        let runs: Vec<RunId> = std::iter::from_fn(|| ahead.admit())
+            .take(GRANTS_MAX)
+            .collect();
+        let rules = self.rules_at;
+        (!runs.is_empty()).then_some(Granted::Granted { runs, rules })
+    }
+
+    fn rate_of(&self, key: &RuleKey) -> Option<Rate> {
+        self.rules.get(&key.rule)?.rate
+    }
+
+    /// The room that a lane shares with others by weight, and its weight.
+    fn share<'a>(&'a self, lane: &'a Lane) -> Option<(&'a RuleKey, u64)> {
+        let fair = |room: &'a RuleKey| {
+            let rule = self.rules.get(&room.rule).filter(|rule| rule.is_fair)?;
+            Some((room, rule.weight(&room.key)))
+        };
+        lane.rooms.iter().find_map(fair)
+    }
+
+    fn going_in(&self, room: &RuleKey) -> usize {
+        self.rooms.get(room).map_or(0, |room| room.going.len())
+    }
+
+    fn begun_in(&self, room: &RuleKey, since: Timestamp) -> usize {
+        let begun = self.rooms.get(room).map(|room| &room.begun);
+        begun.map_or(0, |begun| {
+            begun.iter().rev().take_while(|&&at| at > since).count()
+        })
+    }
+}
+
+/// What would be if some more were admitted than are.
+struct Ahead<'a> {
+    flow: &'a Flow,
+    slots: &'a Slots,
+    now: Timestamp,
+    /// Of each lane, how many of its runs were admitted in thought.
+    taken: BTreeMap<&'a Lane, usize>,
+    /// The same by the rooms that they are in, those that they pass through, and their labels.
+    entered: HashMap<&'a RuleKey, usize>,
+    begun: HashMap<&'a RuleKey, usize>,
+    roots: HashMap<&'a Label, usize>,
+}
+
+impl<'a> Ahead<'a> {
+    fn new(flow: &'a Flow, slots: &'a Slots, now: Timestamp) -> Self {
+        Self {
+            flow,
+            slots,
+            now,
+            taken: BTreeMap::new(),
+            entered: HashMap::new(),
+            begun: HashMap::new(),
+            roots: HashMap::new(),
+        }
+    }
+
+    /// The next run that may go.
+    fn admit(&mut self) -> Option<RunId> {
+        // Most of those that wait, wait for slots: that is told at once.
+        self.take(|ahead, lane| {
+            ahead.block_by_slots(lane).is_none() && ahead.block_by_rooms(lane).is_none()
+        })
+    }
+
+    /// Takes the first run of all lanes of which `is_open` says so.
+    fn take(&mut self, is_open: impl Fn(&Self, &Lane) -> bool) -> Option<RunId> {
+        let heads = self.flow.lanes.iter().filter_map(|(lane, queue)| {
+            let taken = self.taken.get(lane).copied().unwrap_or_default();
+            let (&sequence, &run) = queue.iter().nth(taken)?;
+            Some((lane, sequence, run))
+        });
+        let open = heads.filter(|(lane, ..)| is_open(self, lane));
+        let (lane, _, run) = open.min_by(|one, other| self.compare(one, other))?;
+        *self.taken.entry(lane).or_default() += 1;
+        for room in &lane.rooms {
+            *self.begun.entry(room).or_default() += 1;
+        }
+        for room in lane.held() {
+            *self.entered.entry(room).or_default() += 1;
+        }
+        if lane.class == Class::Root {
+            *self.roots.entry(&lane.label).or_default() += 1;
+        }
+        Some(run)
+    }
+
+    /// Callees first, then by priority; then whoever has least of its share; then whoever came first.
+    fn compare(
+        &self,
+        (one, one_at, _): &(&'a Lane, u64, RunId),
+        (other, other_at, _): &(&'a Lane, u64, RunId),
+    ) -> Ordering {
+        let order = (one.class, one.priority).cmp(&(other.class, other.priority));
+        order
+            .then_with(|| self.compare_shares(one, other))
+            .then(one_at.cmp(other_at))
+    }
+
+    fn compare_shares(&self, one: &Lane, other: &Lane) -> Ordering {
+        match (self.flow.share(one), self.flow.share(other)) {
+            (Some((one, one_weight)), Some((other, other_weight))) => {
+                let one = self.in_room(one) as u64;
+                let other = self.in_room(other) as u64;
+                // Who has less for its weight once it has one more.
+                ((one + 1) * other_weight).cmp(&((other + 1) * one_weight))
+            }
+            _ => Ordering::Equal,
+        }
+    }
+
+    fn in_room(&self, room: &RuleKey) -> usize {
+        let entered = self.entered.get(room).copied().unwrap_or_default();
+        self.flow.going_in(room) + entered
+    }
+
+    /// Why the next run of `lane` may not go now.
+    fn block(&self, lane: &Lane) -> Option<Block> {
+        self.block_by_rooms(lane)
+            .or_else(|| self.block_by_slots(lane))
+    }
+
+    fn block_by_rooms(&self, lane: &Lane) -> Option<Block> {
+        let mut rooms = lane.rooms.iter();
+        rooms.find_map(|room| self.block_in(lane, room))
+    }
+
+    fn block_in(&self, lane: &Lane, room: &RuleKey) -> Option<Block> {
+        // A rule that was removed holds nobody.
+        let rule = self.flow.rules.get(&room.rule)?;
+        if let Some(max) = rule.concurrency_max
+            && !lane.shared.contains(room)
+            && self.in_room(room) >= max as usize
+        {
+            return Some(Block::Concurrency {
+                room: room.clone(),
+                max,
+            });
+        }
+        let rate = rule.rate?;
+        let since = earlier(self.now, rate.seconds);
+        let begun = self.begun.get(room).copied().unwrap_or_default();
+        (self.flow.begun_in(room, since) + begun >= rate.runs as usize).then(|| Block::Rate {
+            room: room.clone(),
+            rate,
+        })
+    }
+
+    /// Roots wait for slots; what was called has to go, or its caller would wait for ever.
+    fn block_by_slots(&self, lane: &Lane) -> Option<Block> {
+        if lane.class == Class::Child {
+            return None;
+        }
+        let label = &lane.label;
+        let Some(&slots) = self.slots.get(label) else {
+            return Some(Block::NoNode(label.clone()));
+        };
+        let entered = self.roots.get(label).copied().unwrap_or_default();
+        let roots = self.flow.roots.get(label);
+        let going = roots.map_or(0, |roots| roots.going.len()) + entered;
+        (going >= ROOTS_PER_SLOT * slots).then(|| Block::Slots {
+            label: label.clone(),
+            slots,
+        })
+    }
+}
+
+fn earlier(at: Timestamp, seconds: u32) -> Timestamp {
+    at.saturating_sub(SignedDuration::from_secs(seconds.into()))
+        .unwrap_or(Timestamp::MIN)
+}
+
+fn forget_before(times: &mut VecDeque<Timestamp>, before: Timestamp) {
+    while times.front().is_some_and(|&at| at <= before) {
+        times.pop_front();
+    }
+}

@@ -1,0 +1,267 @@
+//! What operators lay down for runs of a kind, and what of a request it looks at.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::digest::Digest;
+use crate::manifest::CapsuleName;
+use crate::subject::{self, Subject};
+
+/// Rules of one cluster: each is looked at for each request.
+pub const RULES_MAX: usize = 64;
+
+/// Runs of one key that a rule may let go at once, or begin within its time, at the most.
+pub const RUNS_MAX: u32 = 1_000_000;
+
+/// Longest time that a rate is over, in seconds: whoever begins to admit reads back so far.
+pub const RATE_SECONDS_MAX: u32 = 60 * 60;
+
+/// Largest weight of a share.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+/// Parts of one key, weights of one rule, and capsules that one rule names.
+pub const PARTS_MAX: usize = 4;
+pub const WEIGHTS_MAX: usize = 1_000;
+pub const CAPSULES_MAX: usize = 64;
+
+/// Longest text of a key, in bytes; a longer one is told by its hash.
+const KEY_BYTES_MAX: usize = 160;
+
+/// The name of a rule: 1 to 63 of `a-z`, `0-9` and `-`, a token of subjects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct RuleName(String);
+
+impl RuleName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A text that cannot be a [`RuleName`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the name {0:?} is not 1 to 63 of a-z, 0-9 and -")]
+pub struct MalformedRuleName(String);
+
+impl FromStr for RuleName {
+    type Err = MalformedRuleName;
+
+    fn from_str(text: &str) -> Result<Self, MalformedRuleName> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) {
+            Ok(Self(text.into()))
+        } else {
+            Err(MalformedRuleName(text.chars().take(80).collect()))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// What of a request tells runs apart that have room of their own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyPart {
+    /// The name of the capsule.
+    Capsule,
+    /// Who asked: of a callee, whoever asked for its root.
+    RequestedBy,
+    /// The value of a label; of a callee, that of its root.
+    Label(String),
+    /// What a JSON pointer finds in the arguments.
+    Argument(String),
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capsule => formatter.write_str("capsule"),
+            Self::RequestedBy => formatter.write_str("requested_by"),
+            Self::Label(name) => write!(formatter, "label:{name}"),
+            Self::Argument(pointer) => write!(formatter, "argument:{pointer}"),
+        }
+    }
+}
+
+/// A text that cannot be a [`KeyPart`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is none of capsule, requested_by, label:NAME, argument:/POINTER")]
+pub struct MalformedKeyPart(String);
+
+impl FromStr for KeyPart {
+    type Err = MalformedKeyPart;
+
+    fn from_str(text: &str) -> Result<Self, MalformedKeyPart> {
+        let malformed = || MalformedKeyPart(text.chars().take(80).collect());
+        match text.split_once(':') {
+            None if text == "capsule" => Ok(Self::Capsule),
+            None if text == "requested_by" => Ok(Self::RequestedBy),
+            Some(("label", name)) if !name.is_empty() => Ok(Self::Label(name.into())),
+            Some(("argument", pointer)) if pointer.starts_with('/') => {
+                Ok(Self::Argument(pointer.into()))
+            }
+            _ => Err(malformed()),
+        }
+    }
+}
+
+impl Serialize for KeyPart {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyPart {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// So many runs within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// From 1 to [`RUNS_MAX`].
+    pub runs: u32,
+    /// From 1 to [`RATE_SECONDS_MAX`].
+    pub seconds: u32,
+}
+
+/// What an operator lays down. Runs that it is for wait for admission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    pub name: RuleName,
+    /// The capsules that it is for; all of them if it names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capsules: Vec<CapsuleName>,
+    /// What tells runs apart that have room of their own; without any, all share one room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<KeyPart>,
+    /// Runs of one key that go at once, from 0, with which none begins, to [`RUNS_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_max: Option<u32>,
+    /// Runs of one key that begin within a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Whether the keys share the cluster's room, each by its weight, whoever asked first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_fair: bool,
+    /// The weights of keys, from 1 to [`WEIGHT_MAX`]; of the others 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
+}
+
+/// The room that one value of a rule's key has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RuleKey {
+    pub rule: RuleName,
+    /// The values of the key's parts, with commas between them; empty where the rule has no key.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+}
+
+impl fmt::Display for RuleKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key.as_str() {
+            "" => write!(formatter, "{}", self.rule),
+            key => write!(formatter, "{} for {key}", self.rule),
+        }
+    }
+}
+
+/// What rules look at in a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pub capsule: &'a CapsuleName,
+    /// Who asked for the root.
+    pub requested_by: &'a str,
+    /// Those of the root.
+    pub labels: &'a BTreeMap<String, String>,
+    pub arguments: &'a Value,
+}
+
+impl Rule {
+    /// The room of this rule that a request with `facts` needs; none if the rule is not for it.
+    pub fn room(&self, facts: &Facts<'_>) -> Option<RuleKey> {
+        if !self.capsules.is_empty() && !self.capsules.contains(facts.capsule) {
+            return None;
+        }
+        let values: Vec<String> = self.key.iter().map(|part| value(part, facts)).collect();
+        let text = values.join(",");
+        let key = if text.len() <= KEY_BYTES_MAX {
+            text
+        } else {
+            Digest::of(&text).to_string()
+        };
+        let rule = self.name.clone();
+        Some(RuleKey { rule, key })
+    }
+
+    /// Whether callees wait for it, too: shares are for roots alone, since what they call goes first.
+    pub(super) fn is_for_callees(&self) -> bool {
+        self.concurrency_max.is_some() || self.rate.is_some()
+    }
+
+    pub(super) fn weight(&self, key: &str) -> u64 {
+        self.weights.get(key).copied().unwrap_or(1).max(1).into()
+    }
+}
+
+fn value(part: &KeyPart, facts: &Facts<'_>) -> String {
+    match part {
+        KeyPart::Capsule => facts.capsule.to_string(),
+        KeyPart::RequestedBy => facts.requested_by.to_owned(),
+        KeyPart::Label(name) => facts.labels.get(name).cloned().unwrap_or_default(),
+        KeyPart::Argument(pointer) => match facts.arguments.pointer(pointer) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        },
+    }
+}
+
+/// What operators did about rules; the latest of each name counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Event {
+    #[serde(rename = "dev.aod.rule.set.v1")]
+    Set { rule: Rule, requested_by: String },
+    #[serde(rename = "dev.aod.rule.removed.v1")]
+    Removed {
+        name: RuleName,
+        requested_by: String,
+    },
+}
+
+impl Event {
+    pub fn name(&self) -> &RuleName {
+        match self {
+            Self::Set { rule, .. } => &rule.name,
+            Self::Removed { name, .. } => name,
+        }
+    }
+
+    pub fn subject(&self) -> Subject {
+        let word = match self {
+            Self::Set { .. } => "set",
+            Self::Removed { .. } => "removed",
+        };
+        subject::rule_event(self.name(), word)
+    }
+}

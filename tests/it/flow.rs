@@ -5,6 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aod_domain::admission::Capacity;
+use aod_domain::event::CloudEvent;
+use aod_domain::flow;
+use aod_jetstream::Broker;
+use aod_ports::clock::SystemClock;
+use aod_ports::event_log::{Append, EventLog as _, Guard};
+use aod_ports::runs::Runs;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
 use aod_tests::programs::ask;
@@ -106,6 +112,26 @@ async fn cluster(story: &Story, slots: usize) -> Cluster {
         cluster.register(name, &any_schema()).await;
     }
     cluster
+}
+
+/// As an operator whose gateway stores it and dies.
+async fn remove_rule(broker: &Broker, name: &str) {
+    let event = flow::Event::Removed {
+        name: name.parse().expect("a name"),
+        requested_by: "operator".into(),
+    };
+    let log = Arc::new(broker.event_log());
+    let (shared, clock) = (Arc::clone(&log) as _, Arc::new(SystemClock) as _);
+    let header = Runs::new(shared, clock, "/tests").header();
+    let (subject, id) = (event.subject(), header.id.to_string());
+    let event = CloudEvent::new(header, format!("rule/{name}"), None, event);
+    let append = Append {
+        subject,
+        guard: Guard::None,
+        id,
+        bytes: event.encode().expect("a small event").into(),
+    };
+    log.append(append).await.expect("it is stored");
 }
 
 /// What the real `aod` prints when an operator asks it.
@@ -344,6 +370,77 @@ async fn what_waits_is_let_go_when_its_rule_is_removed() {
     all_succeed(&client, &[next]).await;
     assert_eq!(client.get("/v1/rules").await.1["items"], json!([]));
     ask(cluster.gateways[0].url(), 2, &["rules", "rm", "stop"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_by_a_rule_that_went_while_no_gateway_was_there_is_admitted() {
+    let story = Story::new();
+    let mut cluster = cluster(&story, 8).await;
+    operate(&cluster, &["rules", "set", "stop", "--concurrency", "0"]).await;
+    let run = hold(&cluster.client(0), 1, "a", 0).await;
+    cluster.gateways.clear();
+    let broker = cluster.broker("operator").await;
+    remove_rule(&broker, "stop").await;
+    cluster.add_gateway().await;
+    story.release_all();
+    all_succeed(&cluster.client(0), &[run]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_counts_what_began_before_a_gateway_did() {
+    let story = Story::new();
+    let mut cluster = cluster(&story, 8).await;
+    operate(&cluster, &["rules", "set", "rated", "--rate", "2/3600"]).await;
+    story.release_all();
+    let client = cluster.client(0);
+    let first = [
+        hold(&client, 1, "a", 0).await,
+        hold(&client, 2, "a", 0).await,
+    ];
+    all_succeed(&client, &first).await;
+    cluster.gateways.clear();
+    cluster.add_gateway().await;
+    let client = cluster.client(0);
+    let third = hold(&client, 3, "a", 0).await;
+    let right = |text: &str| text.starts_with("rule rated lets 2 begin within 3600 s; it is next");
+    waits_for(&client, &third, right).await;
+    assert_eq!(story.started(), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bundle_of_a_tree_that_waited_is_whole() {
+    let story = Story::new();
+    let cluster = cluster(&story, 8).await;
+    operate(
+        &cluster,
+        &[
+            "rules",
+            "set",
+            "hold",
+            "--capsule",
+            "hold",
+            "--concurrency",
+            "1",
+        ],
+    )
+    .await;
+    operate(&cluster, &["rules", "set", "all"]).await;
+    story.release_all();
+    let client = cluster.client(0);
+    let run = client.start("spread", json!({"numbers": [1, 2, 3]})).await;
+    all_succeed(&client, std::slice::from_ref(&run)).await;
+    eventually("the tree is sealed", async || client.seals(&run).await == 1).await;
+    let bundle = cluster.data("bundle").join("bundle.tar");
+    std::fs::create_dir_all(bundle.parent().expect("a directory")).expect("a directory");
+    let bundle = bundle.to_str().expect("a path");
+    operate(&cluster, &["audit", "export", &run, "-o", bundle]).await;
+    operate(&cluster, &["audit", "verify", bundle]).await;
+    let events = operate(
+        &cluster,
+        &["events", "query", "--tree", &run, "--type", "admitted"],
+    )
+    .await;
+    assert_eq!(events.matches(" admitted ").count(), 4, "{events}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

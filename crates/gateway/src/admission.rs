@@ -49,6 +49,9 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long an answer waits until this gateway has read what it has just written itself.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often runs are looked for that wait although there are no rules.
+const LEFT_OVER_LOOK: Duration = Duration::from_secs(5);
+
 /// Launches that are stored at a time.
 const LAUNCHES_AT_A_TIME: usize = 16;
 
@@ -221,20 +224,14 @@ pub(crate) async fn follow_rules(context: &Context) {
     }
 }
 
-/// Follows the runs while there are rules, or somebody is in a room still.
+/// Follows the runs while there are rules, or somebody waits or is in a room still.
 pub(crate) async fn follow_runs(context: &Context) {
-    let admitter = &context.admitter;
-    let mut rules = admitter.rules_applied.subscribe();
-    while !context.shutdown.is_cancelled() {
-        let has_rules = rules.wait_for(|_| admitter.flow().has_rules());
-        if context
-            .shutdown
-            .run_until_cancelled(has_rules)
-            .await
-            .is_none()
-        {
-            return;
-        }
+    while context
+        .shutdown
+        .run_until_cancelled(is_needed(context))
+        .await
+        .is_some()
+    {
         if let Err(error) = follow_while_needed(context).await {
             tracing::warn!(
                 problem = error.problem().detail,
@@ -242,7 +239,30 @@ pub(crate) async fn follow_runs(context: &Context) {
             );
             pause(context, RETRY_PAUSE).await;
         }
-        admitter.is_following.send_replace(false);
+        context.admitter.is_following.send_replace(false);
+    }
+}
+
+/// Waits until there are rules, or somebody waits by one that is gone: a gateway that had not heard of that may have
+/// stored the request, or all gateways may have been started anew since.
+async fn is_needed(context: &Context) {
+    let mut rules = context.admitter.rules_applied.subscribe();
+    loop {
+        let has_rules = rules.wait_for(|_| context.admitter.flow().has_rules());
+        if tokio::time::timeout(LEFT_OVER_LOOK, has_rules)
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        match context.read_model.has_requested().await {
+            Ok(true) => return,
+            Ok(false) => (),
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "who waits for admission cannot be looked for"
+            ),
+        }
     }
 }
 
@@ -282,7 +302,7 @@ async fn first_sequence(context: &Context) -> ApiResult<u64> {
         return Ok(needed);
     };
     let since = context.ports.clock.now() - SignedDuration::from_secs(seconds.into());
-    Ok(needed.min(context.read_model.first_since(since).await?))
+    Ok(needed.min(context.read_model.last_before(since).await?))
 }
 
 /// Admits whoever may go, again and again.

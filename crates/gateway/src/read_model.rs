@@ -204,10 +204,15 @@ impl ReadModel {
         self.read(query::first_needed).await
     }
 
-    /// The first launch of the log since `since`.
-    pub(crate) async fn first_since(&self, since: Timestamp) -> Result<u64, ReadModelError> {
-        self.read(move |connection| query::first_since(connection, since))
+    /// The last launch of the log before `since`; 0 if there is none.
+    pub(crate) async fn last_before(&self, since: Timestamp) -> Result<u64, ReadModelError> {
+        self.read(move |connection| query::last_before(connection, since))
             .await
+    }
+
+    /// Whether a run waits for admission.
+    pub(crate) async fn has_requested(&self) -> Result<bool, ReadModelError> {
+        self.read(query::has_requested).await
     }
 
     /// Runs `query` on a thread that may block.

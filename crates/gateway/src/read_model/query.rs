@@ -279,27 +279,26 @@ pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
-/// The sequence of the first launch since `since`, by the clocks of those who asked; of the next event if there is
-/// none. Launches are stored in the order of their times but for the little that clocks differ.
-pub(super) fn first_since(connection: &Connection, since: Timestamp) -> rusqlite::Result<u64> {
+/// The sequence of the last launch before `since`, by the clocks of those who asked: what was stored since then
+/// follows it, but for the little that clocks differ. 0 if there is none.
+pub(super) fn last_before(connection: &Connection, since: Timestamp) -> rusqlite::Result<u64> {
     let sql = "SELECT launch_sequence, requested_at FROM runs ORDER BY launch_sequence DESC";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
-    let mut first = None;
     while let Some(row) = rows.next()? {
         if text::<Timestamp>(row, 1)? < since {
-            break;
+            return row.get(0);
         }
-        first = Some(row.get(0)?);
     }
-    match first {
-        Some(first) => Ok(first),
-        None => connection.query_row(
-            "SELECT coalesce((SELECT sequence + 1 FROM position), 1)",
-            [],
-            |row| row.get(0),
-        ),
-    }
+    Ok(0)
+}
+
+/// Whether a run waits for admission.
+pub(super) fn has_requested(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'requested')";
+    connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0))
 }
 
 /// Live runs that are past their deadline; that are queued although they are cancelled, given up, or

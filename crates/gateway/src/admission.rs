@@ -4,44 +4,31 @@
 //! one does at a time. The one that is there longest goes ahead, the others wait a moment, so that they rarely
 //! meet. Without rules nothing is followed but rules.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod follow;
+mod grant;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aod_domain::error_code::ErrorCode;
-use aod_domain::event::{CloudEvent, Recorded};
+use aod_domain::event::Recorded;
 use aod_domain::flow::{
     self, Admission, Facts, Flow, Granted, KeyPart, Rule, RuleName, Slots, Why,
 };
-use aod_domain::id::{GatewayId, RunId};
-use aod_domain::run::{Command, Launched, Rejection};
+use aod_domain::id::RunId;
+use aod_domain::run::Launched;
 use aod_domain::subject::{self, Subject};
-use aod_ports::event_log::{
-    Append, AppendError, EventLog, From, Guard, ReadError, StoredEvent, Told,
-};
-use aod_ports::presence::Member;
-use aod_ports::runs::HandleError;
-use futures::{StreamExt as _, stream};
-use jiff::SignedDuration;
+use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+pub(crate) use self::follow::{follow_rules, follow_runs};
+pub(crate) use self::grant::admit;
 use crate::context::Context;
-use crate::http::error::{ApiError, ApiResult, chain};
-use crate::waiting;
+use crate::http::error::ApiResult;
 
 /// Events about rules read at a time.
 const PAGE_SIZE: usize = 500;
-
-/// How often slots are looked at, and whether somebody may go because time has passed.
-const TICK: Duration = Duration::from_secs(1);
-
-/// How long a gateway that is not the first leaves an admission to that one.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long after its admission a run is launched by another gateway than the one that admitted it.
-const LAUNCH_PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 
 /// How long to wait before what failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -49,16 +36,12 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long an answer waits until this gateway has read what it has just written itself.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often runs are looked for that wait although there are no rules.
-const LEFT_OVER_LOOK: Duration = Duration::from_secs(5);
-
-/// Launches that are stored at a time.
-const LAUNCHES_AT_A_TIME: usize = 16;
-
 /// What this gateway knows of flow control.
 #[derive(Debug, Default)]
 pub(crate) struct Admitter {
     flow: Mutex<Flow>,
+    /// Those of `flow`, for whoever asks for a run.
+    rules: Mutex<Arc<[Rule]>>,
     slots: Mutex<Slots>,
     /// Whether runs are followed, from before the first that has not ended.
     is_following: watch::Sender<bool>,
@@ -84,8 +67,10 @@ impl Admitter {
         }
     }
 
-    pub(crate) fn rules(&self) -> Vec<Rule> {
-        self.flow().rules().cloned().collect()
+    /// The rules, by their names.
+    pub(crate) fn rules(&self) -> Arc<[Rule]> {
+        let rules = self.rules.lock();
+        Arc::clone(&rules.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many runs a rule lets go, and how many wait by it.
@@ -114,7 +99,12 @@ impl Admitter {
 
     fn take_rule(&self, stored: &StoredEvent) {
         match Recorded::<flow::Event>::decode(stored.sequence, &stored.bytes) {
-            Ok(recorded) => self.flow().apply_rule(recorded),
+            Ok(recorded) => {
+                let mut flow = self.flow();
+                flow.apply_rule(recorded);
+                let rules = flow.rules().cloned().collect();
+                *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+            }
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "a rule cannot be read, and is left out");
             }
@@ -195,7 +185,7 @@ pub(crate) async fn admission_of(
         arguments,
     };
     let class = launched.placement.class;
-    let admission = Admission::of(&rules, &facts, priority, caller, class);
+    let admission = Admission::of(rules.iter(), &facts, priority, caller, class);
     Ok(admission.map(Box::new))
 }
 
@@ -203,233 +193,6 @@ pub(crate) async fn admission_of(
 fn asks_about_root(rule: &Rule) -> bool {
     let is_of_root = |part: &KeyPart| matches!(part, KeyPart::RequestedBy | KeyPart::Label(_));
     rule.key.iter().any(is_of_root)
-}
-
-/// Keeps the rules up to date.
-pub(crate) async fn follow_rules(context: &Context) {
-    while !context.shutdown.is_cancelled() {
-        let after = From::After(*context.admitter.rules_applied.borrow());
-        match context.runs.log().follow(subject::RULES, after).await {
-            Ok(mut told) => {
-                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
-                {
-                    if let Told::Event(stored) = told {
-                        context.admitter.take_rule(&stored);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(error = chain(&error), "rules are not followed now"),
-        }
-        pause(context, RETRY_PAUSE).await;
-    }
-}
-
-/// Follows the runs while there are rules, or somebody waits or is in a room still.
-pub(crate) async fn follow_runs(context: &Context) {
-    while context
-        .shutdown
-        .run_until_cancelled(is_needed(context))
-        .await
-        .is_some()
-    {
-        if let Err(error) = follow_while_needed(context).await {
-            tracing::warn!(
-                problem = error.problem().detail,
-                "runs are not admitted here now"
-            );
-            pause(context, RETRY_PAUSE).await;
-        }
-        context.admitter.is_following.send_replace(false);
-    }
-}
-
-/// Waits until there are rules, or somebody waits by one that is gone: a gateway that had not heard of that may have
-/// stored the request, or all gateways may have been started anew since.
-async fn is_needed(context: &Context) {
-    let mut rules = context.admitter.rules_applied.subscribe();
-    loop {
-        let has_rules = rules.wait_for(|_| context.admitter.flow().has_rules());
-        if tokio::time::timeout(LEFT_OVER_LOOK, has_rules)
-            .await
-            .is_ok()
-        {
-            return;
-        }
-        match context.read_model.has_requested().await {
-            Ok(true) => return,
-            Ok(false) => (),
-            Err(error) => tracing::warn!(
-                error = chain(&error),
-                "who waits for admission cannot be looked for"
-            ),
-        }
-    }
-}
-
-async fn follow_while_needed(context: &Context) -> ApiResult<()> {
-    let (admitter, log) = (&context.admitter, context.runs.log());
-    let from = first_sequence(context).await?;
-    let last = log.read_last(subject::ADMISSIONS).await?;
-    let last = last.map(|stored| Recorded::decode(stored.sequence, &stored.bytes));
-    let last = last.transpose().map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "the last admission is damaged").because(error)
-    })?;
-    {
-        let mut flow = admitter.flow();
-        *flow = flow.begin(from, last.as_ref());
-    }
-    let mut told = log
-        .follow(subject::ALL, From::After(from.saturating_sub(1)))
-        .await?;
-    admitter.is_following.send_replace(true);
-    admitter.changed.notify_one();
-    while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await {
-        let Told::Event(stored) = told else { continue };
-        admitter.take(&stored);
-        let flow = admitter.flow();
-        if !flow.has_rules() && flow.is_idle() {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
-/// From where on runs are followed: all that has not ended begins there or later, and all admissions that a
-/// rate looks at are stored there or later.
-async fn first_sequence(context: &Context) -> ApiResult<u64> {
-    let needed = context.read_model.first_needed().await?;
-    let Some(seconds) = context.admitter.flow().rate_seconds_max() else {
-        return Ok(needed);
-    };
-    let since = context.ports.clock.now() - SignedDuration::from_secs(seconds.into());
-    Ok(needed.min(context.read_model.last_before(since).await?))
-}
-
-/// Admits whoever may go, again and again.
-pub(crate) async fn admit(context: &Context) {
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut is_first = false;
-    while !context.shutdown.is_cancelled() {
-        let is_tick = tokio::select! {
-            biased;
-            () = context.shutdown.cancelled() => return,
-            _ = ticks.tick() => true,
-            () = context.admitter.changed.notified() => false,
-        };
-        if !*context.admitter.is_following.borrow() {
-            continue;
-        }
-        if is_tick {
-            is_first = look_around(context).await.unwrap_or(is_first);
-            launch_late(context, is_first).await;
-        }
-        if !is_first && next(context).is_some() {
-            pause(context, PATIENCE).await;
-        }
-        while let Some(granted) = next(context) {
-            if let Err(error) = grant(context, granted).await {
-                tracing::warn!(error = chain(&error), "nobody is admitted now");
-                pause(context, RETRY_PAUSE).await;
-                break;
-            }
-        }
-    }
-}
-
-fn next(context: &Context) -> Option<Granted> {
-    let slots = context.admitter.slots().clone();
-    let now = context.ports.clock.now();
-    context.admitter.flow().next(&slots, now)
-}
-
-/// Looks at the slots that there are; whether no other gateway is there longer than this one.
-async fn look_around(context: &Context) -> Option<bool> {
-    let members = context.ports.presence.members().await.ok()?;
-    let gateways = members.iter().filter_map(|member| match member {
-        Member::Gateway(gateway) => Some(gateway.gateway),
-        Member::Node(_) => None,
-    });
-    // Their ids say when they began.
-    let first: Option<GatewayId> = gateways.min();
-    let mut slots = BTreeMap::new();
-    for node in members.into_iter().filter_map(waiting::into_node) {
-        let is_open = !node.draining && node.not_ready.is_none();
-        for label in node.labels {
-            *slots.entry(label).or_default() += if is_open { node.slots } else { 0 };
-        }
-    }
-    *context.admitter.slots() = slots;
-    Some(first.is_none_or(|first| first >= context.gateway))
-}
-
-/// Stores an admission, and launches who was admitted; somebody else being faster is no failure.
-async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
-    let admitter = &context.admitter;
-    let last = admitter.flow().last();
-    let (sequence, previous) = last.map_or((0, None), |(sequence, hash)| (sequence, Some(hash)));
-    let (subject, runs) = (granted.subject(), granted.runs().to_vec());
-    let header = context.runs.header();
-    let event = CloudEvent::new(header, "admission".to_owned(), previous, granted);
-    let bytes = event
-        .encode()
-        .expect("a bounded number of ids fits an event");
-    let append = Append {
-        subject,
-        guard: Guard::Last {
-            filter: subject::ADMISSIONS.to_owned(),
-            sequence,
-        },
-        id: event.id.to_string(),
-        bytes: bytes.into(),
-    };
-    let mut applied = admitter.granted_applied.subscribe();
-    let stored = match context.runs.log().append(append).await {
-        Ok(stored) => {
-            launch_all(context, runs).await;
-            stored
-        }
-        Err(AppendError::Conflict { .. }) => sequence + 1,
-        Err(error) => return Err(error),
-    };
-    // Decided on again only once it is known here.
-    let seen = applied.wait_for(|&last| last >= stored);
-    drop(tokio::time::timeout(APPLIED_PATIENCE, seen).await);
-    Ok(())
-}
-
-async fn launch_all(context: &Context, runs: Vec<RunId>) {
-    let launches = stream::iter(runs).map(|run| launch(context, run));
-    let launched = launches.buffer_unordered(LAUNCHES_AT_A_TIME);
-    launched.for_each(|()| async {}).await;
-}
-
-/// Whoever does not get this done leaves it to [`launch_late`].
-async fn launch(context: &Context, run: RunId) {
-    match context.runs.handle(run, &Command::Admit, None).await {
-        Ok(run) => context
-            .metrics
-            .count_launch(run.launched.event.placement.class),
-        Err(HandleError::Rejected {
-            rejection: Rejection::Ended,
-            ..
-        }) => (),
-        Err(error) => {
-            tracing::warn!(%run, error = chain(&error), "an admitted run is not launched yet");
-        }
-    }
-}
-
-/// Launches who was admitted by a gateway that did not get that far.
-async fn launch_late(context: &Context, is_first: bool) {
-    let patience = if is_first {
-        LAUNCH_PATIENCE
-    } else {
-        LAUNCH_PATIENCE * 2
-    };
-    let before = context.ports.clock.now() - patience;
-    let late = context.admitter.flow().not_launched(before);
-    launch_all(context, late).await;
 }
 
 /// Waits, but not beyond the end of the gateway.

@@ -158,7 +158,10 @@ fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) 
 
 #[cfg(test)]
 mod tests {
-    use aod_domain::id::{IncarnationId, NodeId};
+    use aod_domain::flow::RuleKey;
+    use aod_domain::id::{IncarnationId, NodeId, RunId};
+    use aod_domain::run::fixtures::NOW;
+    use jiff::SignedDuration;
     use uuid::Uuid;
 
     use super::*;
@@ -187,6 +190,97 @@ mod tests {
             delivered: 0,
         }];
         assert_eq!(queued(&Label::any(), Class::Root, nodes, &queue), expected);
+    }
+
+    fn room(rule: &str, key: &str) -> RuleKey {
+        RuleKey {
+            rule: rule.parse().expect("a name"),
+            key: key.into(),
+        }
+    }
+
+    fn run(number: u128) -> RunId {
+        RunId::root_of(Uuid::from_u128(number))
+    }
+
+    /// What is said of a run that `block` holds at `place`, while so many are in its way.
+    fn check_admission(block: Option<Block>, place: usize, holders: u128, expected: &str) {
+        let why = Why {
+            block,
+            holders: (1..=holders.min(2)).map(run).collect(),
+            holders_count: usize::try_from(holders).expect("a few"),
+            place,
+            estimate: (holders == 2).then(|| NOW + SignedDuration::from_secs(90)),
+        };
+        let names = [run(1), run(2)].map(|run| run.to_string());
+        let expected = expected.replace("ONE", &names[0]).replace("TWO", &names[1]);
+        assert_eq!(sentence(&why, NOW), expected);
+    }
+
+    #[test]
+    fn what_holds_an_admission_is_told_with_the_place_in_line() {
+        let concurrency = |key: &str, max| {
+            let room = room("scrapers", key);
+            Some(Block::Concurrency { room, max })
+        };
+        check_admission(None, 1, 0, "it is about to be admitted");
+        check_admission(
+            concurrency("example.com", 1),
+            1,
+            1,
+            "rule scrapers for example.com lets 1 go at once: ONE; it is next",
+        );
+        check_admission(
+            concurrency("", 2),
+            7,
+            2,
+            "rule scrapers lets 2 go at once: ONE, TWO; it is number 7 in line, in about 90 s",
+        );
+        check_admission(
+            concurrency("birds,survey", 30),
+            2,
+            30,
+            "rule scrapers for birds,survey lets 30 go at once: ONE, TWO, 28 more; it is number 2 in line",
+        );
+        check_admission(
+            concurrency("", 0),
+            3,
+            0,
+            "rule scrapers lets nobody go; it is number 3 in line",
+        );
+        let rate = Rate {
+            runs: 100,
+            seconds: 60,
+        };
+        let rated = |key: &str| {
+            let room = room("model-api", key);
+            Some(Block::Rate { room, rate })
+        };
+        check_admission(
+            rated(""),
+            1,
+            0,
+            "rule model-api lets 100 begin within 60 s; it is next",
+        );
+        check_admission(
+            rated("gpt-5.2"),
+            3,
+            2,
+            "rule model-api for gpt-5.2 lets 100 begin within 60 s; it is number 3 in line, in about 90 s",
+        );
+        let label = Label::any();
+        check_admission(
+            Some(Block::Slots { label, slots: 8 }),
+            12,
+            16,
+            "all 8 slots of label any have work, and their queue is full; it is number 12 in line",
+        );
+        check_admission(
+            Some(Block::NoNode("gpu".parse().unwrap())),
+            1,
+            0,
+            "no node with label gpu; it is next",
+        );
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! What a gateway takes in: rules always, and runs while they are of interest.
+
+use std::time::Duration;
+
+use aod_domain::error_code::ErrorCode;
+use aod_domain::event::Recorded;
+use aod_domain::subject;
+use aod_ports::event_log::{From, Told};
+use futures::StreamExt as _;
+use jiff::SignedDuration;
+
+use super::{RETRY_PAUSE, pause};
+use crate::context::Context;
+use crate::http::error::{ApiError, ApiResult, chain};
+
+/// How often runs are looked for that wait although there are no rules.
+const LEFT_OVER_LOOK: Duration = Duration::from_secs(5);
+
+/// Keeps the rules up to date.
+pub(crate) async fn follow_rules(context: &Context) {
+    while !context.shutdown.is_cancelled() {
+        let after = From::After(*context.admitter.rules_applied.borrow());
+        match context.runs.log().follow(subject::RULES, after).await {
+            Ok(mut told) => {
+                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
+                {
+                    if let Told::Event(stored) = told {
+                        context.admitter.take_rule(&stored);
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(error = chain(&error), "rules are not followed now"),
+        }
+        pause(context, RETRY_PAUSE).await;
+    }
+}
+
+/// Follows the runs while there are rules, or somebody waits or is in a room still.
+pub(crate) async fn follow_runs(context: &Context) {
+    while context
+        .shutdown
+        .run_until_cancelled(is_needed(context))
+        .await
+        .is_some()
+    {
+        if let Err(error) = follow_while_needed(context).await {
+            tracing::warn!(
+                problem = error.problem().detail,
+                "runs are not admitted here now"
+            );
+            pause(context, RETRY_PAUSE).await;
+        }
+        context.admitter.is_following.send_replace(false);
+    }
+}
+
+/// Waits until there are rules, or somebody waits by one that is gone: a gateway that had not heard of that may have
+/// stored the request, or all gateways may have been started anew since.
+async fn is_needed(context: &Context) {
+    let mut rules = context.admitter.rules_applied.subscribe();
+    loop {
+        let has_rules = rules.wait_for(|_| context.admitter.flow().has_rules());
+        if tokio::time::timeout(LEFT_OVER_LOOK, has_rules)
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        match context.read_model.has_requested().await {
+            Ok(true) => return,
+            Ok(false) => (),
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "who waits for admission cannot be looked for"
+            ),
+        }
+    }
+}
+
+async fn follow_while_needed(context: &Context) -> ApiResult<()> {
+    let (admitter, log) = (&context.admitter, context.runs.log());
+    let from = first_sequence(context).await?;
+    let last = log.read_last(subject::ADMISSIONS).await?;
+    let last = last.map(|stored| Recorded::decode(stored.sequence, &stored.bytes));
+    let last = last.transpose().map_err(|error| {
+        ApiError::new(ErrorCode::Internal, "the last admission is damaged").because(error)
+    })?;
+    {
+        let mut flow = admitter.flow();
+        *flow = flow.begin(from, last.as_ref());
+    }
+    let mut told = log
+        .follow(subject::ALL, From::After(from.saturating_sub(1)))
+        .await?;
+    admitter.is_following.send_replace(true);
+    admitter.changed.notify_one();
+    while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await {
+        let Told::Event(stored) = told else { continue };
+        admitter.take(&stored);
+        let flow = admitter.flow();
+        if !flow.has_rules() && flow.is_idle() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// From where on runs are followed: all that has not ended begins there or later, and all admissions that a
+/// rate looks at are stored there or later.
+async fn first_sequence(context: &Context) -> ApiResult<u64> {
+    let needed = context.read_model.first_needed().await?;
+    let Some(seconds) = context.admitter.flow().rate_seconds_max() else {
+        return Ok(needed);
+    };
+    let since = context.ports.clock.now() - SignedDuration::from_secs(seconds.into());
+    Ok(needed.min(context.read_model.last_before(since).await?))
+}

@@ -11,6 +11,7 @@
 
 mod bound;
 mod docker;
+mod flow;
 mod handoff;
 mod http;
 mod machine;
@@ -63,16 +64,21 @@ fn main() -> ExitCode {
 /// Runs the named benchmarks, all without a name, until a signal.
 async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if names.is_empty() {
-        names = [handoff::NAME, proxy::NAME].map(str::to_owned).into();
+        names = [handoff::NAME, proxy::NAME, flow::NAME]
+            .map(str::to_owned)
+            .into();
     }
-    let is_known = |name: &String| name == proxy::NAME || handoff::is_known(name);
+    let is_known = |name: &String| {
+        [proxy::NAME, flow::NAME].contains(&name.as_str()) || handoff::is_known(name)
+    };
     let unknown = names.iter().find(|name| !is_known(name));
     if let Some(name) = unknown {
         say(&format!("error: there is no benchmark {name:?}"));
         say(&format!(
-            "hint: {}, {}, or of the first alone {}",
+            "hint: {}, {}, {}, or of the first alone {}",
             handoff::NAME,
             proxy::NAME,
+            flow::NAME,
             handoff::parts().join(", ")
         ));
         return Ok(EXIT_USAGE);
@@ -95,6 +101,7 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
 async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
     match name {
         proxy::NAME => proxy::measure().await,
+        flow::NAME => flow::measure().await,
         name => handoff::run(name).await,
     }
 }

@@ -27,6 +27,12 @@ pub(crate) const SUBCOMMAND: &str = "simulated-node";
 /// Answers with its arguments.
 pub(crate) const ECHO: &str = "echo";
 
+/// The same under another name.
+pub(crate) const LIMITED: &str = "limited";
+
+/// The same after a tenth of a second.
+pub(crate) const PAUSE: &str = "pause";
+
 /// Calls [`ECHO`] with its arguments, waits, and answers with what that said.
 pub(crate) const CALLER: &str = "caller";
 
@@ -93,6 +99,8 @@ async fn start(
     };
     let programs = [
         (ECHO, echo()),
+        (LIMITED, echo()),
+        (PAUSE, pause()),
         (CALLER, caller()),
         (SENDER, sender()),
         (RECEIVER, receiver()),
@@ -158,6 +166,16 @@ pub(crate) fn receiver_schema() -> Value {
 fn echo() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
+            inside.write_output(&inside.input());
+            0
+        })
+    })
+}
+
+fn pause() -> Command {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
             inside.write_output(&inside.input());
             0
         })

@@ -270,19 +270,37 @@ impl Client {
         capsule: &str,
         arguments: &Value,
     ) -> anyhow::Result<String> {
-        let body = json!({"capsule": capsule, "arguments": arguments});
-        let view = self
-            .send(
-                "POST",
-                "/v1/runs",
-                &[("prefer", "respond-async")],
-                Some(&body),
-            )
-            .await?;
+        self.ask(&json!({"capsule": capsule, "arguments": arguments}))
+            .await
+    }
+
+    /// The same of a team.
+    pub(crate) async fn start_labelled(
+        &mut self,
+        capsule: &str,
+        arguments: &Value,
+        team: &str,
+    ) -> anyhow::Result<String> {
+        let labels = json!({"team": team});
+        self.ask(&json!({"capsule": capsule, "arguments": arguments, "labels": labels}))
+            .await
+    }
+
+    async fn ask(&mut self, body: &Value) -> anyhow::Result<String> {
+        let headers = [("prefer", "respond-async")];
+        let view = self.send("POST", "/v1/runs", &headers, Some(body)).await?;
         Ok(view["id"]
             .as_str()
             .with_context(|| format!("no id in {view}"))?
             .to_owned())
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        self.send("GET", path, &[], None).await
+    }
+
+    pub(crate) async fn put(&mut self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.send("PUT", path, &[], Some(body)).await
     }
 
     pub(crate) async fn cancel(&mut self, run: &str) -> anyhow::Result<()> {

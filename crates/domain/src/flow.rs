@@ -38,7 +38,7 @@ const ROOTS_PER_SLOT: usize = 2;
 /// Ends of which the times are kept for estimates, of each room.
 const ENDS_KEPT_MAX: usize = 32;
 
-/// Rooms whose ends are kept; beyond them those that nobody is in are forgotten.
+/// Rooms that are kept in any case; beyond them those that nobody is in are forgotten now and then.
 const ROOMS_KEPT_MAX: usize = 10_000;
 
 /// The highest priority; the lowest is its negative.
@@ -181,6 +181,8 @@ pub struct Flow {
     waiting: HashMap<RunId, (Lane, u64)>,
     going: HashMap<RunId, Going>,
     rooms: HashMap<RuleKey, Room>,
+    /// How many rooms there are before those are forgotten that nobody is in.
+    rooms_before_sweep: usize,
     /// Roots that go, by the label that they ask for, with the times at which others ended.
     roots: HashMap<Label, Room>,
     last: Option<(u64, Digest)>,
@@ -309,7 +311,7 @@ impl Flow {
             is_launched: false,
         };
         self.going.insert(run, going);
-        self.forget_empty_rooms();
+        self.forget_empty_rooms(at);
     }
 
     fn end(&mut self, run: RunId, at: Timestamp) {
@@ -342,17 +344,20 @@ impl Flow {
         Some(lane)
     }
 
-    /// Of rooms that nobody is in any more only the latest are of use, for estimates and rates.
-    fn forget_empty_rooms(&mut self) {
-        if self.rooms.len() > ROOMS_KEPT_MAX + self.going.len() {
-            let rules = &self.rules;
-            let is_rated = |key: &RuleKey| {
-                let rule = rules.get(&key.rule);
-                rule.is_some_and(|rule| rule.rate.is_some())
-            };
-            self.rooms
-                .retain(|key, room| !room.going.is_empty() || is_rated(key));
+    /// Rooms that nobody is in, and that no rate looks at any more, are of use for estimates only.
+    fn forget_empty_rooms(&mut self, now: Timestamp) {
+        if self.rooms.len() < self.rooms_before_sweep.max(ROOMS_KEPT_MAX) {
+            return;
         }
+        let rules = &self.rules;
+        self.rooms.retain(|key, room| {
+            let rate = rules.get(&key.rule).and_then(|rule| rule.rate);
+            let since = rate.map(|rate| earlier(now, rate.seconds));
+            let begun = room.begun.back();
+            !room.going.is_empty() || since.is_some_and(|since| begun.is_some_and(|&at| at > since))
+        });
+        // Looked at again when they are twice as many, so that each is looked at a few times at the most.
+        self.rooms_before_sweep = 2 * self.rooms.len();
     }
 
     /// Runs that were admitted before `before`, and whose launches are not stored yet: whoever admitted them

@@ -314,6 +314,30 @@ fn no_more_begin_within_a_time_than_may() {
 }
 
 #[test]
+fn rooms_that_nobody_needs_any_more_are_forgotten() {
+    let rated = Rule {
+        rate: Some(Rate {
+            runs: 1,
+            seconds: 10,
+        }),
+        key: by("argument:/number"),
+        ..rule("rated")
+    };
+    let mut log = Log::with([rated]);
+    for number in 0..=2 * ROOMS_KEPT_MAX as u128 {
+        log.ask(run(number), "a", json!({"number": number.to_string()}), 0);
+        log.admit();
+        log.end(run(number));
+        log.seconds += i64::from(number % 2 == 0);
+    }
+    assert!(
+        log.flow.rooms.len() <= ROOMS_KEPT_MAX,
+        "{}",
+        log.flow.rooms.len()
+    );
+}
+
+#[test]
 fn callees_go_first_and_then_the_highest_priority() {
     let one = Rule {
         concurrency_max: Some(1),

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 /// What the capsules do.
 #[derive(Clone)]
-struct Story {
+pub(crate) struct Story {
     state: Arc<Mutex<State>>,
     /// Up to which number `hold` may end.
     released: watch::Sender<i64>,
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl Story {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (state, released) = (Arc::default(), watch::Sender::new(0));
         Self { state, released }
     }
@@ -46,21 +46,21 @@ impl Story {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn started(&self) -> Vec<i64> {
+    pub(crate) fn started(&self) -> Vec<i64> {
         self.state().started.clone()
     }
 
-    fn release_all(&self) {
+    pub(crate) fn release_all(&self) {
         self.released.send_replace(i64::MAX);
     }
 
     /// Goes on until its number is released.
-    fn hold(&self) -> Command {
+    pub(crate) fn hold(&self) -> Command {
         let story = self.clone();
         Arc::new(move |inside: Inside| {
             let story = story.clone();
             Box::pin(async move {
-                let number = inside.input()["number"].as_i64().expect("a number");
+                let number = inside.input()["number"].as_i64().unwrap_or(1);
                 {
                     let mut state = story.state();
                     state.started.push(number);
@@ -78,7 +78,7 @@ impl Story {
 }
 
 /// Calls `hold` with each of its numbers, all at once.
-fn spread() -> Command {
+pub(crate) fn spread() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let numbers = inside.input()["numbers"].clone();
@@ -95,6 +95,25 @@ fn spread() -> Command {
     })
 }
 
+/// Once its number is released, calls `hold` for the site that it is told, and tells what came of it.
+fn cross(story: &Story) -> Command {
+    let story = story.clone();
+    Arc::new(move |inside: Inside| {
+        let story = story.clone();
+        Box::pin(async move {
+            let number = inside.input()["number"].as_i64().expect("a number");
+            story.state().started.push(number);
+            let mut released = story.released.subscribe();
+            drop(released.wait_for(|up_to| number <= *up_to).await);
+            let args = json!({"number": 100 + number, "site": inside.input()["next"]});
+            let body = json!({"target": "hold", "args": args});
+            let (_, answer) = handoff(&inside, &body).await;
+            inside.write_output(&answer);
+            0
+        })
+    })
+}
+
 /// Two gateways, and a node with so many slots.
 async fn cluster(story: &Story, slots: usize) -> Cluster {
     let mut cluster = Cluster::start(2).await;
@@ -103,12 +122,16 @@ async fn cluster(story: &Story, slots: usize) -> Cluster {
         containers_max: 64,
         memory_bytes: 64 << 30,
     };
-    let capsules = [("hold", story.hold()), ("spread", spread())];
+    let capsules = [
+        ("hold", story.hold()),
+        ("spread", spread()),
+        ("cross", cross(story)),
+    ];
     let capsules = capsules.map(|(name, command)| (name.to_owned(), command));
     cluster
         .add_node(&["any"], capacity, runtime(capsules))
         .await;
-    for name in ["hold", "spread"] {
+    for name in ["hold", "spread", "cross"] {
         cluster.register(name, &any_schema()).await;
     }
     cluster
@@ -406,6 +429,42 @@ async fn a_rate_counts_what_began_before_a_gateway_did() {
     waits_for(&client, &third, right).await;
     let started: BTreeSet<i64> = story.started().into_iter().collect();
     assert_eq!(started, BTreeSet::from([1, 2]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_trees_that_wait_for_one_another_the_youngest_call_ends() {
+    let story = Story::new();
+    let cluster = cluster(&story, 8).await;
+    let key = ["--key", "argument:/site", "--concurrency", "1"];
+    operate(&cluster, &[&["rules", "set", "sites"], &key[..]].concat()).await;
+    let client = cluster.client(0);
+    let mut runs = Vec::new();
+    for (number, site, next) in [(1, "a", "b"), (2, "b", "a")] {
+        let arguments = json!({"number": number, "site": site, "next": next});
+        runs.push(client.start("cross", arguments).await);
+    }
+    eventually("both have their rooms", async || story.started().len() == 2).await;
+    story.released.send_replace(2);
+    let going = [BTreeSet::from([101]), BTreeSet::from([102])];
+    eventually("one of the callees goes", async || {
+        going.contains(&story.state().going)
+    })
+    .await;
+    story.release_all();
+    let mut answers = Vec::new();
+    for run in &runs {
+        let result = client.result(run).await;
+        assert_eq!(result["state"], "succeeded", "{result}");
+        answers.push(result["output"].clone());
+    }
+    answers.sort_by_key(|answer| answer["success"].as_bool());
+    assert_eq!(answers[1]["success"], true, "{answers:?}");
+    let error = &answers[0]["error"];
+    assert_eq!(error["code"], "admission_deadlock", "{answers:?}");
+    let message = error["message"].as_str().expect("a message");
+    let named = "it waited for runs that waited for it: rule sites for ";
+    assert!(message.starts_with(named), "{message}");
+    assert_eq!(story.started().len(), 3, "the other callee never began");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,6 +69,7 @@ error_codes! {
     DeadlineExceeded => "deadline_exceeded", Caller, true, "the run was not done by its total deadline";
     OutOfMemory => "out_of_memory", Capsule, true, "the capsule needed more memory than its limit";
     DiskQuota => "disk_quota", Capsule, false, "the capsule wrote more than its disk limit";
+    AdmissionDeadlock => "admission_deadlock", Platform, true, "the run and others waited for one another by rules";
     Cancelled => "cancelled", Caller, true, "the run was cancelled";
     DeadLetter => "dead_letter", Platform, true, "the run was given up: no attempt came to a result";
     NodeLost => "node_lost", Platform, true, "the attempt lost its node";

@@ -6,17 +6,20 @@
 //! whoever admits has seen all that was admitted before, and no room is ever given twice. A room is free again
 //! when the run has its result, whoever stored that: nothing has to be given back.
 
+mod ahead;
+mod deadlock;
 mod rule;
 #[cfg(test)]
 mod tests;
 mod why;
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use self::ahead::Ahead;
 pub use self::rule::{
     CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
     RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, WEIGHT_MAX, WEIGHTS_MAX,
@@ -55,7 +58,15 @@ pub struct Admission {
     pub rooms: Vec<RuleKey>,
     /// Rooms that a run above it has: whoever is called is in them with its caller, and never waits for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared: Vec<RuleKey>,
+    pub shared: Vec<Held>,
+}
+
+/// A room, and the run that is in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Held {
+    #[serde(flatten)]
+    pub room: RuleKey,
+    pub run: RunId,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -64,25 +75,21 @@ fn is_zero(priority: &i8) -> bool {
 }
 
 impl Admission {
-    /// What the request for a run of `class` needs by `rules`; none if nothing of it is worth keeping. `caller`
-    /// is what the run that calls it had.
+    /// What the request for a run of `class` needs by `rules`; none if nothing of it is worth keeping. `shared`
+    /// is what the runs above it have.
     pub fn of<'a>(
         rules: impl IntoIterator<Item = &'a Rule>,
         facts: &Facts<'_>,
         priority: i8,
-        caller: Option<&Self>,
+        shared: Vec<Held>,
         class: Class,
     ) -> Option<Self> {
-        let shared: Vec<RuleKey> = caller.map_or_else(Vec::new, |caller| {
-            let held: BTreeSet<_> = caller.shared.iter().chain(&caller.rooms).collect();
-            held.into_iter().cloned().collect()
-        });
         let is_root = class == Class::Root;
         let rules = rules.into_iter();
         let rooms = rules.filter(|rule| is_root || rule.is_for_callees());
         let rooms = rooms.filter_map(|rule| {
             let room = rule.room(facts)?;
-            let is_needed = rule.rate.is_some() || !shared.contains(&room);
+            let is_needed = rule.rate.is_some() || !shared.iter().any(|held| held.room == room);
             is_needed.then_some(room)
         });
         let admission = Self {
@@ -91,6 +98,20 @@ impl Admission {
             shared,
         };
         (admission != Self::default()).then_some(admission)
+    }
+
+    /// What those share that `run` calls, which has this.
+    pub fn shared_below(&self, run: RunId) -> Vec<Held> {
+        let above = self.shared.iter().map(|held| &held.room);
+        let above: BTreeSet<&RuleKey> = above.collect();
+        let own = self.rooms.iter().filter(|room| !above.contains(room));
+        let own = own.map(|room| Held {
+            room: room.clone(),
+            run,
+        });
+        let mut shared: Vec<Held> = self.shared.iter().cloned().chain(own).collect();
+        shared.sort_unstable();
+        shared
     }
 
     pub fn must_wait(&self) -> bool {
@@ -139,7 +160,11 @@ impl Lane {
             priority: Reverse(admission.priority),
             label: launched.placement.label.clone(),
             rooms: admission.rooms.clone(),
-            shared: admission.shared.clone(),
+            shared: admission
+                .shared
+                .iter()
+                .map(|held| held.room.clone())
+                .collect(),
         }
     }
 
@@ -147,6 +172,16 @@ impl Lane {
     fn held(&self) -> impl Iterator<Item = &RuleKey> {
         self.rooms.iter().filter(|room| !self.shared.contains(room))
     }
+}
+
+/// A run that waits for admission.
+#[derive(Clone, Debug)]
+struct Waiting {
+    lane: Lane,
+    /// The sequence of its request.
+    sequence: u64,
+    /// The runs above it that are in rooms.
+    above: BTreeSet<RunId>,
 }
 
 /// A run that was admitted and has not ended.
@@ -178,7 +213,7 @@ pub struct Flow {
     /// The sequence of the last event about a rule.
     rules_at: u64,
     lanes: BTreeMap<Lane, BTreeMap<u64, RunId>>,
-    waiting: HashMap<RunId, (Lane, u64)>,
+    waiting: HashMap<RunId, Waiting>,
     going: HashMap<RunId, Going>,
     rooms: HashMap<RuleKey, Room>,
     /// How many rooms there are before those are forgotten that nobody is in.
@@ -261,11 +296,7 @@ impl Flow {
     pub fn apply_run(&mut self, id: RunId, recorded: &Recorded<run::Event>) {
         match &recorded.event {
             run::Event::Requested(launched) => {
-                let admission = launched.admission.as_deref();
-                let lane = Lane::of(launched, admission.unwrap_or(&Admission::default()));
-                let queue = self.lanes.entry(lane.clone()).or_default();
-                queue.insert(recorded.sequence, id);
-                self.waiting.insert(id, (lane, recorded.sequence));
+                self.wait(id, recorded.sequence, launched);
             }
             run::Event::Admitted(_) => {
                 if let Some(going) = self.going.get_mut(&id) {
@@ -275,6 +306,20 @@ impl Flow {
             run::Event::Ended(_) => self.end(id, recorded.time),
             _ => (),
         }
+    }
+
+    fn wait(&mut self, run: RunId, sequence: u64, launched: &Launched) {
+        let needs_nothing = Admission::default();
+        let admission = launched.admission.as_deref().unwrap_or(&needs_nothing);
+        let lane = Lane::of(launched, admission);
+        let queue = self.lanes.entry(lane.clone()).or_default();
+        queue.insert(sequence, run);
+        let waiting = Waiting {
+            lane,
+            sequence,
+            above: admission.shared.iter().map(|held| held.run).collect(),
+        };
+        self.waiting.insert(run, waiting);
     }
 
     /// Takes an admission in. What has ended before it is left out: it is in no room.
@@ -334,7 +379,7 @@ impl Flow {
     }
 
     fn leave_lane(&mut self, run: RunId) -> Option<Lane> {
-        let (lane, sequence) = self.waiting.remove(&run)?;
+        let Waiting { lane, sequence, .. } = self.waiting.remove(&run)?;
         if let Some(queue) = self.lanes.get_mut(&lane) {
             queue.remove(&sequence);
             if queue.is_empty() {
@@ -384,6 +429,13 @@ impl Flow {
         (!runs.is_empty()).then_some(Granted::Granted { runs, rules })
     }
 
+    /// Whether as many are in `room` as may, so that a run of `lane` has to wait for one of them to end.
+    fn is_full(&self, room: &RuleKey, lane: &Lane, going: usize) -> Option<u32> {
+        // A rule that was removed holds nobody.
+        let max = self.rules.get(&room.rule)?.concurrency_max?;
+        (!lane.shared.contains(room) && going >= max as usize).then_some(max)
+    }
+
     fn rate_of(&self, key: &RuleKey) -> Option<Rate> {
         self.rules.get(&key.rule)?.rate
     }
@@ -405,142 +457,6 @@ impl Flow {
         let begun = self.rooms.get(room).map(|room| &room.begun);
         begun.map_or(0, |begun| {
             begun.iter().rev().take_while(|&&at| at > since).count()
-        })
-    }
-}
-
-/// What would be if some more were admitted than are.
-struct Ahead<'a> {
-    flow: &'a Flow,
-    slots: &'a Slots,
-    now: Timestamp,
-    /// Of each lane, how many of its runs were admitted in thought.
-    taken: BTreeMap<&'a Lane, usize>,
-    /// The same by the rooms that they are in, those that they pass through, and their labels.
-    entered: HashMap<&'a RuleKey, usize>,
-    begun: HashMap<&'a RuleKey, usize>,
-    roots: HashMap<&'a Label, usize>,
-}
-
-impl<'a> Ahead<'a> {
-    fn new(flow: &'a Flow, slots: &'a Slots, now: Timestamp) -> Self {
-        Self {
-            flow,
-            slots,
-            now,
-            taken: BTreeMap::new(),
-            entered: HashMap::new(),
-            begun: HashMap::new(),
-            roots: HashMap::new(),
-        }
-    }
-
-    /// The next run that may go.
-    fn admit(&mut self) -> Option<RunId> {
-        // Most of those that wait, wait for slots: that is told at once.
-        self.take(|ahead, lane| {
-            ahead.block_by_slots(lane).is_none() && ahead.block_by_rooms(lane).is_none()
-        })
-    }
-
-    /// Takes the first run of all lanes of which `is_open` says so.
-    fn take(&mut self, is_open: impl Fn(&Self, &Lane) -> bool) -> Option<RunId> {
-        let heads = self.flow.lanes.iter().filter_map(|(lane, queue)| {
-            let taken = self.taken.get(lane).copied().unwrap_or_default();
-            let (&sequence, &run) = queue.iter().nth(taken)?;
-            Some((lane, sequence, run))
-        });
-        let open = heads.filter(|(lane, ..)| is_open(self, lane));
-        let (lane, _, run) = open.min_by(|one, other| self.compare(one, other))?;
-        *self.taken.entry(lane).or_default() += 1;
-        for room in &lane.rooms {
-            *self.begun.entry(room).or_default() += 1;
-        }
-        for room in lane.held() {
-            *self.entered.entry(room).or_default() += 1;
-        }
-        if lane.class == Class::Root {
-            *self.roots.entry(&lane.label).or_default() += 1;
-        }
-        Some(run)
-    }
-
-    /// Callees first, then by priority; then whoever has least of its share; then whoever came first.
-    fn compare(
-        &self,
-        (one, one_at, _): &(&'a Lane, u64, RunId),
-        (other, other_at, _): &(&'a Lane, u64, RunId),
-    ) -> Ordering {
-        let order = (one.class, one.priority).cmp(&(other.class, other.priority));
-        order
-            .then_with(|| self.compare_shares(one, other))
-            .then(one_at.cmp(other_at))
-    }
-
-    fn compare_shares(&self, one: &Lane, other: &Lane) -> Ordering {
-        match (self.flow.share(one), self.flow.share(other)) {
-            (Some((one, one_weight)), Some((other, other_weight))) => {
-                let one = self.in_room(one) as u64;
-                let other = self.in_room(other) as u64;
-                // Who has less for its weight once it has one more.
-                ((one + 1) * other_weight).cmp(&((other + 1) * one_weight))
-            }
-            _ => Ordering::Equal,
-        }
-    }
-
-    fn in_room(&self, room: &RuleKey) -> usize {
-        let entered = self.entered.get(room).copied().unwrap_or_default();
-        self.flow.going_in(room) + entered
-    }
-
-    /// Why the next run of `lane` may not go now.
-    fn block(&self, lane: &Lane) -> Option<Block> {
-        self.block_by_rooms(lane)
-            .or_else(|| self.block_by_slots(lane))
-    }
-
-    fn block_by_rooms(&self, lane: &Lane) -> Option<Block> {
-        let mut rooms = lane.rooms.iter();
-        rooms.find_map(|room| self.block_in(lane, room))
-    }
-
-    fn block_in(&self, lane: &Lane, room: &RuleKey) -> Option<Block> {
-        // A rule that was removed holds nobody.
-        let rule = self.flow.rules.get(&room.rule)?;
-        if let Some(max) = rule.concurrency_max
-            && !lane.shared.contains(room)
-            && self.in_room(room) >= max as usize
-        {
-            return Some(Block::Concurrency {
-                room: room.clone(),
-                max,
-            });
-        }
-        let rate = rule.rate?;
-        let since = earlier(self.now, rate.seconds);
-        let begun = self.begun.get(room).copied().unwrap_or_default();
-        (self.flow.begun_in(room, since) + begun >= rate.runs as usize).then(|| Block::Rate {
-            room: room.clone(),
-            rate,
-        })
-    }
-
-    /// Roots wait for slots; what was called has to go, or its caller would wait for ever.
-    fn block_by_slots(&self, lane: &Lane) -> Option<Block> {
-        if lane.class == Class::Child {
-            return None;
-        }
-        let label = &lane.label;
-        let Some(&slots) = self.slots.get(label) else {
-            return Some(Block::NoNode(label.clone()));
-        };
-        let entered = self.roots.get(label).copied().unwrap_or_default();
-        let roots = self.flow.roots.get(label);
-        let going = roots.map_or(0, |roots| roots.going.len()) + entered;
-        (going >= ROOTS_PER_SLOT * slots).then(|| Block::Slots {
-            label: label.clone(),
-            slots,
         })
     }
 }

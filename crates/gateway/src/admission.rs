@@ -4,6 +4,7 @@
 //! one does at a time. The one that is there longest goes ahead, the others wait a moment, so that they rarely
 //! meet. Without rules nothing is followed but rules.
 
+mod deadlock;
 mod follow;
 mod grant;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use aod_domain::event::Recorded;
 use aod_domain::flow::{
-    self, Admission, Facts, Flow, Granted, KeyPart, Rule, RuleName, Slots, Why,
+    self, Admission, Facts, Flow, Granted, Held, KeyPart, Rule, RuleName, Slots, Why,
 };
 use aod_domain::id::RunId;
 use aod_domain::run::Launched;
@@ -156,14 +157,14 @@ impl Admitter {
     }
 }
 
-/// How a request for `launched`, whose payload is `arguments`, waits for admission; `caller` is the run that
-/// calls it.
+/// How a request for `launched`, whose payload is `arguments`, waits for admission; `shared` are the
+/// rooms of the runs above it.
 pub(crate) async fn admission_of(
     context: &Context,
     launched: &Launched,
     arguments: &Value,
     priority: i8,
-    caller: Option<&Admission>,
+    shared: Vec<Held>,
 ) -> ApiResult<Option<Box<Admission>>> {
     let rules = context.admitter.rules();
     let root = match &launched.parent {
@@ -185,7 +186,7 @@ pub(crate) async fn admission_of(
         arguments,
     };
     let class = launched.placement.class;
-    let admission = Admission::of(rules.iter(), &facts, priority, caller, class);
+    let admission = Admission::of(rules.iter(), &facts, priority, shared, class);
     Ok(admission.map(Box::new))
 }
 

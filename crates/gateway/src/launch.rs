@@ -8,7 +8,7 @@ use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::file_name::{Directory, FileName};
-use aod_domain::flow::Admission;
+use aod_domain::flow::Held;
 use aod_domain::handoff::{Call, Lineage};
 use aod_domain::id::RunId;
 use aod_domain::run::{
@@ -96,8 +96,8 @@ pub(crate) struct Origin {
     pub(crate) labels: BTreeMap<String, String>,
     /// Who goes first of those that wait for admission.
     pub(crate) priority: i8,
-    /// How the run that calls waited for it.
-    pub(crate) caller: Option<Box<Admission>>,
+    /// The rooms that the runs above it are in.
+    pub(crate) shared: Vec<Held>,
 }
 
 /// Checks the arguments and files of `wanted`, whose names are relative to `directory`. `prefix` is
@@ -246,7 +246,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
             &launched,
             &checked.payload,
             origin.priority,
-            origin.caller.as_deref(),
+            origin.shared,
         )
         .await?;
     }

@@ -1,6 +1,7 @@
 //! Why a run waits, in a sentence for people.
 
 use aod_domain::flow::{Block, Rate, Why};
+use aod_domain::id::RunId;
 use aod_domain::run::{Phase, Work};
 use aod_domain::subject::{Class, Label};
 use aod_ports::presence::{Member, NodeMember};
@@ -17,7 +18,7 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
     match &seen.run.phase {
         Phase::Ended(_) => None,
         Phase::Leased(_) => held(seen),
-        Phase::Requested => Some(admission(context, seen)),
+        Phase::Requested => Some(admission(context, seen.run.id)),
         Phase::Queued => {
             if let Some(rest) = &seen.run.rests {
                 let until = rest.until.strftime("%H:%M:%SZ");
@@ -39,10 +40,10 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
     }
 }
 
-/// Why `seen` is not admitted yet.
-fn admission(context: &Context, seen: &Seen) -> String {
+/// Why `run` is not admitted yet.
+pub(crate) fn admission(context: &Context, run: RunId) -> String {
     let now = context.ports.clock.now();
-    match context.admitter.why(context, seen.run.id) {
+    match context.admitter.why(context, run) {
         Some(why) => sentence(&why, now),
         None => "it is about to be launched".into(),
     }

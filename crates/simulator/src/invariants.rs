@@ -149,6 +149,9 @@ impl Invariants {
                 world.violation(format!("{id} is given up too early: {ended:?}"));
             }
         }
+        if is_deadlocked(ended) {
+            world.count("deadlock");
+        }
         if is_queued_too_long(ended) {
             world.count("queued too long");
             if run.launched.event.limits.queue_seconds.is_none() {
@@ -187,12 +190,14 @@ impl Invariants {
         self.runs.values().all(|run| run.ended().is_some())
     }
 
-    /// Whether a run below `root` was given up, or found no node in the time it had.
+    /// Whether a run below `root` was given up, found no node in the time it had, or waited for itself.
     pub(crate) fn has_given_up(&self, root: RunId) -> bool {
         let mut below = self.runs.values().filter(|run| run.id.root() == root);
         below.any(|run| {
             let ended = run.ended().map(|ended| &ended.event);
-            ended.is_some_and(|ended| ended.dead_letter().is_some() || is_queued_too_long(ended))
+            ended.is_some_and(|ended| {
+                ended.dead_letter().is_some() || is_queued_too_long(ended) || is_deadlocked(ended)
+            })
         })
     }
 
@@ -228,6 +233,14 @@ fn count_loss(world: &World, error: &RunError) {
 }
 
 fn is_queued_too_long(ended: &Ended) -> bool {
+    has_code(ended, ErrorCode::QueueTimedOut)
+}
+
+fn is_deadlocked(ended: &Ended) -> bool {
+    has_code(ended, ErrorCode::AdmissionDeadlock)
+}
+
+fn has_code(ended: &Ended, code: ErrorCode) -> bool {
     let error = ended.error.as_ref();
-    error.is_some_and(|error| error.code == ErrorCode::QueueTimedOut.as_str())
+    error.is_some_and(|error| error.code == code.as_str())
 }

@@ -57,7 +57,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 57] = [
+pub const KINDS: [&str; 58] = [
     "acknowledgement",
     "admitted",
     "answer broke off",
@@ -73,6 +73,7 @@ pub const KINDS: [&str; 57] = [
     "collected too long",
     "conflict",
     "dead letter",
+    "deadlock",
     "deadly launch",
     "delivery",
     "delivery counted",

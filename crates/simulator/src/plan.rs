@@ -13,6 +13,9 @@ use crate::world::World;
 /// Most children of a run.
 const CHILDREN_MAX: u64 = 3;
 
+/// How many rooms callers have between them.
+const CALLER_LANES: u64 = 2;
+
 /// Deepest nesting.
 const DEPTH_MAX: u64 = 4;
 
@@ -96,13 +99,13 @@ impl Plan {
         (!self.fails).then_some(self.number + below)
     }
 
-    /// Whoever calls nobody shares one of two rooms with others; whoever calls has one alone, since two who
-    /// wait for what the other has would wait for ever.
+    /// Whoever calls nobody shares one of two rooms with others. Callers have more of them, so that trees
+    /// wait for one another now and then, but not all the time.
     fn lane(&self) -> String {
         if self.children.is_empty() {
             format!("last-{}", self.number % 2)
         } else {
-            format!("caller-{}", self.number)
+            format!("caller-{}", self.number % CALLER_LANES)
         }
     }
 

@@ -1,3 +1,5 @@
+mod deadlocks;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -11,7 +13,7 @@ use crate::run::fixtures::{NOW, ended, launched, launched_child};
 use crate::run::{Admitted, Payload};
 
 /// A log of what flow control goes by, and what it adds up to.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Log {
     flow: Flow,
     sequence: u64,
@@ -88,7 +90,7 @@ impl Log {
             payload: Payload::Inline(arguments),
             ..launched()
         };
-        self.request(id, launched, priority, None);
+        self.request(id, launched, priority, vec![]);
     }
 
     fn request(
@@ -96,7 +98,7 @@ impl Log {
         id: RunId,
         mut launched: Launched,
         priority: i8,
-        caller: Option<&Admission>,
+        shared: Vec<Held>,
     ) -> Option<Admission> {
         let Payload::Inline(arguments) = &launched.payload else {
             panic!("a small payload");
@@ -108,7 +110,7 @@ impl Log {
             arguments,
         };
         let class = launched.placement.class;
-        let admission = Admission::of(self.flow.rules(), &facts, priority, caller, class)?;
+        let admission = Admission::of(self.flow.rules(), &facts, priority, shared, class)?;
         launched.admission = Some(Box::new(admission.clone()));
         if admission.must_wait() {
             let recorded = self.recorded(run::Event::Requested(Box::new(launched)));
@@ -256,14 +258,15 @@ fn a_callee_goes_with_its_caller_through_the_room_that_it_has() {
         ..rule("sites")
     };
     let mut log = Log::with([one, other]);
-    let caller = log.request(run(1), launched(), 7, None).expect("it waits");
+    let caller = log.request(run(1), launched(), 7, vec![]);
+    let caller = caller.expect("it waits").shared_below(run(1));
     assert_eq!(log.admit(), [run(1)]);
     let callee = Launched {
         payload: Payload::Inline(json!({"site": "one"})),
         ..launched_child()
     };
     let child = run(1).child(&Digest::of("call"));
-    let admission = log.request(child, callee, 7, Some(&caller));
+    let admission = log.request(child, callee, 7, caller);
     let admission = admission.expect("it waits for its own room");
     let rooms: Vec<&str> = admission
         .rooms
@@ -272,7 +275,8 @@ fn a_callee_goes_with_its_caller_through_the_room_that_it_has() {
         .collect();
     assert_eq!(rooms, ["sites"]);
     assert_eq!(log.admit(), [child]);
-    let below = log.request(child, launched_child(), 7, Some(&admission));
+    let shared = admission.shared_below(child);
+    let below = log.request(child, launched_child(), 7, shared);
     assert!(below.is_some_and(|below| !below.must_wait() || below.rooms.len() == 1));
 }
 
@@ -284,7 +288,7 @@ fn fair_shares_are_for_roots_alone() {
         ..rule("teams")
     };
     let mut log = Log::with([fair]);
-    assert_eq!(log.request(run(1), launched_child(), 0, None), None);
+    assert_eq!(log.request(run(1), launched_child(), 0, vec![]), None);
 }
 
 #[test]
@@ -349,7 +353,7 @@ fn callees_go_first_and_then_the_highest_priority() {
     log.ask(run(3), "a", json!({}), 5);
     log.ask(run(4), "a", json!({}), -5);
     let child = run(9).child(&Digest::of("call"));
-    log.request(child, launched_child(), -100, None);
+    log.request(child, launched_child(), -100, vec![]);
     let mut order = Vec::new();
     while let [next] = log.admit()[..] {
         order.push(next);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Ahead, Flow, Lane, Rate, RuleKey, Slots, earlier};
+use super::{Ahead, Flow, Lane, Rate, RuleKey, Slots, Waiting, earlier};
 use crate::id::RunId;
 use crate::subject::{Class, Label};
 
@@ -41,7 +41,7 @@ pub struct Why {
 impl Flow {
     /// Why `run` waits for admission; none if it does not.
     pub fn why(&self, run: RunId, slots: &Slots, now: Timestamp) -> Option<Why> {
-        let (lane, sequence) = self.waiting.get(&run)?;
+        let Waiting { lane, sequence, .. } = self.waiting.get(&run)?;
         let ahead = Ahead::new(self, slots, now);
         let block = ahead.block(lane);
         let place = self.place(lane, *sequence, block.as_ref());

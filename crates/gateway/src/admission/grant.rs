@@ -14,6 +14,7 @@ use aod_ports::runs::HandleError;
 use futures::{StreamExt as _, stream};
 use jiff::SignedDuration;
 
+use super::deadlock::end_deadlocked;
 use super::{APPLIED_PATIENCE, RETRY_PAUSE, pause};
 use crate::context::Context;
 use crate::http::error::chain;
@@ -35,7 +36,7 @@ const LAUNCHES_AT_A_TIME: usize = 16;
 pub(crate) async fn admit(context: &Context) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut is_first = false;
+    let (mut is_first, mut suspect) = (false, None);
     while !context.shutdown.is_cancelled() {
         let is_tick = tokio::select! {
             biased;
@@ -49,6 +50,9 @@ pub(crate) async fn admit(context: &Context) {
         if is_tick {
             is_first = look_around(context).await.unwrap_or(is_first);
             launch_late(context, is_first).await;
+            if is_first {
+                end_deadlocked(context, &mut suspect).await;
+            }
         }
         if !is_first && next(context).is_some() {
             pause(context, PATIENCE).await;

@@ -292,7 +292,7 @@ async fn start_callee(
         trace: caller.launched.event.trace,
         labels: std::collections::BTreeMap::new(),
         priority: caller_admission.map_or(0, |admission| admission.priority),
-        caller: caller_admission.cloned().map(Box::new),
+        shared: caller_admission.map_or_else(Vec::new, |had| had.shared_below(caller.id)),
     };
     let started = launch_or_join(
         context,

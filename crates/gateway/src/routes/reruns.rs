@@ -188,7 +188,7 @@ fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) 
         trace: None,
         labels: of.launched.event.labels.clone(),
         priority: priority(of),
-        caller: None,
+        shared: Vec::new(),
     }
 }
 

@@ -371,7 +371,7 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         trace: request.trace,
         labels: request.labels,
         priority: request.priority,
-        caller: None,
+        shared: Vec::new(),
     };
     launch::launch(context, id, &checked, origin).await
 }

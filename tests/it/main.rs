@@ -10,3 +10,4 @@ mod needs_root;
 mod ports;
 mod rerun;
 mod simulated;
+mod why;

@@ -64,6 +64,7 @@ fn sentence(why: &Why, now: Timestamp) -> String {
             let Rate { runs, seconds } = rate;
             format!("rule {room} lets {runs} begin within {seconds} s")
         }
+        Block::Slots { label, slots: 0 } => format!("no node with label {label} takes work now"),
         Block::Slots { label, slots } => {
             format!("all {slots} slots of label {label} have work, and their queue is full")
         }
@@ -127,10 +128,13 @@ fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) 
     }
     let taking: Vec<&&NodeMember> = fitting.iter().filter(|node| !node.draining).collect();
     if taking.is_empty() {
-        return format!(
-            "all {} nodes with label {label} are draining",
-            fitting.len()
-        );
+        return match fitting[..] {
+            [node] => format!("{} is draining", node.host),
+            _ => format!(
+                "all {} nodes with label {label} are draining",
+                fitting.len()
+            ),
+        };
     }
     let ready: Vec<&&&NodeMember> = taking
         .iter()
@@ -270,6 +274,12 @@ mod tests {
             "rule model-api for gpt-5.2 lets 100 begin within 60 s; it is number 3 in line, in about 90 s",
         );
         let label = Label::any();
+        let none = Block::Slots {
+            label: label.clone(),
+            slots: 0,
+        };
+        let expected = "no node with label any takes work now; it is next";
+        check_admission(Some(none), 1, 0, expected);
         check_admission(
             Some(Block::Slots { label, slots: 8 }),
             12,
@@ -295,14 +305,13 @@ mod tests {
             1,
             "no node with label any",
         );
-        check(
-            &[NodeMember {
-                draining: true,
-                ..node(0)
-            }],
-            1,
-            "all 1 nodes with label any are draining",
-        );
+        let draining = NodeMember {
+            draining: true,
+            ..node(0)
+        };
+        let both = [draining.clone(), draining.clone()];
+        check(&both, 1, "all 2 nodes with label any are draining");
+        check(&[draining], 1, "host-1 is draining");
         let broken = NodeMember {
             not_ready: Some("the disk is full".into()),
             ..node(0)

@@ -12,7 +12,7 @@ use aod_domain::run::{
 use aod_domain::subject::Subject;
 use aod_ports::event_log::StoredEvent;
 
-use crate::plan::{LIMITED, LIMITED_MAX};
+use crate::plan::LIMITS;
 use crate::world::World;
 
 /// All runs as the log has them.
@@ -103,7 +103,10 @@ impl Invariants {
             for room in rooms.iter().filter(|_| run.ended().is_none()) {
                 let inside = self.rooms.entry(room.clone()).or_default();
                 inside.insert(id);
-                if room.rule.as_str() == LIMITED && inside.len() > LIMITED_MAX as usize {
+                let is_above = |&(rule, max): &(&str, u32)| {
+                    room.rule.as_str() == rule && inside.len() > max as usize
+                };
+                if LIMITS.iter().any(is_above) {
                     world.violation(format!("{} runs are admitted to {room}", inside.len()));
                 }
             }

@@ -13,8 +13,8 @@ use crate::world::World;
 /// Most children of a run.
 const CHILDREN_MAX: u64 = 3;
 
-/// How many rooms callers have between them.
-const CALLER_LANES: u64 = 2;
+/// How many pairs of callers there are.
+const PAIRS: u64 = 2;
 
 /// Deepest nesting.
 const DEPTH_MAX: u64 = 4;
@@ -99,13 +99,21 @@ impl Plan {
         (!self.fails).then_some(self.number + below)
     }
 
-    /// Whoever calls nobody shares one of two rooms with others. Callers have more of them, so that trees
-    /// wait for one another now and then, but not all the time.
+    /// Whoever calls nobody shares one of two rooms with others.
     fn lane(&self) -> String {
         if self.children.is_empty() {
             format!("last-{}", self.number % 2)
         } else {
-            format!("caller-{}", self.number % CALLER_LANES)
+            format!("caller-{}", self.number)
+        }
+    }
+
+    /// Callers of one pair go one after the other, so that trees wait for one another now and then.
+    fn pair(&self) -> String {
+        if self.children.is_empty() {
+            format!("last-{}", self.number)
+        } else {
+            format!("caller-{}", self.number % PAIRS)
         }
     }
 
@@ -115,17 +123,17 @@ impl Plan {
             "number": self.number, "milliseconds": self.milliseconds, "parallel": self.is_parallel,
             "fails": self.fails, "failures": self.failures, "silences": self.silences,
             "queue_seconds": self.queue_seconds.unwrap_or_default(), "file": self.has_file, "children": children,
-            "lane": self.lane(),
+            "lane": self.lane(), "pair": self.pair(),
         })
     }
 }
 
-/// The rule that lets so many runs of a lane go at once.
-pub(crate) const LIMITED: &str = "lanes";
-pub(crate) const LIMITED_MAX: u32 = 2;
+/// The rules that let so many runs of a lane, or of a pair, go at once.
+pub(crate) const LIMITS: [(&str, u32); 2] = [("lanes", 2), ("pairs", 1)];
 
-/// The rules of a cluster that has some: one about lanes, and one by which all roots are admitted in order.
-pub(crate) fn rules() -> [Rule; 2] {
+/// The rules of a cluster that has some: those about lanes and pairs, and one by which all roots are admitted
+/// in order.
+pub(crate) fn rules() -> [Rule; 3] {
     let rule = |name: &str| Rule {
         name: name.parse().expect("a name"),
         capsules: Vec::new(),
@@ -135,12 +143,17 @@ pub(crate) fn rules() -> [Rule; 2] {
         is_fair: false,
         weights: BTreeMap::new(),
     };
-    let lanes = Rule {
-        key: vec![KeyPart::Argument("/lane".into())],
-        concurrency_max: Some(LIMITED_MAX),
-        ..rule(LIMITED)
+    let limited = |(name, max): (&str, u32), pointer: &str| Rule {
+        key: vec![KeyPart::Argument(pointer.into())],
+        concurrency_max: Some(max),
+        ..rule(name)
     };
-    [lanes, rule("in-order")]
+    let [lanes, pairs] = LIMITS;
+    [
+        limited(lanes, "/lane"),
+        limited(pairs, "/pair"),
+        rule("in-order"),
+    ]
 }
 
 /// The retries and limits of a run that is asked for with `arguments`.

@@ -84,7 +84,9 @@ impl Trees {
         loop {
             while !self.log.admit().is_empty() {}
             let ended = self.may_end();
-            ended.iter().for_each(|&id| self.end(id));
+            for &id in &ended {
+                self.end(id);
+            }
             if ended.is_empty() {
                 return;
             }

@@ -16,6 +16,7 @@ use aod_tests::cluster::{Cluster, any_schema};
 use aod_tests::programs::ask;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -399,14 +400,18 @@ async fn what_waits_is_let_go_when_its_rule_is_removed() {
 async fn who_waits_by_a_rule_that_went_while_no_gateway_was_there_is_admitted() {
     let story = Story::new();
     let mut cluster = cluster(&story, 8).await;
+    let older = hold(&cluster.client(0), 9, "a", 0).await;
+    eventually("an older one goes", async || story.started() == [9]).await;
     operate(&cluster, &["rules", "set", "stop", "--concurrency", "0"]).await;
     let run = hold(&cluster.client(0), 1, "a", 0).await;
     cluster.gateways.clear();
     let broker = cluster.broker("operator").await;
     remove_rule(&broker, "stop").await;
     cluster.add_gateway().await;
-    story.release_all();
+    story.released.send_replace(1);
     all_succeed(&cluster.client(0), &[run]).await;
+    story.release_all();
+    all_succeed(&cluster.client(0), &[older]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -465,6 +470,38 @@ async fn of_trees_that_wait_for_one_another_the_youngest_call_ends() {
     let named = "it waited for runs that waited for it: rule sites for ";
     assert!(message.starts_with(named), "{message}");
     assert_eq!(story.started().len(), 3, "the other callee never began");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_counts_what_was_asked_for_before_its_time() {
+    let story = Story::new();
+    let mut cluster = cluster(&story, 8).await;
+    operate(&cluster, &["rules", "set", "rated", "--rate", "1/5"]).await;
+    story.release_all();
+    let client = cluster.client(0);
+    let mut runs = Vec::new();
+    for number in 1..=3 {
+        runs.push(hold(&client, number, "a", 0).await);
+    }
+    all_succeed(&client, &runs[..2]).await;
+    // The second began within the time, and was asked for before it.
+    cluster.gateways.clear();
+    cluster.add_gateway().await;
+    all_succeed(&cluster.client(0), &runs).await;
+    let query = ["events", "query", "--type", "granted", "--output", "json"];
+    let granted = operate(&cluster, &query).await;
+    let times: Vec<Timestamp> = granted
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .map(|event| event["time"].as_str().expect("a time").parse())
+        .collect::<Result<_, _>>()
+        .expect("times");
+    assert_eq!(times.len(), 3, "{granted}");
+    let pauses = times.windows(2).map(|two| two[1].duration_since(two[0]));
+    assert!(
+        pauses.min() >= Some(SignedDuration::from_secs(5)),
+        "{granted}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,7 +44,7 @@ pub(crate) struct Admitter {
     /// Those of `flow`, for whoever asks for a run.
     rules: Mutex<Arc<[Rule]>>,
     slots: Mutex<Slots>,
-    /// Whether runs are followed, from before the first that has not ended.
+    /// Whether runs are followed, and all that was stored when that began is taken in.
     is_following: watch::Sender<bool>,
     /// The last event about a rule taken in, and the last admission.
     rules_applied: watch::Sender<u64>,

@@ -204,9 +204,12 @@ impl ReadModel {
         self.read(query::first_needed).await
     }
 
-    /// The last launch of the log before `since`; 0 if there is none.
-    pub(crate) async fn last_before(&self, since: Timestamp) -> Result<u64, ReadModelError> {
-        self.read(move |connection| query::last_before(connection, since))
+    /// The sequence of the first launch whose run has ended since `since`.
+    pub(crate) async fn first_ended_since(
+        &self,
+        since: Timestamp,
+    ) -> Result<Option<u64>, ReadModelError> {
+        self.read(move |connection| query::first_ended_since(connection, since))
             .await
     }
 

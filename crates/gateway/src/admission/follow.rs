@@ -35,6 +35,9 @@ pub(crate) async fn follow_rules(context: &Context) {
     }
 }
 
+/// How far the clocks of those who end runs may be behind this one.
+const CLOCKS_APART_MAX: SignedDuration = SignedDuration::from_secs(60);
+
 /// Follows the runs while there are rules, or somebody waits or is in a room still.
 pub(crate) async fn follow_runs(context: &Context) {
     while context
@@ -89,29 +92,39 @@ async fn follow_while_needed(context: &Context) -> ApiResult<()> {
         let mut flow = admitter.flow();
         *flow = flow.begin(from, last.as_ref());
     }
+    let stored = log.read_last(subject::ALL).await?;
+    let caught_up_at = stored.map_or(0, |stored| stored.sequence);
+    let begin = |is_caught_up: bool| {
+        if is_caught_up && !admitter.is_following.send_replace(true) {
+            admitter.changed.notify_one();
+        }
+        is_caught_up
+    };
+    begin(caught_up_at < from);
     let mut told = log
         .follow(subject::ALL, From::After(from.saturating_sub(1)))
         .await?;
-    admitter.is_following.send_replace(true);
-    admitter.changed.notify_one();
     while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await {
         let Told::Event(stored) = told else { continue };
         admitter.take(&stored);
+        let is_caught_up = begin(stored.sequence >= caught_up_at);
         let flow = admitter.flow();
-        if !flow.has_rules() && flow.is_idle() {
+        if is_caught_up && !flow.has_rules() && flow.is_idle() {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// From where on runs are followed: all that has not ended begins there or later, and all admissions that a
-/// rate looks at are stored there or later.
+/// From where on runs are followed: all that has not ended begins there or later, and so does all that a rate
+/// counts, since what was admitted within its time has not ended or did so within it.
 async fn first_sequence(context: &Context) -> ApiResult<u64> {
     let needed = context.read_model.first_needed().await?;
     let Some(seconds) = context.admitter.flow().rate_seconds_max() else {
         return Ok(needed);
     };
-    let since = context.ports.clock.now() - SignedDuration::from_secs(seconds.into());
-    Ok(needed.min(context.read_model.last_before(since).await?))
+    let time = SignedDuration::from_secs(seconds.into()) + CLOCKS_APART_MAX;
+    let since = context.ports.clock.now() - time;
+    let counted = context.read_model.first_ended_since(since).await?;
+    Ok(counted.map_or(needed, |first| needed.min(first)))
 }

@@ -279,18 +279,18 @@ pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
-/// The sequence of the last launch before `since`, by the clocks of those who asked: what was stored since then
-/// follows it, but for the little that clocks differ. 0 if there is none.
-pub(super) fn last_before(connection: &Connection, since: Timestamp) -> rusqlite::Result<u64> {
-    let sql = "SELECT launch_sequence, requested_at FROM runs ORDER BY launch_sequence DESC";
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        if text::<Timestamp>(row, 1)? < since {
-            return row.get(0);
-        }
-    }
-    Ok(0)
+/// The sequence of the first launch whose run has ended since `since`, by the clock of whoever ended it; none if
+/// no run has.
+pub(super) fn first_ended_since(
+    connection: &Connection,
+    since: Timestamp,
+) -> rusqlite::Result<Option<u64>> {
+    // Times are stored with as many digits as they need, so their texts compare by whole seconds alone.
+    let sql =
+        "SELECT min(launch_sequence) FROM runs WHERE substr(ended_at, 1, 19) >= substr(?1, 1, 19)";
+    connection
+        .prepare_cached(sql)?
+        .query_row([since.to_string()], |row| row.get(0))
 }
 
 /// Whether a run waits for admission.

@@ -151,17 +151,19 @@ async fn every_run_that_waits_in_a_full_cluster_says_why() {
     for_rooms(&mut full).await;
     for_callees(&mut full, &story).await;
     assert_eq!(full.expected.len(), 20);
-    let told = async || {
+    let last = Mutex::new(Vec::new());
+    let all = eventually("all", async || {
         let mut told = Vec::new();
         for (run, _) in &full.expected {
             told.push((run.clone(), full.told(run).await));
         }
-        told
-    };
-    let all = eventually("all", async || told().await == full.expected);
+        let is_told = told == full.expected;
+        *last.lock().expect("nobody panics") = told;
+        is_told
+    });
     // What differs is told below.
     drop(tokio::time::timeout(Duration::from_secs(60), all).await);
-    assert_eq!(told().await, full.expected);
+    assert_eq!(last.into_inner().expect("nobody panics"), full.expected);
 }
 
 /// What waits without a rule being about it.
@@ -235,28 +237,16 @@ async fn for_rooms(full: &mut Full) {
     let held = format!("rule paired for x lets 2 go at once: {one}, {other}; it is next");
     full.waits("paired", "wide", &here, held).await;
 
-    let held = "rule stopped lets nobody go";
-    full.waits("stopped", "wide", &here, format!("{held}; it is next"))
-        .await;
-    full.waits(
-        "stopped",
-        "wide",
-        &here,
-        format!("{held}; it is number 2 in line"),
-    )
-    .await;
-
     full.ask("rated", "wide", &here).await;
-    let held = "rule rated lets 1 begin within 3600 s";
-    full.waits("rated", "wide", &here, format!("{held}; it is next"))
-        .await;
-    full.waits(
-        "rated",
-        "wide",
-        &here,
-        format!("{held}; it is number 2 in line"),
-    )
-    .await;
+    for (capsule, held) in [
+        ("stopped", "rule stopped lets nobody go"),
+        ("rated", "rule rated lets 1 begin within 3600 s"),
+    ] {
+        for place in ["it is next", "it is number 2 in line"] {
+            full.waits(capsule, "wide", &here, format!("{held}; {place}"))
+                .await;
+        }
+    }
 
     let holder = full.ask("keyed", "wide", &here).await;
     let held = format!("rule keyed for x,keyed lets 1 go at once: {holder}; it is next");

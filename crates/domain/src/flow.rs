@@ -429,8 +429,8 @@ impl Flow {
         (!runs.is_empty()).then_some(Granted::Granted { runs, rules })
     }
 
-    /// Whether as many are in `room` as may, so that a run of `lane` has to wait for one of them to end.
-    fn is_full(&self, room: &RuleKey, lane: &Lane, going: usize) -> Option<u32> {
+    /// How many may be in `room`, if the `going` are so many that a run of `lane` has to wait for one to end.
+    fn limit_reached(&self, room: &RuleKey, lane: &Lane, going: usize) -> Option<u32> {
         // A rule that was removed holds nobody.
         let max = self.rules.get(&room.rule)?.concurrency_max?;
         (!lane.shared.contains(room) && going >= max as usize).then_some(max)

@@ -106,7 +106,7 @@ impl<'a> Ahead<'a> {
     }
 
     fn block_in(&self, lane: &Lane, room: &RuleKey) -> Option<Block> {
-        if let Some(max) = self.flow.is_full(room, lane, self.in_room(room)) {
+        if let Some(max) = self.flow.limit_reached(room, lane, self.in_room(room)) {
             return Some(Block::Concurrency {
                 room: room.clone(),
                 max,

@@ -66,7 +66,7 @@ impl Flow {
         let going = |room: &RuleKey| Some(&self.rooms.get(room)?.going);
         let rooms = waiting.lane.rooms.iter().filter_map(|room| {
             let going = going(room)?;
-            self.is_full(room, &waiting.lane, going.len())?;
+            self.limit_reached(room, &waiting.lane, going.len())?;
             going.is_subset(waiting_for_callees).then_some(going)
         });
         rooms.flatten().copied().collect()

@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::ahead::Ahead;
+pub use self::deadlock::Deadlock;
 pub use self::rule::{
     CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
     RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, WEIGHT_MAX, WEIGHTS_MAX,
@@ -144,7 +145,7 @@ impl Granted {
 }
 
 /// What all runs that wait for the same have in common: of those the earliest goes first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Lane {
     class: Class,
     priority: Reverse<i8>,
@@ -180,6 +181,7 @@ struct Waiting {
     lane: Lane,
     /// The sequence of its request.
     sequence: u64,
+    caller: Option<RunId>,
     /// The runs above it that are in rooms.
     above: BTreeSet<RunId>,
 }
@@ -317,6 +319,7 @@ impl Flow {
         let waiting = Waiting {
             lane,
             sequence,
+            caller: launched.parent.as_ref().map(|parent| parent.run),
             above: admission.shared.iter().map(|held| held.run).collect(),
         };
         self.waiting.insert(run, waiting);

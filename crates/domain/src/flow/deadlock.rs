@@ -4,51 +4,91 @@
 //! A run is taken not to end before all that it called. That a capsule may give a callee up by itself does not
 //! count: until it does, nobody else can know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use super::{Flow, RuleKey, Waiting};
+use petgraph::algo::kosaraju_scc;
+use petgraph::graphmap::DiGraphMap;
+
+use super::{Flow, Lane, RuleKey};
 use crate::id::RunId;
 
-/// A callee that waits for rooms of which nobody can leave.
-struct Stuck<'a> {
+/// Callees that wait for one another, and so each for itself; the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadlock(Vec<Callee>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Callee {
+    /// The sequence of its request.
+    sequence: u64,
     run: RunId,
-    waiting: &'a Waiting,
+    caller: Option<RunId>,
+}
+
+impl Deadlock {
+    pub fn runs(&self) -> impl Iterator<Item = RunId> {
+        self.0.iter().map(|callee| callee.run)
+    }
+
+    /// Whose end lets their caller go on, and others with it: of those in `lasting` the youngest, and all others
+    /// of the same caller.
+    pub fn youngest(&self, lasting: &BTreeSet<RunId>) -> Vec<RunId> {
+        let lasts = |callee: &&Callee| lasting.contains(&callee.run);
+        let Some(youngest) = self.0.iter().rfind(lasts) else {
+            return Vec::new();
+        };
+        let together = self.0.iter().filter(lasts);
+        let together = together.filter(|callee| callee.caller == youngest.caller);
+        together.map(|callee| callee.run).collect()
+    }
+}
+
+/// Callees below the same runs that wait for the same rooms, of which nobody can leave.
+struct Stuck<'a> {
+    lane: &'a Lane,
+    above: &'a BTreeSet<RunId>,
+    callees: Vec<Callee>,
     /// The runs in those rooms.
     holders: BTreeSet<RunId>,
 }
 
 impl Flow {
-    /// The youngest of the runs that wait for themselves; none if nobody does, or if not all that were admitted
-    /// are taken in. Once it has ended, its caller can go on, and others with it.
-    pub fn deadlocked(&self) -> Option<RunId> {
+    /// Those that wait for themselves, together if they wait for one another; none if not all that were admitted
+    /// are taken in.
+    pub fn deadlocks(&self) -> Vec<Deadlock> {
         if self.behind.is_some() {
-            return None;
+            return Vec::new();
         }
-        let mut stuck = self.stuck();
-        stuck.sort_unstable_by_key(|one| one.waiting.sequence);
-        let waits_for_itself = |index: &usize| is_in_cycle(*index, &stuck);
-        let youngest = (0..stuck.len()).rev().find(waits_for_itself)?;
-        Some(stuck[youngest].run)
+        let stuck = self.stuck();
+        let cycle_of = cycles(&stuck);
+        let mut deadlocks: HashMap<usize, Vec<Callee>> = HashMap::new();
+        for one in &stuck {
+            let cycle = |run: &RunId| cycle_of.get(run).copied();
+            let holders: BTreeSet<_> = one.holders.iter().filter_map(cycle).collect();
+            // It is above whoever keeps it waiting.
+            let mut own = one.above.iter().filter_map(cycle);
+            if let Some(cycle) = own.find(|cycle| holders.contains(cycle)) {
+                deadlocks.entry(cycle).or_default().extend(&one.callees);
+            }
+        }
+        let by_age = deadlocks.into_values().map(|mut callees| {
+            callees.sort_unstable();
+            Deadlock(callees)
+        });
+        let mut deadlocks: Vec<Deadlock> = by_age.collect();
+        deadlocks.sort_unstable();
+        deadlocks
     }
 
     /// All that cannot go as long as nobody is ended. Found by leaving out, again and again, who waits for a run
     /// above nobody who is left.
     fn stuck(&self) -> Vec<Stuck<'_>> {
-        let callees = self.waiting.iter();
-        let callees = callees.filter(|(_, waiting)| !waiting.above.is_empty());
-        let mut stuck: Vec<Stuck<'_>> = callees
-            .map(|(&run, waiting)| Stuck {
-                run,
-                waiting,
-                holders: BTreeSet::new(),
-            })
-            .collect();
+        let mut stuck = self.callees();
         loop {
-            let above = stuck.iter().flat_map(|one| &one.waiting.above);
+            let above = stuck.iter().flat_map(|one| one.above);
             let waiting_for_callees: BTreeSet<RunId> = above.copied().collect();
             let before = stuck.len();
             stuck.retain_mut(|one| {
-                one.holders = self.holders_for_ever(one.waiting, &waiting_for_callees);
+                one.holders = self.holders_for_ever(one.lane, &waiting_for_callees);
                 !one.holders.is_empty()
             });
             if stuck.len() == before {
@@ -57,37 +97,58 @@ impl Flow {
         }
     }
 
-    /// Who is in those rooms that `waiting` needs of which everybody is in `waiting_for_callees`.
+    /// All waiting callees below runs in rooms.
+    fn callees(&self) -> Vec<Stuck<'_>> {
+        let mut alike: HashMap<_, Vec<Callee>> = HashMap::new();
+        for (&run, waiting) in &self.waiting {
+            if !waiting.above.is_empty() {
+                let callee = Callee {
+                    sequence: waiting.sequence,
+                    run,
+                    caller: waiting.caller,
+                };
+                let key = (&waiting.lane, &waiting.above);
+                alike.entry(key).or_default().push(callee);
+            }
+        }
+        let stuck = alike.into_iter().map(|((lane, above), callees)| Stuck {
+            lane,
+            above,
+            callees,
+            holders: BTreeSet::new(),
+        });
+        stuck.collect()
+    }
+
+    /// Who is in those rooms that runs of `lane` need of which everybody is in `waiting_for_callees`.
     fn holders_for_ever(
         &self,
-        waiting: &Waiting,
+        lane: &Lane,
         waiting_for_callees: &BTreeSet<RunId>,
     ) -> BTreeSet<RunId> {
         let going = |room: &RuleKey| Some(&self.rooms.get(room)?.going);
-        let rooms = waiting.lane.rooms.iter().filter_map(|room| {
+        let rooms = lane.rooms.iter().filter_map(|room| {
             let going = going(room)?;
-            self.limit_reached(room, &waiting.lane, going.len())?;
+            self.limit_reached(room, lane, going.len())?;
             going.is_subset(waiting_for_callees).then_some(going)
         });
         rooms.flatten().copied().collect()
     }
 }
 
-/// Whether the one at `index` waits for a run above one that waits for ... a run above itself.
-fn is_in_cycle(index: usize, stuck: &[Stuck<'_>]) -> bool {
-    let mut seen = BTreeSet::new();
-    let mut next = vec![index];
-    while let Some(one) = next.pop() {
-        let holders = &stuck[one].holders;
-        let is_below = |other: &usize| !stuck[*other].waiting.above.is_disjoint(holders);
-        for other in (0..stuck.len()).filter(is_below) {
-            if other == index {
-                return true;
-            }
-            if seen.insert(other) {
-                next.push(other);
+/// The runs in rooms that wait for the ends of others in rooms, with numbers that are the same for those that wait
+/// for one another.
+fn cycles(stuck: &[Stuck<'_>]) -> HashMap<RunId, usize> {
+    let mut waits_for: DiGraphMap<RunId, ()> = DiGraphMap::new();
+    for one in stuck {
+        for &above in one.above {
+            for &holder in &one.holders {
+                waits_for.add_edge(above, holder, ());
             }
         }
     }
-    false
+    let components = kosaraju_scc(&waits_for).into_iter().enumerate();
+    let numbered =
+        components.flat_map(|(number, runs)| runs.into_iter().map(move |run| (run, number)));
+    numbered.collect()
 }

@@ -1,6 +1,6 @@
 //! Who is admitted, and launched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aod_domain::event::CloudEvent;
@@ -36,7 +36,7 @@ const LAUNCHES_AT_A_TIME: usize = 16;
 pub(crate) async fn admit(context: &Context) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut is_first, mut suspect) = (false, None);
+    let (mut is_first, mut suspects) = (false, BTreeSet::new());
     while !context.shutdown.is_cancelled() {
         let is_tick = tokio::select! {
             biased;
@@ -51,7 +51,7 @@ pub(crate) async fn admit(context: &Context) {
             is_first = look_around(context).await.unwrap_or(is_first);
             launch_late(context, is_first).await;
             if is_first {
-                end_deadlocked(context, &mut suspect).await;
+                end_deadlocked(context, &mut suspects).await;
             }
         }
         if !is_first && next(context).is_some() {

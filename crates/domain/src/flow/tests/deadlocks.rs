@@ -35,14 +35,12 @@ impl Trees {
     fn ask(&mut self, id: RunId, site: u8, kind: u8, caller: Option<RunId>) {
         let shared = caller.map_or_else(Vec::new, |caller| self.live[&caller].clone());
         let arguments = json!({"site": site.to_string(), "kind": kind.to_string()});
-        let launched = Launched {
-            payload: Payload::Inline(arguments),
-            ..if caller.is_none() {
-                launched()
-            } else {
-                launched_child()
-            }
-        };
+        let mut launched = caller.map_or_else(launched, |caller| {
+            let mut launched = launched_child();
+            launched.parent.as_mut().expect("a caller").run = caller;
+            launched
+        });
+        launched.payload = Payload::Inline(arguments);
         let admission = self.log.request(id, launched, 0, shared);
         let below = admission.map_or_else(Vec::new, |admission| admission.shared_below(id));
         self.live.insert(id, below);
@@ -93,17 +91,24 @@ impl Trees {
         }
     }
 
-    fn deadlocked(&self) -> Option<RunId> {
-        self.log.flow.deadlocked()
+    /// Who is ended of each deadlock, if all last.
+    fn deadlocked(&self) -> Vec<Vec<RunId>> {
+        let deadlocks = self.log.flow.deadlocks();
+        let ended = deadlocks
+            .iter()
+            .map(|deadlock| deadlock.youngest(&deadlock.runs().collect()));
+        ended.collect()
     }
 }
+
+const NOBODY: [[RunId; 1]; 0] = [];
 
 /// Two trees that each have a room and call into the other's; the later callee.
 fn crossed(trees: &mut Trees) -> RunId {
     let (one, other) = (trees.root(1, 1, 1), trees.root(2, 2, 2));
     assert_eq!(trees.log.admit(), [one, other]);
     trees.call(one, 2, 1);
-    assert_eq!(trees.deadlocked(), None, "the other may end still");
+    assert_eq!(trees.deadlocked(), NOBODY, "the other may end still");
     trees.call(other, 1, 2)
 }
 
@@ -111,9 +116,9 @@ fn crossed(trees: &mut Trees) -> RunId {
 fn of_two_that_wait_for_one_another_the_younger_is_named() {
     let mut trees = Trees::new(1);
     let younger = crossed(&mut trees);
-    assert_eq!(trees.deadlocked(), Some(younger));
+    assert_eq!(trees.deadlocked(), [[younger]]);
     trees.end(younger);
-    assert_eq!(trees.deadlocked(), None);
+    assert_eq!(trees.deadlocked(), NOBODY);
     trees.settle();
     assert_eq!(trees.live, BTreeMap::new());
 }
@@ -126,7 +131,7 @@ fn who_only_waits_for_a_deadlock_is_not_named() {
     let bystander = trees.root(4, 4, 4);
     assert_eq!(trees.log.admit(), [bystander]);
     trees.call(bystander, 2, 4);
-    assert_eq!(trees.deadlocked(), Some(younger));
+    assert_eq!(trees.deadlocked(), [[younger]]);
 }
 
 #[test]
@@ -138,10 +143,36 @@ fn where_one_holder_can_end_there_is_no_deadlock() {
     let others = [2, 1, 2];
     for (caller, other) in roots.into_iter().zip(others) {
         trees.call(caller, other, 9);
-        assert_eq!(trees.deadlocked(), None, "the last root may end still");
+        assert_eq!(trees.deadlocked(), NOBODY, "the last root may end still");
     }
     let last = trees.call(roots[3], 1, 9);
-    assert_eq!(trees.deadlocked(), Some(last));
+    assert_eq!(trees.deadlocked(), [[last]]);
+}
+
+#[test]
+fn all_that_one_caller_waits_for_ends_together_and_other_deadlocks_at_once() {
+    let mut trees = Trees::new(1);
+    let sites = [(1, 1), (2, 2), (3, 3), (4, 4)];
+    let roots = sites.map(|(number, site)| trees.root(number, site, site));
+    assert_eq!(trees.log.admit(), roots);
+    let [one, other, third, fourth] = roots;
+    trees.call(one, 2, 5);
+    let fan_out: Vec<RunId> = (0..3).map(|kind| trees.call(other, 1, kind)).collect();
+    trees.call(third, 4, 5);
+    let last = trees.call(fourth, 3, 5);
+    assert_eq!(trees.deadlocked(), [fan_out, vec![last]]);
+}
+
+#[test]
+fn who_came_while_a_deadlock_lasted_does_not_go_before_those_found_first() {
+    let mut trees = Trees::new(1);
+    let younger = crossed(&mut trees);
+    let found: BTreeSet<RunId> = trees.log.flow.deadlocks()[0].runs().collect();
+    trees.call(run(1), 2, 3);
+    let deadlocks = trees.log.flow.deadlocks();
+    assert_eq!(deadlocks[0].runs().count(), 3);
+    assert_eq!(deadlocks[0].youngest(&found), [younger]);
+    assert_eq!(deadlocks[0].youngest(&BTreeSet::new()), []);
 }
 
 #[test]
@@ -155,7 +186,7 @@ fn a_room_that_lets_nobody_in_is_no_deadlock() {
         ..rule("sites")
     });
     trees.call(root, 2, 1);
-    assert_eq!(trees.deadlocked(), None);
+    assert_eq!(trees.deadlocked(), NOBODY);
 }
 
 proptest! {
@@ -175,17 +206,21 @@ proptest! {
                 1 | 2 if !going.is_empty() => drop(trees.call(*which.get(&going), site, kind)),
                 _ => drop(trees.log.admit()),
             }
-            if let Some(named) = trees.deadlocked() {
+            let named = trees.deadlocked().concat();
+            if !named.is_empty() {
                 let mut later = trees.clone();
                 later.settle();
-                prop_assert!(later.waits(named), "{named} could go");
+                prop_assert!(named.iter().all(|&named| later.waits(named)), "one of {named:?} could go");
             }
         }
         trees.settle();
         while !trees.live.is_empty() {
-            let named = trees.deadlocked();
-            prop_assert!(named.is_some_and(|named| trees.waits(named)), "they wait for ever: {:?}", trees.live);
-            trees.end(named.expect("somebody"));
+            let named = trees.deadlocked().concat();
+            prop_assert!(!named.is_empty(), "they wait for ever: {:?}", trees.live);
+            for named in named {
+                prop_assert!(trees.waits(named), "{named} goes");
+                trees.end(named);
+            }
             trees.settle();
         }
     }

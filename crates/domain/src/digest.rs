@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Digest as _;
 use thiserror::Error;
+
+use crate::text;
 
 /// The SHA-256 of some bytes; as text 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +39,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex::encode(self.0))
+        HEXLOWER.encode_write(&self.0, formatter)
     }
 }
 
@@ -51,12 +54,7 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let malformed = || MalformedDigest(text.chars().take(80).collect());
-        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            return Err(malformed());
-        }
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| malformed())?;
-        Ok(Self(bytes))
+        text::from_hex(text).map(Self).ok_or_else(malformed)
     }
 }
 
@@ -68,9 +66,7 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        text::deserialize(deserializer)
     }
 }
 

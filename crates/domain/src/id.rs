@@ -5,16 +5,24 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
-use base32::Alphabet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use data_encoding::{Encoding, Specification};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::digest::{Digest, Hasher};
+use crate::text;
 
-/// Digits of 128 bits in base32.
-const TOKEN_LENGTH: usize = 26;
+/// Without I, L, O and U.
+const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+static CROCKFORD: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut specification = Specification::new();
+    specification.symbols.push_str(DIGITS);
+    specification.encoding().expect("32 different digits")
+});
 
 /// A text that is not an id of the kind expected.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -25,18 +33,12 @@ pub struct MalformedId {
 }
 
 fn encode(bytes: [u8; 16]) -> String {
-    base32::encode(Alphabet::Crockford, &bytes)
+    CROCKFORD.encode(&bytes)
 }
 
 /// Strict: only the text that [`encode`] gives, so that an id has one spelling.
 fn decode(token: &str) -> Option<[u8; 16]> {
-    if token.len() != TOKEN_LENGTH {
-        return None;
-    }
-    let bytes: [u8; 16] = base32::decode(Alphabet::Crockford, token)?
-        .try_into()
-        .ok()?;
-    (encode(bytes) == token).then_some(bytes)
+    text::decode(&CROCKFORD, token)
 }
 
 /// Gives a type the serde form of its text.
@@ -56,9 +58,7 @@ macro_rules! text_form {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(de::Error::custom)
+                text::deserialize(deserializer)
             }
         }
     };

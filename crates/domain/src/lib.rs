@@ -24,5 +24,6 @@ pub mod run;
 pub mod selection;
 pub mod spending;
 pub mod subject;
+mod text;
 pub mod trace;
 pub mod tree;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::flow::RuleName;
 use crate::id::{NodeId, RunId};
 use crate::manifest::CapsuleName;
+use crate::text;
 
 /// The only tenant so far; it is a token of every subject so that more can come.
 pub const TENANT: &str = "default";
@@ -129,19 +130,18 @@ impl fmt::Display for Subject {
 
 /// Whether `subject` lies under `filter`, with the wildcards of NATS.
 pub fn is_under(subject: &str, filter: &str) -> bool {
-    // Most of what is looked at is of another run: that is told without looking at each token.
-    let plain = filter.find(['*', '>']).unwrap_or(filter.len());
-    if !subject.starts_with(&filter[..plain]) {
-        return false;
-    }
-    let (mut filter, mut subject) = (filter.split('.'), subject.split('.'));
-    loop {
-        match (filter.next(), subject.next()) {
-            (Some(">"), Some(_)) | (None, None) => return true,
-            (Some("*"), Some(_)) => (),
-            (Some(expected), Some(found)) if expected == found => (),
-            _ => return false,
+    let pairs = subject.bytes().zip(filter.bytes());
+    let same = pairs
+        .take_while(|(found, expected)| found == expected)
+        .count();
+    match &filter.as_bytes()[same..] {
+        [] => subject.len() == same,
+        b">" => subject.len() > same,
+        [b'*', ..] => {
+            let token = subject[same..].find('.').unwrap_or(subject.len() - same);
+            token > 0 && is_under(&subject[same + token..], &filter[same + 1..])
         }
+        _ => false,
     }
 }
 
@@ -315,9 +315,7 @@ impl std::str::FromStr for Label {
 
 impl<'de> Deserialize<'de> for Label {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        text::deserialize(deserializer)
     }
 }
 

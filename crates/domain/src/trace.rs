@@ -4,11 +4,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::digest::{Digest, Hasher};
 use crate::id::{EventId, RunId};
+use crate::text::{self, from_hex};
 
 /// A whole trace; as text 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,13 +77,13 @@ impl SpanId {
 
 impl fmt::Display for TraceId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex::encode(self.0))
+        HEXLOWER.encode_write(&self.0, formatter)
     }
 }
 
 impl fmt::Display for SpanId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex::encode(self.0))
+        HEXLOWER.encode_write(&self.0, formatter)
     }
 }
 
@@ -113,29 +115,18 @@ impl FromStr for TraceParent {
         let [version, trace, parent, flags, later @ ..] = parts.as_slice() else {
             return Err(MalformedTraceParent);
         };
-        let version: [u8; 1] = digits(version)?;
-        digits::<1>(flags)?;
+        let version: [u8; 1] = from_hex(version).ok_or(MalformedTraceParent)?;
+        from_hex::<1>(flags).ok_or(MalformedTraceParent)?;
         if version == [0xff] || (version == [0] && !later.is_empty()) {
             return Err(MalformedTraceParent);
         }
-        let (trace, parent) = (digits(trace)?, digits(parent)?);
-        if trace == [0; 16] || parent == [0; 8] {
-            return Err(MalformedTraceParent);
-        }
+        let trace = from_hex(trace).filter(|trace| *trace != [0; 16]);
+        let parent = from_hex(parent).filter(|parent| *parent != [0; 8]);
         Ok(Self {
-            trace: TraceId(trace),
-            parent: SpanId(parent),
+            trace: TraceId(trace.ok_or(MalformedTraceParent)?),
+            parent: SpanId(parent.ok_or(MalformedTraceParent)?),
         })
     }
-}
-
-fn digits<const N: usize>(text: &str) -> Result<[u8; N], MalformedTraceParent> {
-    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Err(MalformedTraceParent);
-    }
-    let mut bytes = [0; N];
-    hex::decode_to_slice(text, &mut bytes).map_err(|_| MalformedTraceParent)?;
-    Ok(bytes)
 }
 
 impl Serialize for TraceParent {
@@ -146,9 +137,7 @@ impl Serialize for TraceParent {
 
 impl<'de> Deserialize<'de> for TraceParent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        text::deserialize(deserializer)
     }
 }
 

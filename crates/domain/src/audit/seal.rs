@@ -3,14 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::digest::{Digest, Hasher};
 use crate::event::Header;
 use crate::id::RunId;
 use crate::run::{Sealed, SealedTree};
+use crate::text;
 
 /// What all signed bytes begin with, so that no signature of ours can be taken for one of something else.
 const DOMAIN: &[u8] = b"aod.run.sealed.v1\n";
@@ -101,7 +103,7 @@ impl SealKey {
             result,
             tree: Some(tree),
             public_key: self.public_key().to_string(),
-            signature: hex::encode(signature.to_bytes()),
+            signature: HEXLOWER.encode(&signature.to_bytes()),
         }
     }
 }
@@ -123,7 +125,7 @@ pub struct MalformedKey(String);
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex::encode(self.0))
+        HEXLOWER.encode_write(&self.0, formatter)
     }
 }
 
@@ -138,7 +140,7 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let malformed = || MalformedKey(text.chars().take(80).collect());
-        let bytes = lower_hex(text).ok_or_else(malformed)?;
+        let bytes = text::from_hex(text).ok_or_else(malformed)?;
         VerifyingKey::from_bytes(&bytes).map_err(|_| malformed())?;
         Ok(Self(bytes))
     }
@@ -152,17 +154,8 @@ impl Serialize for PublicKey {
 
 impl<'de> Deserialize<'de> for PublicKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        text::deserialize(deserializer)
     }
-}
-
-/// One text for some bytes, so that nothing can be changed without a difference.
-fn lower_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
-    let mut bytes = [0; LENGTH];
-    hex::decode_to_slice(text, &mut bytes).ok()?;
-    (hex::encode(bytes) == text).then_some(bytes)
 }
 
 /// Why a seal proves nothing.
@@ -190,7 +183,7 @@ pub fn check_seal(
 ) -> Result<(PublicKey, SealedTree), BrokenSeal> {
     let tree = sealed.tree.ok_or(BrokenSeal::NoTree)?;
     let key: PublicKey = sealed.public_key.parse()?;
-    let signature = lower_hex(&sealed.signature).ok_or(BrokenSeal::MalformedSignature)?;
+    let signature = text::from_hex(&sealed.signature).ok_or(BrokenSeal::MalformedSignature)?;
     let bytes = signed_bytes(root, header, sealed.result, tree);
     VerifyingKey::from_bytes(&key.0)
         .and_then(|verifier| verifier.verify_strict(&bytes, &Signature::from_bytes(&signature)))

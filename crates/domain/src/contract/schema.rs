@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value};
 
@@ -331,7 +332,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = pieces.next()?.as_bytes().to_vec();
     for piece in pieces {
         let (digits, rest) = piece.split_at_checked(2)?;
-        bytes.extend(hex::decode(digits).ok()?);
+        bytes.extend(HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?);
         bytes.extend(rest.as_bytes());
     }
     String::from_utf8(bytes).ok()

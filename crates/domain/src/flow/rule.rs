@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::digest::Digest;
 use crate::manifest::CapsuleName;
 use crate::subject::{self, Subject};
+use crate::text;
 
 /// Rules of one cluster: each is looked at for each request.
 pub const RULES_MAX: usize = 64;
@@ -68,9 +69,7 @@ impl FromStr for RuleName {
 
 impl<'de> Deserialize<'de> for RuleName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        text::deserialize(deserializer)
     }
 }
 
@@ -128,9 +127,7 @@ impl Serialize for KeyPart {
 
 impl<'de> Deserialize<'de> for KeyPart {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        text::deserialize(deserializer)
     }
 }
 

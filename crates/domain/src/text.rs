@@ -1,0 +1,47 @@
+//! Bytes and values that travel as one text, each with one spelling.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use data_encoding::{Encoding, HEXLOWER};
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+/// Reads what is a string by its `FromStr`, without a copy of the text.
+pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct Text<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a string")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text(PhantomData))
+}
+
+/// `LENGTH` bytes from exactly the text that `encoding` gives for them.
+pub(crate) fn decode<const LENGTH: usize>(encoding: &Encoding, text: &str) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    if text.len() != encoding.encode_len(LENGTH) {
+        return None;
+    }
+    encoding.decode_mut(text.as_bytes(), &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// As [`decode`], of lower-case hexadecimal digits.
+pub(crate) fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+    decode(&HEXLOWER, text)
+}

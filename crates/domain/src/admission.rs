@@ -1,5 +1,7 @@
 //! How many launches a node may pull: roots never take what their descendants need.
 
+use crate::subject::Class;
+
 /// What a node may have at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -27,6 +29,15 @@ pub struct Room {
     pub children: usize,
     /// At most this many of the launches may be roots.
     pub roots: usize,
+}
+
+impl Room {
+    pub const fn of(self, class: Class) -> usize {
+        match class {
+            Class::Child => self.children,
+            Class::Root => self.roots,
+        }
+    }
 }
 
 /// The room that `load` leaves.

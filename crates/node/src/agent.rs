@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_domain::admission::Room;
 use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
 use aod_domain::run::Event;
@@ -34,9 +33,6 @@ const PULL_RETRY: Duration = Duration::from_millis(500);
 /// How long a launch that does not fit is held for a slot to come free. Source: the settled
 /// points of the design.
 const HOLD: Duration = Duration::from_secs(1);
-
-/// How often a held launch looks for room.
-const HOLD_LOOK: Duration = Duration::from_millis(20);
 
 /// How often a node says that it is there: three times before it is believed gone.
 const ANNOUNCE_EVERY: Duration = Duration::from_millis(PRESENCE_SECONDS * 1_000 / 3);
@@ -110,6 +106,7 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
         })
         .collect();
     let mut pulls: FuturesUnordered<Pull> = FuturesUnordered::new();
+    let mut counts = shared.ledger.subscribe();
     loop {
         if readiness.borrow().is_none() {
             ask(&shared, &mut sources, &pulls);
@@ -123,7 +120,7 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
                     None => tokio::time::sleep(PULL_RETRY).await,
                 }
             }
-            () = shared.ledger.changed() => (),
+            Ok(()) = counts.changed() => (),
             Ok(()) = readiness.changed() => (),
         }
     }
@@ -132,7 +129,7 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
 fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pull>) {
     let room = shared.ledger.room();
     for (index, source) in sources.iter_mut().enumerate() {
-        let max = room_for(room, source.class);
+        let max = room.of(source.class);
         if source.is_asked || max == 0 {
             continue;
         }
@@ -157,13 +154,6 @@ fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pu
     }
 }
 
-fn room_for(room: Room, class: Class) -> usize {
-    match class {
-        Class::Child => room.children,
-        Class::Root => room.roots,
-    }
-}
-
 /// Starts what there is room for; the rest is held for a moment, then given back.
 fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
     let full = shared.disk.look(received);
@@ -172,54 +162,57 @@ fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
         shared.engine_doubt.notify_one();
     }
     for delivery in deliveries {
+        let delivered = Delivered::read(delivery, received);
         if full.is_some() {
-            shared
-                .tasks
-                .spawn(inherit(pass_on(Arc::clone(shared), delivery, received)));
-        } else if room_for(shared.ledger.room(), delivery.class) > 0 {
-            start(shared, delivery, received);
-        } else {
-            shared
-                .tasks
-                .spawn(inherit(hold(Arc::clone(shared), delivery, received)));
+            let given_back = pass_on(Arc::clone(shared), delivered);
+            shared.tasks.spawn(inherit(given_back));
+        } else if let Some(delivered) = start(shared, delivered) {
+            let held = hold(Arc::clone(shared), delivered);
+            shared.tasks.spawn(inherit(held));
         }
     }
 }
 
-fn start(shared: &Arc<Shared>, delivery: Delivery, received: Duration) {
-    let launch = Recorded::<Event>::decode(delivery.launch.sequence, &delivery.launch.bytes).ok();
-    let seat = shared
-        .ledger
-        .enter(launch.as_ref().map_or(0, |launch| memory_of(&launch.event)));
-    let delivered = Delivered {
-        delivery,
-        launch,
-        received,
+/// Gives `delivered` back if there is no room for it.
+fn start(shared: &Arc<Shared>, delivered: Delivered) -> Option<Delivered> {
+    let launch = delivered.launch.as_ref();
+    let memory_bytes = launch.map_or(0, |launch| memory_of(&launch.event));
+    let class = delivered.delivery.class;
+    let Some(seat) = shared.ledger.enter(class, memory_bytes) else {
+        return Some(delivered);
     };
     shared
         .tasks
         .spawn(inherit(attempt(Arc::clone(shared), delivered, seat)));
+    None
 }
 
 /// Waits a moment for room; short enough that nothing of the lease is used up.
-async fn hold(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
+async fn hold(shared: Arc<Shared>, mut delivered: Delivered) {
     let end = tokio::time::Instant::now() + HOLD;
-    while tokio::time::Instant::now() < end && !shared.stop.is_cancelled() {
-        if room_for(shared.ledger.room(), delivery.class) > 0 {
-            start(&shared, delivery, received);
+    let mut counts = shared.ledger.subscribe();
+    loop {
+        let Some(left) = start(&shared, delivered) else {
             return;
+        };
+        delivered = left;
+        let changed = shared.stop.run_until_cancelled(counts.changed());
+        if !matches!(
+            tokio::time::timeout_at(end, changed).await,
+            Ok(Some(Ok(())))
+        ) {
+            return pass_on(shared, delivered).await;
         }
-        tokio::time::sleep(HOLD_LOOK).await;
     }
-    pass_on(shared, delivery, received).await;
 }
 
 /// Gives a launch back for another node to take.
-async fn pass_on(shared: Arc<Shared>, delivery: Delivery, received: Duration) {
-    let until = lease::kill_after(received, shared.config.lease);
+async fn pass_on(shared: Arc<Shared>, delivered: Delivered) {
+    let until = lease::kill_after(delivered.received, shared.config.lease);
     let left = until.saturating_sub(shared.runs.clock().since_boot());
     let queue = shared.ports.queue.as_ref();
-    lease::give_back(queue, &delivery.ack_subject, Duration::ZERO, left).await;
+    let ack_subject = &delivered.delivery.ack_subject;
+    lease::give_back(queue, ack_subject, Duration::ZERO, left).await;
 }
 
 fn memory_of(launch: &Event) -> u64 {

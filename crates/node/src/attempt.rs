@@ -81,6 +81,17 @@ pub(crate) struct Delivered {
     pub(crate) received: Duration,
 }
 
+impl Delivered {
+    pub(crate) fn read(delivery: Delivery, received: Duration) -> Self {
+        let launch = Recorded::decode(delivery.launch.sequence, &delivery.launch.bytes);
+        Self {
+            launch: launch.ok(),
+            delivery,
+            received,
+        }
+    }
+}
+
 /// Sees a launch through; `seat` is given back when nothing of it is left on this host.
 pub(crate) async fn attempt(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
     let span = info_span!("run", id = %delivered.delivery.run);

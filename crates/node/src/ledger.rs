@@ -3,21 +3,21 @@
 //! A run computes, or waits for a callee, or is leaving; whoever changes that does it here, and
 //! the puller wakes when there may be room.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aod_domain::admission::{Capacity, Load, Room, room};
-use tokio::sync::Notify;
+use aod_domain::subject::Class;
+use tokio::sync::watch;
 
-/// The counts of a node, shared by all its attempts.
+/// The counts of a node, shared by all its attempts; whoever wants to know of changes subscribes.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     capacity: Capacity,
-    load: Mutex<Counts>,
-    changed: Notify,
+    counts: watch::Sender<Counts>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+pub(crate) struct Counts {
     load: Load,
     waiting: usize,
     /// The most containers that were alive at one time.
@@ -38,8 +38,7 @@ impl Ledger {
     pub(crate) fn new(capacity: Capacity) -> Arc<Self> {
         Arc::new(Self {
             capacity,
-            load: Mutex::default(),
-            changed: Notify::new(),
+            counts: watch::Sender::default(),
         })
     }
 
@@ -71,36 +70,44 @@ impl Ledger {
         self.change(|counts| counts.load.is_draining = is_draining);
     }
 
-    /// Takes a slot and room for a container of `memory_bytes`; whether there is room is up to the
-    /// puller, who asked [`Ledger::room`] before.
-    pub(crate) fn enter(self: &Arc<Self>, memory_bytes: u64) -> Seat {
-        self.change(|counts| {
-            counts.load.running += 1;
-            counts.load.containers += 1;
-            counts.load.memory_reserved_bytes += memory_bytes;
-            counts.containers_peak = counts.containers_peak.max(counts.load.containers);
-            let reserved = counts.load.memory_reserved_bytes;
-            counts.memory_peak_bytes = counts.memory_peak_bytes.max(reserved);
+    /// Takes a slot and room for a container of `memory_bytes`; none if there is no room for one of `class`.
+    pub(crate) fn enter(self: &Arc<Self>, class: Class, memory_bytes: u64) -> Option<Seat> {
+        let has_entered = self.counts.send_if_modified(|counts| {
+            let has_room = room(self.capacity, counts.load).of(class) > 0;
+            if has_room {
+                counts.enter(memory_bytes);
+            }
+            has_room
         });
-        Seat {
+        has_entered.then(|| Seat {
             ledger: Arc::clone(self),
             memory_bytes,
             is_waiting: false,
-        }
+        })
     }
 
-    /// Returns once something has changed since the last call.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    /// Tells of all that changes from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Counts> {
+        self.counts.subscribe()
     }
 
     fn counts(&self) -> Counts {
-        *self.load.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.counts.borrow()
     }
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.load.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_one();
+        self.counts.send_modify(change);
+    }
+}
+
+impl Counts {
+    fn enter(&mut self, memory_bytes: u64) {
+        self.load.running += 1;
+        self.load.containers += 1;
+        self.load.memory_reserved_bytes += memory_bytes;
+        self.containers_peak = self.containers_peak.max(self.load.containers);
+        let reserved = self.load.memory_reserved_bytes;
+        self.memory_peak_bytes = self.memory_peak_bytes.max(reserved);
     }
 }
 
@@ -139,14 +146,27 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    const CAPACITY: Capacity = Capacity {
+        slots: 1,
+        containers_max: 4,
+        memory_bytes: 100,
+    };
+
+    #[test]
+    fn nobody_enters_where_there_is_no_room() {
+        let ledger = Ledger::new(CAPACITY);
+        let seat = ledger.enter(Class::Root, 60).unwrap();
+        assert!(ledger.enter(Class::Child, 0).is_none());
+        let changes = ledger.subscribe();
+        drop(seat);
+        assert!(changes.has_changed().unwrap());
+        assert!(ledger.enter(Class::Child, 0).is_some());
+    }
+
     #[test]
     fn a_seat_gives_back_all_it_took() {
-        let ledger = Ledger::new(Capacity {
-            slots: 1,
-            containers_max: 4,
-            memory_bytes: 100,
-        });
-        let mut seat = ledger.enter(60);
+        let ledger = Ledger::new(CAPACITY);
+        let mut seat = ledger.enter(Class::Root, 60).unwrap();
         assert_eq!(
             ledger.room(),
             Room {

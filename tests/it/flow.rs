@@ -484,6 +484,14 @@ async fn a_rate_counts_what_was_asked_for_before_its_time() {
         runs.push(hold(&client, number, "a", 0).await);
     }
     all_succeed(&client, &runs[..3]).await;
+    eventually(
+        "the lists that the next gateway begins with have them",
+        async || {
+            let ended = client.get("/v1/runs?state=succeeded").await.1;
+            ended["items"].as_array().map(Vec::len) == Some(3)
+        },
+    )
+    .await;
     // The third began within the time, and was asked for long before that.
     cluster.gateways.clear();
     cluster.add_gateway().await;

@@ -60,6 +60,16 @@ impl History {
         self.runs.values().filter(is_open).count()
     }
 
+    /// When a run ended.
+    pub(crate) fn ended_at(&self, run: RunId) -> Option<Timestamp> {
+        let is_end = |event: &&Recorded<Event>| matches!(event.event, Event::Ended(_));
+        self.runs
+            .get(&run)?
+            .iter()
+            .find(is_end)
+            .map(|event| event.time)
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for events in self.runs.values().filter(|events| is_capsule(events)) {

@@ -10,6 +10,7 @@
 //! for how long; what that meets depends on the machine. Exit codes: 0, 1 where something is violated or
 //! could not be done, 2 for wrong arguments, 130 after a signal.
 
+mod calls;
 mod faults;
 mod history;
 mod kind;

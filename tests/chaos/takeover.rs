@@ -1,26 +1,22 @@
 //! How long it took until somebody else did what a dead one had been doing.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use aod_domain::id::RunId;
 use aod_ports::presence::PRESENCE_SECONDS;
 use aod_tests::cluster::LEASE_SECONDS;
-use aod_tests::programs::{Program, ProgramCluster};
+use aod_tests::programs::ProgramCluster;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::calls::{End, Stay};
 use crate::faults::Done;
 use crate::history::History;
 use crate::kind::{Kind, Part};
-use crate::load::Question;
+use crate::load::{Question, Try};
 
 /// What a takeover may take beside the time after which a dead one is known as such, in seconds.
 const MARGIN_SECONDS: u64 = 2;
-
-/// How long after a fault of a gateway its calls are looked for.
-const LOOK: Duration = Duration::from_secs(60);
-
-/// What nodes log when a call goes on at another gateway.
-const MOVED: &str = "a call goes on at another gateway";
 
 /// How long takeovers of one kind took.
 #[derive(Debug, Serialize)]
@@ -38,8 +34,6 @@ impl Takeover {
     fn of(name: &'static str, bound_seconds: u64, samples: &[f64]) -> Self {
         let spread = aod_tests::statistics::Spread::of(samples);
         let longest = samples.iter().copied().max_by(f64::total_cmp);
-        #[expect(clippy::cast_precision_loss, reason = "a few seconds")]
-        let bound = bound_seconds as f64;
         Self {
             name,
             n: samples.len(),
@@ -47,7 +41,7 @@ impl Takeover {
             p99_seconds: spread.map(|spread| spread.p99),
             longest_seconds: longest,
             bound_seconds,
-            holds: longest.is_none_or(|longest| longest <= bound),
+            holds: longest.is_none_or(|longest| longest <= bound(bound_seconds)),
         }
     }
 }
@@ -74,88 +68,240 @@ pub(crate) fn all(
             }
         }
     }
-    let calls = |kinds: &[Kind]| -> Vec<f64> {
-        alone(done, kinds)
-            .flat_map(|one| moved_calls(one, until_next(one, done), cluster))
-            .collect()
-    };
-    let people = |kinds: &[Kind]| -> Vec<f64> {
-        alone(done, kinds)
-            .flat_map(|done| moved_people(done, questions))
-            .collect()
-    };
-    let killed = [Kind::GatewayKilled];
-    let silent = [Kind::GatewayPaused, Kind::GatewayCutOff];
+    let stays: Vec<Stay> = cluster
+        .nodes
+        .iter()
+        .flat_map(|node| Stay::all(&node.log_text()))
+        .collect();
     let lease = u64::from(LEASE_SECONDS) + MARGIN_SECONDS;
-    let presence = PRESENCE_SECONDS + MARGIN_SECONDS;
-    let all = vec![
-        Takeover::of("node killed, next attempt", lease, &killed_nodes),
-        Takeover::of(
-            "gateway killed, calls of runs",
-            MARGIN_SECONDS,
-            &calls(&killed),
-        ),
-        Takeover::of("gateway killed, clients", MARGIN_SECONDS, &people(&killed)),
-        Takeover::of(
-            "gateway paused or cut off, calls of runs",
-            presence,
-            &calls(&silent),
-        ),
-        Takeover::of(
-            "gateway paused or cut off, clients",
-            presence,
-            &people(&silent),
-        ),
-    ];
+    let mut all = vec![Takeover::of(
+        "node killed, next attempt",
+        lease,
+        &killed_nodes,
+    )];
+    for what in [&KILLED, &SILENT] {
+        let faults: Vec<Waited> = alone(done, what.kinds)
+            .filter_map(|one| Waited::of(one, done, cluster, &stays))
+            .collect();
+        let moved = faults.iter().flat_map(Waited::moved).collect::<Vec<_>>();
+        let answered = faults
+            .iter()
+            .flat_map(|fault| fault.answered(|run| history.ended_at(run), what.bound_seconds));
+        let answered = answered.collect::<Vec<_>>();
+        let clients = faults.iter().flat_map(|fault| fault.clients(questions));
+        let clients = clients.collect::<Vec<_>>();
+        let [calls, answers, people] = what.names;
+        all.push(Takeover::of(calls, what.bound_seconds, &moved));
+        all.push(Takeover::of(answers, what.bound_seconds, &answered));
+        all.push(Takeover::of(people, what.bound_seconds, &clients));
+    }
     (all, violations)
 }
+
+/// What is measured of faults of gateways.
+struct Measured {
+    kinds: &'static [Kind],
+    /// Of calls until another gateway has taken them on, of their answers, of clients.
+    names: [&'static str; 3],
+    bound_seconds: u64,
+}
+
+const KILLED: Measured = Measured {
+    kinds: &[Kind::GatewayKilled],
+    names: [
+        "gateway killed, calls of runs",
+        "gateway killed, answers to runs",
+        "gateway killed, clients",
+    ],
+    bound_seconds: MARGIN_SECONDS,
+};
+
+const SILENT: Measured = Measured {
+    kinds: &[Kind::GatewayPaused, Kind::GatewayCutOff],
+    names: [
+        "gateway paused or cut off, calls of runs",
+        "gateway paused or cut off, answers to runs",
+        "gateway paused or cut off, clients",
+    ],
+    bound_seconds: PRESENCE_SECONDS + MARGIN_SECONDS,
+};
 
 fn alone<'a>(done: &'a [Done], kinds: &'a [Kind]) -> impl Iterator<Item = &'a Done> {
     done.iter()
         .filter(move |done| done.is_alone && kinds.contains(&done.fault.kind))
 }
 
-/// How long what follows a fault is looked for: until the same part has its next one.
-fn until_next(one: &Done, done: &[Done]) -> Duration {
-    let is_next = |other: &&Done| other.fault.part == one.fault.part && other.began > one.began;
-    let next = done.iter().find(is_next);
-    next.map_or(LOOK, |next| LOOK.min(next.began - one.began))
+/// A fault of a gateway at which somebody waited.
+struct Waited<'a> {
+    gateway: usize,
+    began: Instant,
+    began_at: Timestamp,
+    /// When the next fault of any part began: what is moved from then on, is moved by it.
+    next_at: Timestamp,
+    /// Calls that waited at the gateway when the fault began.
+    there: Vec<&'a Stay>,
+    all: &'a [Stay],
 }
 
-/// For each call that was waited for at a gateway: seconds until another gateway had taken it on.
-fn moved_calls(done: &Done, look: Duration, cluster: &ProgramCluster) -> Vec<f64> {
-    let Part::Gateway(gateway) = done.fault.part else {
-        return Vec::new();
-    };
-    let from = format!("before=\"{}\"", cluster.person(gateway).url());
-    let logs = cluster.nodes.iter().map(Program::log_text);
-    let moved_at = |line: &str| {
-        let is_moved = line.contains(MOVED) && line.contains(&from);
-        let at: Timestamp = line.split_whitespace().next()?.parse().ok()?;
-        let after = at.duration_since(done.began_at).as_secs_f64();
-        (is_moved && (0.0..look.as_secs_f64()).contains(&after)).then_some(after)
-    };
-    logs.flat_map(|log| log.lines().filter_map(moved_at).collect::<Vec<_>>())
-        .collect()
+impl<'a> Waited<'a> {
+    fn of(one: &Done, done: &[Done], cluster: &ProgramCluster, all: &'a [Stay]) -> Option<Self> {
+        let Part::Gateway(gateway) = one.fault.part else {
+            return None;
+        };
+        let next = done.iter().find(|other| other.began > one.began);
+        let person = cluster.person(gateway);
+        Some(Self {
+            gateway,
+            began: one.began,
+            began_at: one.began_at,
+            next_at: next.map_or(Timestamp::MAX, |next| next.began_at),
+            there: there(all, person.url(), one.began_at),
+            all,
+        })
+    }
+
+    /// For each call that another gateway took on: seconds until it had.
+    fn moved(&self) -> Vec<f64> {
+        let moved = self.there.iter().filter(|stay| stay.how == End::Moved);
+        moved
+            .filter(|stay| stay.ended < self.next_at)
+            .map(|stay| seconds(self.began_at, stay.ended))
+            .collect()
+    }
+
+    /// For each call whose callee ended before the next fault: how many seconds it heard of that too
+    /// late, wherever it waited. One that had not heard when the next fault began counts if it had
+    /// missed the bound by then.
+    fn answered(
+        &self,
+        ended_at: impl Fn(RunId) -> Option<Timestamp>,
+        bound_seconds: u64,
+    ) -> Vec<f64> {
+        let late = |stay: &&Stay| {
+            let due = ended_at(stay.callee)?.max(self.began_at);
+            let heard = self.all.iter().find(|other| {
+                let is_same = (other.run, other.callee) == (stay.run, stay.callee);
+                is_same && other.how == End::Answered && other.ended > self.began_at
+            });
+            let until = heard.map_or(self.next_at, |heard| heard.ended);
+            let is_of_this =
+                until < self.next_at || seconds(due, self.next_at) > bound(bound_seconds);
+            (due < self.next_at && is_of_this).then(|| seconds(due, until))
+        };
+        self.there
+            .iter()
+            .copied()
+            .filter_map(|stay| late(&stay))
+            .collect()
+    }
+
+    /// For each client that waited at the gateway: seconds until another one had answered it.
+    fn clients(&self, questions: &[Question]) -> Vec<f64> {
+        let was_there = |question: &&Question| {
+            let here = |one: &Try| {
+                one.gateway == self.gateway && (one.began..one.ended).contains(&self.began)
+            };
+            question.tries.len() > 1 && question.tries.iter().any(here)
+        };
+        let seconds = |question: &Question| {
+            let answered = question.tries.last().expect("it was answered").ended;
+            answered.duration_since(self.began).as_secs_f64()
+        };
+        questions.iter().filter(was_there).map(seconds).collect()
+    }
 }
 
-/// For each client that waited at a gateway: seconds until another gateway had answered it.
-fn moved_people(done: &Done, questions: &[Question]) -> Vec<f64> {
-    let Part::Gateway(gateway) = done.fault.part else {
-        return Vec::new();
-    };
-    let was_there = |question: &&Question| {
-        let last: Option<Instant> = question.tries.last().map(|last| last.ended);
-        question.tries.len() > 1
-            && last.is_some_and(|last| last < done.began + LOOK)
-            && question
-                .tries
-                .iter()
-                .any(|one| one.gateway == gateway && (one.began..one.ended).contains(&done.began))
-    };
-    let seconds = |question: &Question| {
-        let answered = question.tries.last().expect("it was answered").ended;
-        answered.duration_since(done.began).as_secs_f64()
-    };
-    questions.iter().filter(was_there).map(seconds).collect()
+/// The calls that waited at the gateway at `url` at `moment`.
+fn there<'a>(all: &'a [Stay], url: &str, moment: Timestamp) -> Vec<&'a Stay> {
+    let is_there = |stay: &&Stay| stay.gateway == url && stay.began < moment && stay.ended > moment;
+    all.iter().filter(is_there).collect()
+}
+
+/// Seconds from one moment to a later one; none if it is an earlier one by another program's clock.
+fn seconds(from: Timestamp, until: Timestamp) -> f64 {
+    until.duration_since(from).as_secs_f64().max(0.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few seconds")]
+fn bound(seconds: u64) -> f64 {
+    seconds as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    const CALLER: &str = "run_01JBX3T5Y4Q8Z6W7V2N1M0K9H8";
+    const CALLEES: [&str; 3] = [
+        "run_01JBX3T5Y4Q8Z6W7V2N1M0K9HC",
+        "run_01JBX3T5Y4Q8Z6W7V2N1M0K9HG",
+        "run_01JBX3T5Y4Q8Z6W7V2N1M0K9HM",
+    ];
+
+    fn id(text: &str) -> RunId {
+        text.parse().expect("an id")
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    fn stay(callee: usize, gateway: &str, began: i64, ended: i64, how: End) -> Stay {
+        Stay {
+            run: id(CALLER),
+            callee: id(CALLEES[callee]),
+            gateway: gateway.to_owned(),
+            began: at(began),
+            ended: at(ended),
+            how,
+        }
+    }
+
+    /// A fault of `a` at 10 s, the next one of anything at 20 s.
+    fn waited(all: &[Stay]) -> Waited<'_> {
+        Waited {
+            gateway: 0,
+            began: Instant::now(),
+            began_at: at(10),
+            next_at: at(20),
+            there: there(all, "a", at(10)),
+            all,
+        }
+    }
+
+    #[test]
+    fn a_call_that_a_later_fault_moved_or_that_came_later_is_not_of_this_one() {
+        let all = [
+            stay(0, "a", 5, 14, End::Moved),
+            stay(1, "a", 5, 62, End::Moved),
+            stay(2, "a", 11, 15, End::Moved),
+            stay(0, "b", 5, 13, End::Moved),
+        ];
+        assert_eq!(waited(&all).moved(), [4.0]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_long_after_the_end_is_late_wherever_the_call_waited() {
+        let all = [
+            stay(0, "a", 5, 14, End::Moved),
+            stay(0, "b", 14, 15, End::Answered),
+            stay(1, "a", 5, 70, End::Answered),
+            stay(2, "a", 5, 70, End::Answered),
+        ];
+        // The first had ended before the fault, the second ends soon after it, the third much later.
+        let ends = [at(9), at(11), at(60)];
+        let ended_at = |run| {
+            let number = CALLEES.iter().position(|callee| id(callee) == run);
+            number.map(|number| ends[number])
+        };
+        assert_eq!(waited(&all).answered(ended_at, 7), [5.0, 59.0]);
+    }
+
+    #[test]
+    fn an_answer_that_the_next_fault_may_have_kept_back_is_not_of_this_one() {
+        let all = [stay(0, "a", 5, 70, End::Answered)];
+        assert_eq!(waited(&all).answered(|_| Some(at(14)), 7), [] as [f64; 0]);
+    }
 }

@@ -63,6 +63,32 @@ pub(crate) struct Speaker {
     pub(crate) token: String,
 }
 
+/// Where a call waits for its callee.
+struct Waiting {
+    callee: RunId,
+    url: String,
+    since: Instant,
+}
+
+impl Waiting {
+    /// The call waits at `url` now; answers where it did before, if that was elsewhere.
+    fn begin(waiting: &Mutex<Option<Self>>, callee: RunId, url: &str) -> Option<Self> {
+        let mut waiting = lock(waiting);
+        if waiting.as_ref().is_some_and(|waiting| waiting.url == url) {
+            return None;
+        }
+        waiting.replace(Self {
+            callee,
+            url: url.to_owned(),
+            since: Instant::now(),
+        })
+    }
+
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Why a request has no answer yet, sorted by what is done about it.
 enum Failure {
     /// The gateway's answer, to be handed on.
@@ -89,23 +115,30 @@ impl GatewayClient {
         request: &CallRequest,
         accepted: impl Fn(RunId) + Send + Sync,
     ) -> Result<CallLine, Box<Problem>> {
-        let accepting = Mutex::new(None);
-        self.until_answered(|url| {
-            let (accepted, accepting) = (&accepted, &accepting);
-            async move {
-                let accepted = |callee| {
-                    let before = lock(accepting).replace(url.clone());
-                    if let Some(before) = before.filter(|before| *before != url) {
-                        let run = speaker.run;
-                        info!(%run, %callee, before, url, "a call goes on at another gateway");
-                    }
-                    accepted(callee);
-                };
-                let response = self.post(&url, speaker, "calls", request).await?;
-                read_lines(response, &accepted).await
-            }
-        })
-        .await
+        let waiting = Mutex::new(None);
+        let run = speaker.run;
+        let answer = self
+            .until_answered(|url| {
+                let (accepted, waiting) = (&accepted, &waiting);
+                async move {
+                    let accepted = |callee| {
+                        if let Some(left) = Waiting::begin(waiting, callee, &url) {
+                            let (before, waited_ms) = (&left.url, left.milliseconds());
+                            info!(%run, %callee, before, waited_ms, url, "a call goes on at another gateway");
+                        }
+                        accepted(callee);
+                    };
+                    let response = self.post(&url, speaker, "calls", request).await?;
+                    read_lines(response, &accepted).await
+                }
+            })
+            .await;
+        if let Some(waiting) = lock(&waiting).take() {
+            let (callee, url) = (waiting.callee, &waiting.url);
+            let waited_ms = waiting.milliseconds();
+            debug!(%run, %callee, url, waited_ms, "a call is answered");
+        }
+        answer
     }
 
     /// Asks for the end of a callee.

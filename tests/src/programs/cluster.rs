@@ -20,6 +20,9 @@ const SLOTS: &str = "4";
 /// How long programs may take to be there: a second on an idle machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// What programs log: whoever looks for a cause must know why a call left its gateway.
+const LOG: &str = "info,async_nats=warn,aod_node::gateway_client=debug";
+
 /// How often a condition is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -278,7 +281,8 @@ impl ProgramCluster {
             ("AWS_SECRET_ACCESS_KEY", S3Server::SECRET_KEY),
         ];
         let used = self.s3.iter().flat_map(|_| secrets);
-        used.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        used.chain([("AOD_LOG", LOG)])
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
     }
 }

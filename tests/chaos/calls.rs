@@ -1,0 +1,108 @@
+//! Where calls of runs waited, as the logs of nodes tell it.
+
+use aod_domain::id::RunId;
+use jiff::{SignedDuration, Timestamp};
+
+/// What nodes log when a call goes on at another gateway.
+const MOVED: &str = "a call goes on at another gateway";
+
+/// What they log when it has its answer.
+const ANSWERED: &str = "a call is answered";
+
+/// How a stay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The call went on at another gateway.
+    Moved,
+    Answered,
+}
+
+/// One call's waiting at one gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stay {
+    pub(crate) run: RunId,
+    pub(crate) callee: RunId,
+    /// The URL of the gateway.
+    pub(crate) gateway: String,
+    pub(crate) began: Timestamp,
+    pub(crate) ended: Timestamp,
+    pub(crate) how: End,
+}
+
+impl Stay {
+    /// All that a node's log tells.
+    pub(crate) fn all(log: &str) -> Vec<Self> {
+        log.lines().filter_map(Self::read).collect()
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let (how, gateway) = if line.contains(MOVED) {
+            (End::Moved, "before")
+        } else if line.contains(ANSWERED) {
+            (End::Answered, "url")
+        } else {
+            return None;
+        };
+        let ended: Timestamp = line.split_whitespace().next()?.parse().ok()?;
+        let waited: i64 = field(line, "waited_ms")?.parse().ok()?;
+        Some(Self {
+            run: field(line, "run")?.parse().ok()?,
+            callee: field(line, "callee")?.parse().ok()?,
+            gateway: field(line, gateway)?.to_owned(),
+            began: ended - SignedDuration::from_millis(waited),
+            ended,
+            how,
+        })
+    }
+}
+
+/// The value of `name` in a line of a log.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let value = |pair: &'a str| pair.strip_prefix(name)?.strip_prefix('=');
+    let value = line.split_whitespace().find_map(value)?;
+    Some(value.trim_matches('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stay_is_read_from_the_line_of_its_end() {
+        let run: RunId = "run_01JBX3T5Y4Q8Z6W7V2N1M0K9H8".parse().expect("an id");
+        let log = format!(
+            "2026-11-21T10:00:07.500000Z  INFO aod_node::gateway_client: {MOVED} run={run} callee={run} \
+             before=\"http://10.0.0.1:8700\" waited_ms=7250 url=\"http://10.0.0.2:8700\"\n\
+             2026-11-21T10:00:08.000000Z DEBUG aod_node::gateway_client: {ANSWERED} run={run} \
+             callee={run} url=\"http://10.0.0.2:8700\" waited_ms=500\n\
+             2026-11-21T10:00:09.000000Z  INFO aod_node: something else\n"
+        );
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let stay = |gateway: &str, began, ended, how| Stay {
+            run,
+            callee: run,
+            gateway: gateway.to_owned(),
+            began: at(began),
+            ended: at(ended),
+            how,
+        };
+        let (first, second) = ("http://10.0.0.1:8700", "http://10.0.0.2:8700");
+        assert_eq!(
+            Stay::all(&log),
+            [
+                stay(
+                    first,
+                    "2026-11-21T10:00:00.25Z",
+                    "2026-11-21T10:00:07.5Z",
+                    End::Moved
+                ),
+                stay(
+                    second,
+                    "2026-11-21T10:00:07.5Z",
+                    "2026-11-21T10:00:08Z",
+                    End::Answered
+                ),
+            ]
+        );
+    }
+}

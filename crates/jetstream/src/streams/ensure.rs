@@ -125,6 +125,8 @@ async fn adjust(
     match request(link, &format!("STREAM.UPDATE.{stream}"), &wanted).await {
         Ok(Ok(changed)) => {
             tracing::debug!("changed stream {stream}: {}", listed(&before));
+            // The server may have made other notes in its metadata.
+            let wanted = adopt(wanted, &changed.config, Limits::Set);
             refuse_differences(stream, differences(&wanted, &changed.config), None)?;
             Ok(changed)
         }

@@ -69,6 +69,27 @@ async fn a_second_program_takes_the_streams_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_setting_that_the_server_made_notes_of_is_set_back() {
+    let (server, _first) = start().await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let context = jetstream::new(client);
+    let mut changed = context
+        .get_stream("EVENTS")
+        .await
+        .unwrap()
+        .cached_info()
+        .config
+        .clone();
+    // What only newer servers know raises the level that the stream says it needs.
+    changed.allow_atomic_publish = true;
+    context.update_stream(changed).await.unwrap();
+
+    Broker::connect(config(&server)).await.unwrap();
+    let stream = context.get_stream("EVENTS").await.unwrap();
+    assert!(!stream.cached_info().config.allow_atomic_publish);
+}
+
+#[tokio::test]
 async fn another_stream_of_the_name_is_refused_with_every_difference() {
     let server = NatsServer::start(NatsConfig::default());
     let client = async_nats::connect(server.url()).await.unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Nothing is decided by it alone: it is behind by design, and says how far it is.
 
+mod conditions;
 mod feed;
 mod query;
 pub(crate) mod record;

@@ -5,20 +5,21 @@ use aod_api::runs::{RunKind, RunState, RunSummary};
 use aod_domain::id::RunId;
 use aod_domain::run::{ATTEMPTS_LOST_MAX, DELIVERIES_COUNTED_MAX};
 use jiff::Timestamp;
-use rusqlite::types::{Type, Value};
+use rusqlite::types::Type;
 use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
+use super::conditions::Conditions;
 use crate::http::parameters::Parameters;
 
 /// Which runs a list shows; what is empty does not matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     states: Vec<RunState>,
-    capsule: Option<String>,
-    labels: Vec<(String, String)>,
-    text: Option<String>,
-    is_roots_only: bool,
+    pub(super) capsule: Option<String>,
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) text: Option<String>,
+    pub(super) is_roots_only: bool,
 }
 
 impl Filter {
@@ -71,7 +72,7 @@ pub(crate) struct Suspect {
     pub(crate) is_orphan: bool,
 }
 
-const COLUMNS: &str = "runs.launch_sequence, runs.id, runs.root, runs.parent, runs.kind, runs.capsule, runs.state, \
+pub(super) const COLUMNS: &str = "runs.launch_sequence, runs.id, runs.root, runs.parent, runs.kind, runs.capsule, runs.state, \
     runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error";
 
 /// Up to `limit` runs launched before `before`, the latest first, and the cursor of the next page.
@@ -152,53 +153,13 @@ fn page_of_state(
     before: i64,
     limit: usize,
 ) -> rusqlite::Result<Vec<(i64, RunSummary)>> {
-    let mut sql = format!("SELECT {COLUMNS} FROM runs");
-    let mut values: Vec<Value> = Vec::new();
-    let mut conditions = vec!["runs.launch_sequence < ?".to_owned()];
-    values.push(before.into());
-    let mut require = |condition: &str, value: String| {
-        conditions.push(condition.to_owned());
-        values.push(value.into());
-    };
-    if let Some(state) = state {
-        require("runs.state = ?", state.as_str().to_owned());
-    }
-    if let Some(capsule) = &filter.capsule {
-        require("runs.capsule = ?", capsule.clone());
-    }
-    if let Some(text) = &filter.text {
-        require(
-            "runs.launch_sequence IN (SELECT rowid FROM run_texts WHERE run_texts MATCH ?)",
-            as_words(text),
-        );
-    }
-    for (name, value) in &filter.labels {
-        require(
-            "runs.launch_sequence IN (SELECT launch_sequence FROM run_labels WHERE name = ?",
-            name.clone(),
-        );
-        require("value = ?)", value.clone());
-    }
-    if filter.is_roots_only {
-        conditions.push("runs.parent IS NULL".to_owned());
-    }
-    sql.push_str(" WHERE ");
-    sql.push_str(&conditions.join(" AND "));
-    sql.push_str(" ORDER BY runs.launch_sequence DESC LIMIT ?");
-    values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+    let conditions = Conditions::of(filter, state);
+    let (sql, values) = conditions.page(connection, before, limit)?;
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), |row| {
         Ok((row.get(0)?, summary(row)?))
     })?;
     rows.collect()
-}
-
-/// `text` as a query of FTS5: each word as it is, all of which must occur.
-fn as_words(text: &str) -> String {
-    let words = text
-        .split_whitespace()
-        .map(|word| format!("\"{}\"", word.replace('"', "\"\"")));
-    words.collect::<Vec<_>>().join(" ")
 }
 
 fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {

@@ -1,5 +1,6 @@
 //! Whole-system tests. What needs root is in [`needs_root`].
 
+mod archive;
 mod audit;
 mod documentation;
 mod flow;

@@ -30,6 +30,7 @@ use aod_testkit::{NatsConfig, NatsServer};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
+use jiff::SignedDuration;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -49,6 +50,9 @@ pub struct Cluster {
     pub gateways: Vec<Gateway>,
     pub nodes: Vec<Node>,
     pub artifacts: Arc<dyn ArtifactStore>,
+    /// Of gateways that are added from now on.
+    pub clock: Arc<dyn Clock>,
+    pub log_age: Option<SignedDuration>,
     /// Of nodes that are added from now on.
     pub image_keep: Duration,
     /// As above: who answers for models.
@@ -59,6 +63,7 @@ pub struct Cluster {
     pub secrets: Arc<dyn SecretStore>,
     pub egress: Vec<Permission>,
     pub network: Arc<dyn Network>,
+    gateways_added: usize,
     directory: TempDir,
 }
 
@@ -78,12 +83,15 @@ impl Cluster {
             gateways: Vec::new(),
             nodes: Vec::new(),
             artifacts,
+            clock: Arc::new(SystemClock),
+            log_age: None,
             image_keep: IMAGE_KEEP_DEFAULT,
             models: Arc::default(),
             keep_model_contents: false,
             secrets: Arc::new(NoSecrets),
             egress: Vec::new(),
             network: Arc::new(SystemNetwork),
+            gateways_added: 0,
             directory,
         };
         for _ in 0..gateways {
@@ -113,7 +121,8 @@ impl Cluster {
     }
 
     pub async fn add_gateway(&mut self) {
-        let name = format!("gateway-{}", self.gateways.len());
+        let name = format!("gateway-{}", self.gateways_added);
+        self.gateways_added += 1;
         let broker = self.broker(&name).await;
         let config = aod_gateway::Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
@@ -125,6 +134,7 @@ impl Cluster {
             wait_seconds_max: 3_600,
             upload_bytes_max: 4 << 30,
             seal_key: Arc::new(SealKey::from_seed(&SEAL_SEED)),
+            log_age: self.log_age,
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(broker.event_log()),
@@ -132,7 +142,7 @@ impl Cluster {
             logs: Arc::new(broker.log_stream()),
             presence: Arc::new(broker.presence()),
             artifacts: Arc::clone(&self.artifacts),
-            clock: Arc::new(SystemClock),
+            clock: Arc::clone(&self.clock),
             ends: Arc::new(broker.feed(aod_audit::FEED).await.expect("a feed")),
         };
         self.gateways.push(

@@ -28,8 +28,8 @@ pub use self::limits::LimitArguments;
 pub use self::policy::PolicyArguments;
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
-    BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments, TraceArguments,
-    UpArguments,
+    ArchiveArguments, BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments,
+    TraceArguments, UpArguments,
 };
 use crate::console::Format;
 use crate::logging::LogFormat;

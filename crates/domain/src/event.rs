@@ -117,6 +117,16 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// What the stored `bytes` of any event say about it.
+pub fn header_of(bytes: &[u8]) -> Result<Header, MalformedEvent> {
+    let envelope = Envelope::read(bytes)?;
+    Ok(Header {
+        id: envelope.id,
+        source: envelope.source.into_owned(),
+        time: envelope.time,
+    })
+}
+
 impl<E: DeserializeOwned> CloudEvent<E> {
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedEvent> {
         let envelope = Envelope::read(bytes)?;

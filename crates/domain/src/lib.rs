@@ -4,6 +4,7 @@
 //! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
 
 pub mod admission;
+pub mod archive;
 pub mod audit;
 pub mod capsule;
 pub mod contract;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use aod_domain::archive::{self, Archive, Artifact, Segment};
 use aod_domain::audit::SealKey;
 use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
 use aod_domain::dead_letter;
@@ -201,6 +202,31 @@ fn rule_events() -> [flow::Event; 2] {
     [flow::Event::Set { rule, requested_by }, removed]
 }
 
+fn archive_events() -> [archive::Event; 2] {
+    let artifact = |text: &str| Artifact {
+        digest: Digest::of(text),
+        size_bytes: 1_234_567,
+    };
+    let archive = Archive {
+        segment: Segment {
+            first: 20_001,
+            last: 40_000,
+            latest: NOW,
+            events: artifact("events"),
+            index: artifact("index"),
+        },
+        floor: 1,
+    };
+    let released = Archive {
+        floor: 20_001,
+        ..archive
+    };
+    [
+        archive::Event::Archived(archive),
+        archive::Event::Released(released),
+    ]
+}
+
 /// The end of a call whose contents are kept.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
@@ -271,6 +297,9 @@ fn every_event_has_a_sample_that_is_read() {
         rules: 12,
     };
     names.insert(check(granted, "admission"));
+    for event in archive_events() {
+        names.insert(check(event, "archive"));
+    }
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

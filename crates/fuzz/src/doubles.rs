@@ -199,4 +199,8 @@ impl EventLog for Silent {
     async fn fill(&self) -> Result<Fill, ReadError> {
         Err(Self::unread("the log"))
     }
+
+    async fn release_before(&self, _: u64) -> Result<(), ReadError> {
+        Err(Self::unread("the log"))
+    }
 }

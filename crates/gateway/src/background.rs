@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aod_archive::Archiver;
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Run};
+use aod_ports::BoxError;
 use aod_ports::presence::{GatewayMember, Member};
 use tokio::time::MissedTickBehavior;
 
@@ -25,6 +27,9 @@ const RECONCILE_SECONDS_MAX: u32 = 30;
 /// How often the queue is told what is needed of it: launches that ended meanwhile come again if
 /// the broker loses the queue, and are found ended.
 const QUEUE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether a part of the log is to be archived.
+const ARCHIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs that one round looks at; the next round meets the others.
 const SUSPECTS_MAX: usize = 1_000;
@@ -119,6 +124,29 @@ pub(crate) async fn keep_queue(context: &Context) {
             tracing::warn!(error = chain(&error), "the queue of launches is not kept");
         }
     }
+}
+
+/// Archives the log, as the gateway that is there longest: others would do the same work for nothing.
+pub(crate) async fn archive(context: &Context, mut archiver: Archiver) {
+    let mut ticks = ticks(ARCHIVE_INTERVAL);
+    while next_tick(context, &mut ticks).await {
+        let members = context.ports.presence.members().await;
+        if members.is_ok_and(|members| context.is_first(&members))
+            && let Err(error) = archive_all(context, &mut archiver).await
+        {
+            tracing::warn!(error = chain(&*error), "the log is not archived now");
+        }
+    }
+}
+
+async fn archive_all(context: &Context, archiver: &mut Archiver) -> Result<(), BoxError> {
+    while !context.shutdown.is_cancelled() {
+        let first_needed = context.read_model.first_needed().await?;
+        if !archiver.step(first_needed).await? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Callees first: a caller is ended only when they are.

@@ -14,6 +14,7 @@ use aod_ports::feed::Feed;
 use aod_ports::log_stream::LogStream;
 use aod_ports::presence::Presence;
 use aod_ports::work_queue::WorkQueue;
+use jiff::SignedDuration;
 
 /// How a gateway behaves.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Config {
     pub upload_bytes_max: u64,
     /// What it seals trees with.
     pub seal_key: Arc<SealKey>,
+    /// How long events stay in the broker at least, before only the archive has them; none for ever.
+    pub log_age: Option<SignedDuration>,
 }
 
 /// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.

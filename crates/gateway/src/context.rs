@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_archive::ArchivedLog;
 use aod_domain::id::GatewayId;
 use aod_domain::run::Holder;
+use aod_ports::presence::Member;
 use aod_ports::runs::Runs;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,6 +32,8 @@ pub(crate) struct Context {
     /// Where nodes reach it.
     pub(crate) url: String,
     pub(crate) runs: Runs,
+    /// The log of `runs` and `ports`, as what archives it needs it.
+    pub(crate) archived_log: ArchivedLog,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) capsules: Capsules,
     pub(crate) admitter: Admitter,
@@ -52,6 +56,15 @@ impl Context {
         Holder::Gateway {
             gateway: self.gateway,
         }
+    }
+
+    /// Whether no other gateway of `members` is there longer than this one: their ids say when they began.
+    pub(crate) fn is_first(&self, members: &[Member]) -> bool {
+        let gateways = members.iter().filter_map(|member| match member {
+            Member::Gateway(gateway) => Some(gateway.gateway),
+            Member::Node(_) => None,
+        });
+        gateways.min().is_none_or(|first| first >= self.gateway)
     }
 
     /// Says why no new root may start now.

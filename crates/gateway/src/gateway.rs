@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_archive::{ArchivedLog, Archiver};
 use aod_audit::Sealer;
 use aod_domain::id::GatewayId;
 use aod_ports::event_log::ReadError;
@@ -169,6 +170,12 @@ impl Drop for Gateway {
 async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, StartError> {
     let gateway = GatewayId::new(ports.clock.fresh_uuid());
     let shutdown = CancellationToken::new();
+    let artifacts = Arc::clone(&ports.artifacts);
+    let archived_log = ArchivedLog::new(ports.log, artifacts, Arc::clone(&ports.clock));
+    let ports = Ports {
+        log: Arc::new(archived_log.clone()),
+        ..ports
+    };
     let runs = Runs::new(
         Arc::clone(&ports.log),
         Arc::clone(&ports.clock),
@@ -184,6 +191,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         gateway,
         url,
         runs,
+        archived_log,
         waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
         admitter,
@@ -239,6 +247,18 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
         };
         tokio::join!(follow, admission::admit(&shared));
     });
+    if let Some(age) = context.config.log_age {
+        let archiver = Archiver::new(
+            context.archived_log.clone(),
+            Arc::clone(&context.ports.artifacts),
+            context.runs.clone(),
+            age,
+        );
+        let shared = Arc::clone(context);
+        spawn(context, async move {
+            background::archive(&shared, archiver).await;
+        });
+    }
     let sealer = Sealer::new(
         Arc::clone(&context.ports.ends),
         context.runs.clone(),

@@ -4,6 +4,7 @@
 //! the guard refused, so nothing here uses one.
 
 mod append;
+mod release;
 
 use aod_ports::BoxError;
 use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
@@ -177,5 +178,10 @@ impl EventLog for JetStreamEventLog {
             bytes_max: u64::try_from(info.config.max_bytes).unwrap_or(u64::MAX),
             last_sequence: info.state.last_sequence,
         })
+    }
+
+    async fn release_before(&self, sequence: u64) -> Result<(), ReadError> {
+        let released = release::release_before(&self.link, sequence).await;
+        released.map_err(read_error("what its stream need not have"))
     }
 }

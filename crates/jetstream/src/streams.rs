@@ -2,7 +2,7 @@
 //!
 //! | stream | holds | kept |
 //! |---|---|---|
-//! | `EVENTS` | the log, `ev.>` | for ever, synced; appends are refused when it is full |
+//! | `EVENTS` | the log, `ev.>` | until it is archived and let go of, synced; appends are refused when it is full |
 //! | `WORK` | launches, sourced from `EVENTS` by the server | until acknowledged |
 //! | `LOGS` | the live tail of outputs, `log.>` | by age and size |
 //! | `KV_PRESENCE` | who is there | in memory, for seconds |
@@ -42,7 +42,7 @@ pub(crate) const LOG_LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// How long the log knows message ids, so that a second try stores nothing more: far longer than
 /// any try. Each costs the server 0.24 KB of memory meanwhile (measured).
-const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 /// Consumers of a stream: each follower has one. The server's own default is 1,000 since 2.15, and
 /// only a number on the stream lifts it; 15 KB of memory each (measured).
@@ -78,7 +78,7 @@ fn unsynced(limits: &StreamLimits) -> Option<PersistenceMode> {
     (limits.replicas == 1).then_some(PersistenceMode::Async)
 }
 
-/// The log: nothing in it can be changed or dropped, and each append is synced.
+/// The log: nothing in it can be changed, deleted or purged, and each append is synced.
 pub(crate) fn events(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![subject::ALL.to_owned()],

@@ -55,6 +55,7 @@ mod workdir;
 
 use std::sync::Arc;
 
+use aod_archive::ArchivedLog;
 use aod_domain::id::{IncarnationId, NodeId};
 use aod_ports::clock::Clock;
 use aod_ports::event_log::EventLog;
@@ -115,6 +116,8 @@ impl Node {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         let incarnation = IncarnationId::new(clock.fresh_uuid());
+        let artifacts = Arc::clone(&ports.artifacts);
+        let log = Arc::new(ArchivedLog::new(log, artifacts, Arc::clone(&clock)));
         let runs = Runs::new(log, clock, &format!("/node/{id}"));
         let gateways = GatewayClient::new(Arc::clone(&ports.presence), Arc::clone(&ports.gateways));
         let data = config.data.clone();

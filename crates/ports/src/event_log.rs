@@ -142,4 +142,8 @@ pub trait EventLog: Send + Sync + std::fmt::Debug {
     -> Result<BoxStream<'static, Told>, ReadError>;
 
     async fn fill(&self) -> Result<Fill, ReadError>;
+
+    /// Lets go of events before `sequence`, for good: all of them, or as many as are old enough for it to be
+    /// certain that they are before. Nothing from `sequence` on is touched; doing it again is harmless.
+    async fn release_before(&self, sequence: u64) -> Result<(), ReadError>;
 }

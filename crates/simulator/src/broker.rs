@@ -49,6 +49,8 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 struct State {
     events: Vec<Logged>,
+    /// The first event that the log still has; those before are kept for the invariants alone.
+    first: u64,
     bytes: u64,
     invariants: Invariants,
     /// Launches by their sequence in the queue.
@@ -99,6 +101,7 @@ impl Broker {
             switch: Switch::new(),
             state: Arc::new(Mutex::new(State {
                 events: Vec::new(),
+                first: 1,
                 bytes: 0,
                 invariants: Invariants::default(),
                 work: BTreeMap::new(),
@@ -173,6 +176,19 @@ impl Broker {
         DELIVERIES_UNCOUNTED
     }
 
+    /// Lets go of the events before `sequence`.
+    pub(crate) fn release_before(&self, sequence: u64) {
+        let mut state = self.state();
+        if state.first < sequence {
+            state.first = sequence;
+            self.world.count("released");
+        }
+    }
+
+    pub(crate) fn has_released(&self) -> bool {
+        self.state().first > 1
+    }
+
     /// Whether an event of this id is stored.
     pub(crate) fn holds(&self, id: &str) -> bool {
         self.state().events.iter().any(|event| event.id == id)
@@ -183,7 +199,7 @@ impl Broker {
         let mut state = self.state();
         state.work.clear();
         state.work_created_ms += 1;
-        for sequence in state.work_begins_at..=state.events.len() as u64 {
+        for sequence in state.work_begins_at.max(state.first)..=state.events.len() as u64 {
             if Subject::is_launch(&state.logged(sequence).subject) {
                 state.enqueue(sequence, 0);
             }
@@ -237,7 +253,15 @@ impl State {
             .events
             .iter()
             .rposition(|event| is_under(&event.subject, filter));
-        found.map_or(0, |index| index as u64 + 1)
+        let last = found.map_or(0, |index| index as u64 + 1);
+        if last < self.first { 0 } else { last }
+    }
+
+    /// The events under `filter` after `after` that the log still has.
+    fn under(&self, filter: &str, after: u64) -> impl Iterator<Item = u64> {
+        let after = after + 1..=self.events.len() as u64;
+        let kept = after.skip_while(|&sequence| sequence < self.first);
+        kept.filter(move |&sequence| is_under(&self.logged(sequence).subject, filter))
     }
 
     fn enqueue(&mut self, event: u64, deliveries: u64) {

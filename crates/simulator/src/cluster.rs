@@ -17,6 +17,7 @@ use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::Program;
 use aod_ports::runs::Runs;
 use aod_testkit::capsules::{registered, registration};
+use jiff::SignedDuration;
 
 use crate::broker::Broker;
 use crate::broker::feed::SimulatedFeed;
@@ -92,7 +93,19 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Host>,
     pub(crate) engines: Vec<Engine>,
     ids: Vec<NodeId>,
+    /// How long the broker keeps events, where they are archived.
+    log_age: Option<SignedDuration>,
 }
+
+/// One cluster in so many archives its log.
+const ARCHIVED_ONE_IN: u64 = 8;
+
+/// How old its events get in the broker: little beside what a history takes, so that most are read from the archive.
+const LOG_AGE: SignedDuration = SignedDuration::from_secs(20);
+
+/// How long that is waited for: what becomes of old events is looked at every ten seconds, and one minute passes
+/// between word and deed.
+const RELEASE_SECONDS_MAX: u64 = 120;
 
 impl Cluster {
     pub(crate) fn new(world: &World, directory: &Path) -> Self {
@@ -122,12 +135,24 @@ impl Cluster {
             nodes,
             engines,
             ids,
+            log_age: (world.below(ARCHIVED_ONE_IN) == 0).then_some(LOG_AGE),
         };
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
             cluster.lay_down_rules();
         }
         cluster
+    }
+
+    /// Waits until the broker has let go of old events, where it does so at all: clocks that were set may keep it
+    /// from that.
+    pub(crate) async fn grow_old(&self) {
+        for _ in 0..RELEASE_SECONDS_MAX {
+            if self.log_age.is_none() || self.broker.has_released() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     /// Puts the capsule into the log, as a gateway does at the end of a build.
@@ -259,6 +284,7 @@ impl Cluster {
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
             seal_key: Arc::new(SealKey::from_seed(&seed)),
+            log_age: self.log_age,
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(self.log(name, network)),

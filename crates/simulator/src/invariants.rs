@@ -9,7 +9,7 @@ use aod_domain::id::RunId;
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Note, Outcome, Payload, Run, RunError,
 };
-use aod_domain::subject::Subject;
+use aod_domain::subject::{self, Subject, is_under};
 use aod_ports::event_log::StoredEvent;
 
 use crate::plan::LIMITS;
@@ -33,6 +33,9 @@ impl Invariants {
     pub(crate) fn stored(&mut self, world: &World, stored: &StoredEvent) {
         if Subject::is_admission(&stored.subject) {
             return self.granted(world, stored);
+        }
+        if is_under(&stored.subject, subject::ARCHIVE) && stored.subject.ends_with(".archived") {
+            world.count("archived");
         }
         let Some(id) = Subject::run_of(&stored.subject) else {
             return;

@@ -57,13 +57,14 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 58] = [
+pub const KINDS: [&str; 60] = [
     "acknowledgement",
     "admitted",
     "answer broke off",
     "answer late",
     "answer lost",
     "append",
+    "archived",
     "asked again",
     "asked to end",
     "broker restarted",
@@ -100,6 +101,7 @@ pub const KINDS: [&str; 58] = [
     "put hung",
     "queued too long",
     "redelivery",
+    "released",
     "remove",
     "replay",
     "request",
@@ -208,6 +210,7 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
             break;
         }
     }
+    cluster.grow_old().await;
     for (plan, answer) in &answers {
         person::ask_again(cluster, plan, answer).await;
     }

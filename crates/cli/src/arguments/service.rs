@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use aod_domain::subject::Label;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use jiff::SignedDuration;
 
 use super::PolicyArguments;
 
@@ -118,7 +119,28 @@ pub struct GatewayArguments {
     pub seal_key: Option<PathBuf>,
 
     #[command(flatten)]
+    pub archive: ArchiveArguments,
+
+    #[command(flatten)]
     pub traces: TraceArguments,
+}
+
+/// What becomes of old events.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ArchiveArguments {
+    /// Days that events of ended runs stay in the broker before only the artifact store has them, as the archive,
+    /// which is read as well; 0 keeps all in the broker. The same for all gateways
+    #[arg(long, env = "AOD_LOG_DAYS", value_name = "DAYS", default_value_t = 30,
+          value_parser = clap::value_parser!(u16).range(0..=36_500), hide_env_values = true)]
+    pub log_days: u16,
+}
+
+impl ArchiveArguments {
+    /// None for ever.
+    pub fn age(self) -> Option<SignedDuration> {
+        let hours = i64::from(self.log_days) * 24;
+        (hours > 0).then(|| SignedDuration::from_hours(hours))
+    }
 }
 
 /// Where traces go.
@@ -264,6 +286,9 @@ pub struct UpArguments {
 
     #[command(flatten)]
     pub capacity: CapacityArguments,
+
+    #[command(flatten)]
+    pub archive: ArchiveArguments,
 
     #[command(flatten)]
     pub traces: TraceArguments,

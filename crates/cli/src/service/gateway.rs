@@ -10,6 +10,7 @@ use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
+use jiff::SignedDuration;
 
 use super::traces::Traces;
 use super::{credentials, data, wiring};
@@ -41,6 +42,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
         &directory,
         arguments.broker.lease_seconds,
         credentials::seal_key(arguments.seal_key.as_deref(), &directory)?,
+        arguments.archive.age(),
     );
     let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
     let ports = ports(&broker, artifacts).await?;
@@ -67,6 +69,7 @@ pub(super) fn config(
     directory: &Path,
     lease_seconds: u32,
     seal_key: SealKey,
+    log_age: Option<SignedDuration>,
 ) -> Config {
     Config {
         listen,
@@ -78,6 +81,7 @@ pub(super) fn config(
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
         seal_key: Arc::new(seal_key),
+        log_age,
     }
 }
 

@@ -31,7 +31,7 @@ use super::nats::{self, Choice, NatsServer};
 use super::stand_in::StandIns;
 use super::traces::Traces;
 use super::{credentials, data, docker, gateway, node, wiring};
-use crate::arguments::{BrokerArguments, UpArguments};
+use crate::arguments::{ArchiveArguments, BrokerArguments, UpArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -245,6 +245,7 @@ async fn begin(
         &credentials,
         data,
         gateway::ports(&connected, Arc::clone(&artifacts)).await?,
+        arguments.archive,
         notices,
     )
     .await?;
@@ -333,6 +334,7 @@ async fn start_gateway(
     credentials: &Credentials,
     data: &Path,
     ports: aod_gateway::Ports,
+    archive: ArchiveArguments,
     notices: &mut Vec<String>,
 ) -> Result<Gateway, Failure> {
     let directory = data.join("gateway");
@@ -340,7 +342,15 @@ async fn start_gateway(
     let start = async |listen: SocketAddr| {
         let access = gateway::access(Some(&credentials.token))?;
         let key = credentials::seal_key(Some(&credentials.seal_key), &directory)?;
-        let config = gateway::config(listen, None, access, &directory, LEASE_SECONDS_DEFAULT, key);
+        let config = gateway::config(
+            listen,
+            None,
+            access,
+            &directory,
+            LEASE_SECONDS_DEFAULT,
+            key,
+            archive.age(),
+        );
         let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };

@@ -26,7 +26,8 @@ use tokio::time::{Instant, sleep};
 use super::local::Local;
 use super::stand_in::{self, StandIns};
 use crate::arguments::{
-    CapacityArguments, ConnectArguments, PolicyArguments, TraceArguments, UpArguments,
+    ArchiveArguments, CapacityArguments, ConnectArguments, PolicyArguments, TraceArguments,
+    UpArguments,
 };
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
@@ -92,6 +93,7 @@ impl Private {
                 policy: policy.clone(),
                 keep_model_contents: false,
             },
+            archive: ArchiveArguments { log_days: 0 },
             traces: TraceArguments::default(),
             detach: false,
             in_background: false,

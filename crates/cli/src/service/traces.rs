@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use aod_archive::ArchivedLog;
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
-use aod_ports::clock::SystemClock;
+use aod_ports::clock::{Clock, SystemClock};
 use aod_traces::{Exporter, Receiver};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -42,10 +43,14 @@ impl Traces {
         let feed = broker.feed(FEED).await.map_err(|error| {
             Failure::environment("the ends of runs cannot be followed").because(error.as_ref())
         })?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let log = Arc::new(broker.event_log());
+        // Traces may have waited for their receiver for long.
+        let log = ArchivedLog::new(log, Arc::clone(artifacts), Arc::clone(&clock));
         let exporter = Exporter {
             feed: Arc::new(feed),
-            log: Arc::new(broker.event_log()),
-            clock: Arc::new(SystemClock),
+            log: Arc::new(log),
+            clock,
             receiver,
             contents: arguments.otlp_contents.then(|| Arc::clone(artifacts)),
         };

@@ -17,6 +17,7 @@ enum Family {
     DeadLetter,
     Rule,
     Admission,
+    Archive,
 }
 
 /// A type of events.
@@ -54,6 +55,7 @@ kinds! {
     DeadLetter "deadletter": "requeued" "purged";
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
+    Archive "archive": "archived" "released";
 }
 
 impl Kind {
@@ -92,6 +94,7 @@ impl Kind {
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
+            Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use aod_domain::event::CloudEvent;
 use aod_domain::flow::Granted;
-use aod_domain::id::{GatewayId, RunId};
+use aod_domain::id::RunId;
 use aod_domain::run::{Command, Rejection};
 use aod_domain::subject;
 use aod_ports::event_log::{Append, AppendError, Guard};
-use aod_ports::presence::Member;
 use aod_ports::runs::HandleError;
 use futures::{StreamExt as _, stream};
 use jiff::SignedDuration;
@@ -76,12 +75,7 @@ fn next(context: &Context) -> Option<Granted> {
 /// Looks at the slots that there are; whether no other gateway is there longer than this one.
 async fn look_around(context: &Context) -> Option<bool> {
     let members = context.ports.presence.members().await.ok()?;
-    let gateways = members.iter().filter_map(|member| match member {
-        Member::Gateway(gateway) => Some(gateway.gateway),
-        Member::Node(_) => None,
-    });
-    // Their ids say when they began.
-    let first: Option<GatewayId> = gateways.min();
+    let is_first = context.is_first(&members);
     let mut slots = BTreeMap::new();
     for node in members.into_iter().filter_map(waiting::into_node) {
         let is_open = !node.draining && node.not_ready.is_none();
@@ -90,7 +84,7 @@ async fn look_around(context: &Context) -> Option<bool> {
         }
     }
     *context.admitter.slots() = slots;
-    Some(first.is_none_or(|first| first >= context.gateway))
+    Some(is_first)
 }
 
 /// Stores an admission, and launches who was admitted; somebody else being faster is no failure.

@@ -195,4 +195,8 @@ impl EventLog for Witness {
     async fn fill(&self) -> Result<Fill, ReadError> {
         self.log.fill().await
     }
+
+    async fn release_before(&self, sequence: u64) -> Result<(), ReadError> {
+        self.log.release_before(sequence).await
+    }
 }

@@ -112,8 +112,7 @@ impl EventLog for SimulatedLog {
     ) -> Result<Option<(u64, String)>, BoxError> {
         let read = || {
             let state = self.broker.state();
-            let mut after = sequence + 1..=state.events.len() as u64;
-            let found = after.find(|&sequence| is_under(&state.logged(sequence).subject, filter));
+            let found = state.under(filter, sequence).next();
             found.map(|sequence| (sequence, state.logged(sequence).id.clone()))
         };
         Ok(self.reading(filter, read).await?)
@@ -127,12 +126,8 @@ impl EventLog for SimulatedLog {
     ) -> Result<Vec<StoredEvent>, ReadError> {
         let read = || {
             let state = self.broker.state();
-            let found = (after + 1..=state.events.len() as u64)
-                .filter(|&sequence| is_under(&state.logged(sequence).subject, filter));
-            found
-                .take(limit)
-                .map(|sequence| state.event(sequence))
-                .collect()
+            let found = state.under(filter, after).take(limit);
+            found.map(|sequence| state.event(sequence)).collect()
         };
         self.reading(filter, read).await
     }
@@ -183,6 +178,11 @@ impl EventLog for SimulatedLog {
         })
         .await
     }
+
+    async fn release_before(&self, sequence: u64) -> Result<(), ReadError> {
+        let release = || self.broker.release_before(sequence);
+        self.reading("what it need not have", release).await
+    }
 }
 
 /// A place in the log that moves on.
@@ -220,6 +220,7 @@ impl Follower {
     /// The next event; what does not concern this follower is passed over.
     fn find(&mut self) -> Option<StoredEvent> {
         let state = self.broker.state();
+        self.seen = self.seen.max(state.first - 1);
         while self.seen < state.events.len() as u64 {
             let next = self.seen + 1;
             if is_under(&state.logged(next).subject, &self.filter) {

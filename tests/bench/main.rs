@@ -19,6 +19,7 @@ mod nats;
 mod program;
 mod proxy;
 mod report;
+mod scale;
 mod simulated_node;
 mod site;
 
@@ -64,21 +65,24 @@ fn main() -> ExitCode {
 /// Runs the named benchmarks, all without a name, until a signal.
 async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if names.is_empty() {
-        names = [handoff::NAME, proxy::NAME, flow::NAME]
+        names = [handoff::NAME, proxy::NAME, flow::NAME, scale::NAME]
             .map(str::to_owned)
             .into();
     }
     let is_known = |name: &String| {
-        [proxy::NAME, flow::NAME].contains(&name.as_str()) || handoff::is_known(name)
+        [proxy::NAME, flow::NAME, scale::NAME, scale::SMALL].contains(&name.as_str())
+            || handoff::is_known(name)
     };
     let unknown = names.iter().find(|name| !is_known(name));
     if let Some(name) = unknown {
         say(&format!("error: there is no benchmark {name:?}"));
         say(&format!(
-            "hint: {}, {}, {}, or of the first alone {}",
+            "hint: {}, {}, {}, {}, {}, or of the first alone {}",
             handoff::NAME,
             proxy::NAME,
             flow::NAME,
+            scale::NAME,
+            scale::SMALL,
             handoff::parts().join(", ")
         ));
         return Ok(EXIT_USAGE);
@@ -102,6 +106,7 @@ async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
     match name {
         proxy::NAME => proxy::measure().await,
         flow::NAME => flow::measure().await,
+        scale::NAME | scale::SMALL => scale::measure(name).await,
         name => handoff::run(name).await,
     }
 }

@@ -1,5 +1,6 @@
-//! Raw publishes to JetStream, each confirmed before the next: what a synced write costs with
-//! nothing of ours around it. Speaks the protocol itself, so that no library counts.
+//! Raw publishes to JetStream: each confirmed before the next, which is what a synced write costs with
+//! nothing of ours around it, or many in one atomic batch. Speaks the protocol itself, so that no library
+//! counts.
 
 use std::net::SocketAddr;
 
@@ -28,6 +29,7 @@ pub(crate) struct Publisher {
     writer: OwnedWriteHalf,
     /// What the server said of itself.
     pub(crate) server: Value,
+    inbox: String,
     message: Vec<u8>,
 }
 
@@ -45,7 +47,7 @@ impl Publisher {
             .strip_prefix("INFO ")
             .context("the broker does not greet")?;
         let server = serde_json::from_str(greeting)?;
-        let hello = "CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\",\"version\":\"0\",\"protocol\":1}\r\nSUB answer 1\r\n";
+        let hello = "CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\",\"version\":\"0\",\"protocol\":1,\"headers\":true}\r\nSUB answer 1\r\n";
         // Of each connection its own inbox: subjects are of the whole account.
         let inbox = format!("answer.{}", uuid::Uuid::now_v7().simple());
         writer
@@ -58,28 +60,65 @@ impl Publisher {
             reader,
             writer,
             server,
+            inbox,
             message,
         })
     }
 
     /// Makes the stream of the floor.
     pub(crate) async fn create_stream(&mut self) -> anyhow::Result<()> {
-        let config =
-            json!({"name": STREAM, "subjects": [SUBJECT], "storage": "file", "retention": "limits",
-            "discard": "old", "max_bytes": STREAM_BYTES_MAX, "num_replicas": 1})
-            .to_string();
-        let head = String::from_utf8_lossy(&self.message);
-        let inbox = head
-            .split(' ')
-            .nth(2)
-            .context("a message has an inbox")?
-            .to_owned();
-        let request = format!(
-            "PUB $JS.API.STREAM.CREATE.{STREAM} {inbox} {}\r\n{config}\r\n",
-            config.len()
-        );
+        let config = json!({"name": STREAM, "subjects": [SUBJECT], "storage": "file", "retention": "limits",
+            "discard": "old", "max_bytes": STREAM_BYTES_MAX, "num_replicas": 1});
+        self.ask(&format!("$JS.API.STREAM.CREATE.{STREAM}"), &config)
+            .await
+            .map(drop)
+    }
+
+    /// Asks the server's own interface; null asks without a body.
+    pub(crate) async fn ask(&mut self, subject: &str, body: &Value) -> anyhow::Result<Value> {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let request = format!("PUB {subject} {} {}\r\n{body}\r\n", self.inbox, body.len());
         self.writer.write_all(request.as_bytes()).await?;
-        self.answer().await.map(drop)
+        self.answer().await.with_context(|| subject.to_owned())
+    }
+
+    /// Publishes messages, each a subject, an id and its bytes, in one atomic batch called `name`.
+    pub(crate) async fn publish_batch<'a>(
+        &mut self,
+        name: &str,
+        messages: impl ExactSizeIterator<Item = (&'a str, &'a str, &'a [u8])>,
+    ) -> anyhow::Result<()> {
+        let count = messages.len();
+        let mut bytes = Vec::new();
+        for (index, (subject, id, payload)) in messages.enumerate() {
+            let number = index + 1;
+            // Only the last one is answered.
+            let (reply, commit) = if number == count {
+                (self.inbox.as_str(), "Nats-Batch-Commit: 1\r\n")
+            } else {
+                ("", "")
+            };
+            let headers = format!(
+                "NATS/1.0\r\nNats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\nNats-Msg-Id: {id}\r\n{commit}\r\n"
+            );
+            let (head, whole) = (headers.len(), headers.len() + payload.len());
+            bytes.extend_from_slice(
+                format!("HPUB {subject} {reply} {head} {whole}\r\n{headers}").as_bytes(),
+            );
+            bytes.extend_from_slice(payload);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.writer.write_all(&bytes).await?;
+        let answer = self.answer().await?;
+        anyhow::ensure!(
+            answer["count"] == count,
+            "the broker did not store {count} messages: {answer}"
+        );
+        Ok(())
     }
 
     /// Publishes `count` messages, one after the other.

@@ -108,14 +108,30 @@ impl Program {
         self.memory("VmHWM:")
     }
 
+    /// Memory that it has now, in bytes.
+    pub(crate) fn memory_now(&self) -> anyhow::Result<u64> {
+        self.memory("VmRSS:")
+    }
+
     fn memory(&self, field: &str) -> anyhow::Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = text.lines().find(|line| line.starts_with(field));
-        let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
-        let kibibytes: u64 = kibibytes
-            .with_context(|| format!("{} has no {field}", self.name))?
-            .parse()?;
-        Ok(kibibytes * 1024)
+        memory(self.child.id(), field)
+    }
+
+    /// Asks it to end, and makes it end when it does not; harmless when it has ended.
+    pub(crate) fn stop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        self.signal("TERM");
+        let deadline = Instant::now() + END_PATIENCE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     fn signal(&self, signal: &str) {
@@ -131,17 +147,24 @@ impl Program {
     }
 }
 
+/// Memory that the process `id` has now, in bytes.
+pub(crate) fn memory_of(id: u32) -> anyhow::Result<u64> {
+    memory(id, "VmRSS:")
+}
+
+/// A size from what the kernel says of a process, in bytes.
+fn memory(id: u32, field: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = text.lines().find(|line| line.starts_with(field));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    let kibibytes: u64 = kibibytes
+        .with_context(|| format!("process {id} has no {field}"))?
+        .parse()?;
+    Ok(kibibytes * 1024)
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
-        self.signal("TERM");
-        let deadline = Instant::now() + END_PATIENCE;
-        while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(LOOK_INTERVAL);
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.stop();
     }
 }

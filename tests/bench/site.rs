@@ -23,6 +23,9 @@ use crate::simulated_node;
 /// The word for artifacts in the broker. Source: `aod gateway --store`.
 pub(crate) const STORE_IN_BROKER: &str = "jetstream";
 
+/// The gateway: its command, its log and its directory.
+const GATEWAY: &str = "gateway";
+
 /// Longest wait for a result, in seconds.
 const RESULT_SECONDS_MAX: u64 = 120;
 
@@ -69,19 +72,7 @@ impl Site {
         });
         let artifacts = directory.path().join("artifacts");
         let store = store.unwrap_or_else(|| format!("file://{}", artifacts.display()));
-        let mut command = Command::new(aod()?);
-        command.args(["gateway", "--log-format", "json", "--listen", "127.0.0.1:0"]);
-        let data = directory.path().join("gateway");
-        let mut gateway = Program::start(
-            "gateway",
-            directory.path(),
-            common(&mut command, &nats, &store, &data),
-        )?;
-        let url = gateway.logged("url").await?;
-        let address = url
-            .trim_start_matches("http://")
-            .parse()
-            .with_context(|| url.clone())?;
+        let (gateway, address) = start_gateway(directory.path(), &nats, &store).await?;
         Ok(Self {
             nodes: Vec::new(),
             gateway,
@@ -93,6 +84,23 @@ impl Site {
                 .prefix("aod-bench-")
                 .tempdir_in(MEMORY)?,
         })
+    }
+
+    /// Ends the gateway; nodes stay.
+    pub(crate) fn stop_gateway(&mut self) {
+        self.gateway.stop();
+    }
+
+    /// Starts the gateway again on its data.
+    pub(crate) async fn start_gateway(&mut self) -> anyhow::Result<()> {
+        (self.gateway, self.address) =
+            start_gateway(self.directory.path(), &self.nats, &self.store).await?;
+        Ok(())
+    }
+
+    /// Where the gateway keeps its own data.
+    pub(crate) fn gateway_data(&self) -> PathBuf {
+        self.directory.path().join(GATEWAY)
     }
 
     /// Starts a node whose capsules are functions of ours.
@@ -189,6 +197,23 @@ impl Site {
         aod_tests::cluster::register(&broker, artifacts.as_ref(), name, schema).await;
         Ok(())
     }
+}
+
+async fn start_gateway(
+    directory: &Path,
+    nats: &NatsServer,
+    store: &str,
+) -> anyhow::Result<(Program, SocketAddr)> {
+    let mut command = Command::new(aod()?);
+    command.args([GATEWAY, "--log-format", "json", "--listen", "127.0.0.1:0"]);
+    let data = directory.join(GATEWAY);
+    let mut gateway = Program::start(GATEWAY, directory, common(&mut command, nats, store, &data))?;
+    let url = gateway.logged("url").await?;
+    let address = url
+        .trim_start_matches("http://")
+        .parse()
+        .with_context(|| url.clone())?;
+    Ok((gateway, address))
 }
 
 fn common<'a>(

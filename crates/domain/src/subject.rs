@@ -4,7 +4,7 @@
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
-//! ev.<tenant>.{capsule,node,deadletter,rule,admission}.<id>.<type>   the rest
+//! ev.<tenant>.{capsule,node,deadletter,rule,admission,placement}.<id>.<type>   the rest
 //! ```
 
 use std::fmt;
@@ -42,6 +42,9 @@ pub const RULES: &str = "ev.*.rule.>";
 
 /// Which runs were admitted: what the guard of the next admission covers.
 pub const ADMISSIONS: &str = "ev.*.admission.>";
+
+/// What nodes must know of queues that are for more than a label.
+pub const PLACEMENTS: &str = "ev.*.placement.>";
 
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
@@ -245,6 +248,11 @@ pub(crate) fn rule_event(name: &RuleName, kind: &str) -> Subject {
 /// Admissions are of no run: one guard covers all of them.
 pub(crate) fn admission_event(kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.admission.runs.{kind}"))
+}
+
+/// What nodes must know of `queue`.
+pub(crate) fn placement_event(queue: &Label, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.placement.{queue}.{kind}"))
 }
 
 /// All that operators have asked of `node`.

@@ -25,6 +25,7 @@ use crate::context::{Context, Shared};
 use crate::http::server;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
+use crate::queues::{self, Queues};
 use crate::read_model::{ReadModel, ReadModelError};
 use crate::rerun::RecordedTrees;
 use crate::routes;
@@ -187,6 +188,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
         admitter,
+        queues: Queues::default(),
         recorded_trees: RecordedTrees::default(),
         read_model,
         metrics: Metrics::new(),
@@ -238,6 +240,10 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
             )
         };
         tokio::join!(follow, admission::admit(&shared));
+    });
+    let shared = Arc::clone(context);
+    spawn(context, async move {
+        queues::remove_empty(&shared).await;
     });
     let sealer = Sealer::new(
         Arc::clone(&context.ports.ends),

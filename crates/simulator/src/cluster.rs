@@ -28,7 +28,7 @@ use crate::clock::HostClock;
 use crate::engine::{Alive, Engine};
 use crate::link::{Link, Switch};
 use crate::network::{Listening, Network, Route};
-use crate::plan::rules;
+use crate::plan::{equipment, required_of_all, rules};
 use crate::store::{Objects, SimulatedStore};
 use crate::world::World;
 
@@ -40,6 +40,12 @@ pub(crate) const NODES: usize = 3;
 
 /// One cluster in so many has rules.
 const RULES_ONE_IN: u64 = 3;
+
+/// One cluster in so many has nodes that differ, and runs that require something of them.
+const PLACED_ONE_IN: u64 = 3;
+
+/// What the image of the capsule weighs: enough to look for a node that has it.
+const IMAGE_BYTES: u64 = 2 << 20;
 
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
@@ -92,6 +98,7 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Host>,
     pub(crate) engines: Vec<Engine>,
     ids: Vec<NodeId>,
+    pub(crate) is_placed: bool,
 }
 
 impl Cluster {
@@ -122,7 +129,14 @@ impl Cluster {
             nodes,
             engines,
             ids,
+            is_placed: world.below(PLACED_ONE_IN) == 0,
         };
+        if cluster.is_placed {
+            world.count("placed");
+            let ids = cluster.ids.iter().copied().enumerate();
+            let equipment = ids.map(|(index, id)| (id, equipment(index).0));
+            cluster.broker.look_at_places(equipment.collect());
+        }
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
             cluster.lay_down_rules();
@@ -139,7 +153,11 @@ impl Cluster {
             clock,
             "/simulator",
         );
-        let registration = registration(planned::NAME, schema.digest);
+        let mut registration = registration(planned::NAME, schema.digest);
+        registration.image.archive_size_bytes = IMAGE_BYTES;
+        if self.is_placed {
+            registration.needs.placement = required_of_all();
+        }
         self.broker.store(&registered(runs.header(), registration));
     }
 
@@ -311,6 +329,11 @@ impl Cluster {
     async fn node(&self, index: usize) -> Node {
         let host = &self.nodes[index];
         let (name, network) = (&host.name, &host.network);
+        let (equipment, devices) = if self.is_placed {
+            equipment(index)
+        } else {
+            Default::default()
+        };
         let config = aod_node::Config {
             data: host.data.clone(),
             labels: vec![Label::any()],
@@ -319,6 +342,8 @@ impl Cluster {
                 containers_max: SLOTS,
                 memory_bytes: 1 << 30,
             },
+            equipment,
+            devices,
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,

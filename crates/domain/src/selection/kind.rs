@@ -17,6 +17,7 @@ enum Family {
     DeadLetter,
     Rule,
     Admission,
+    Placement,
 }
 
 /// A type of events.
@@ -46,7 +47,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
+    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "refused" "attempt_failed" "cancel" "result" "sealed";
     Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered";
@@ -54,6 +55,7 @@ kinds! {
     DeadLetter "deadletter": "requeued" "purged";
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
+    Placement "placement": "asked";
 }
 
 impl Kind {
@@ -91,6 +93,7 @@ impl Kind {
             }
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
+            Family::Placement => format!("ev.{tenant}.placement.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {

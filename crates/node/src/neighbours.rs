@@ -21,8 +21,9 @@ use crate::attempt::Delivered;
 use crate::calls::chain;
 use crate::shared::Shared;
 
-/// How long the other may take to answer. It is there, and has nothing to look up.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long the other may take to answer. It is there, and has nothing to look up; a host whose processors are all busy
+/// takes its time all the same.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long it is believed who is there: as long as between two announcements of one node.
 const MEMBERS_FRESH: Duration = Duration::from_secs(1);
@@ -124,7 +125,7 @@ pub(crate) async fn hand_over(
         }
         Ok(false) => Some(delivered),
         Err(error) => {
-            debug!(run = %delivery.run, %to, error = %chain(&error), "not handed over");
+            warn!(run = %delivery.run, %to, error = %chain(&error), "not handed over");
             Some(delivered)
         }
     }

@@ -29,7 +29,8 @@ pub use self::event::{
     Admitted, Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
     ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched,
     Lease, LogsSummary, NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
-    Placement, Rerun, Reuses, RunError, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
+    Placement, Refused, Rerun, Reuses, RunError, Sealed, SealedTree, Timings, Usage, Work,
+    WorkPosition,
 };
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
@@ -48,6 +49,10 @@ use crate::id::RunId;
 /// must not meet them all.
 pub const ATTEMPTS_LOST_MAX: u32 = 5;
 
+/// Nodes that may refuse a run before it fails with what the last of them says: whatever is missing on so many is
+/// missing everywhere.
+pub const REFUSALS_MAX: usize = 8;
+
 /// How long a whole run may take, from its request to its end, unless the request says.
 pub const TOTAL_SECONDS_DEFAULT: u64 = 24 * 60 * 60;
 
@@ -63,9 +68,13 @@ pub struct Run {
     pub attempts_lost: u32,
     /// Why the last of them was lost.
     pub last_loss: Option<RunError>,
+    /// Since when it waits for a node, if it does.
+    pub queued_at: Option<Timestamp>,
     /// When a node took it for the first time.
     pub first_taken_at: Option<Timestamp>,
     pub deliveries: Deliveries,
+    /// Which nodes have given it back since they cannot run it, and why.
+    pub refusals: Vec<Refused>,
     /// Attempts that failed and were tried again, by the kind of the failure.
     pub failed: Retries,
     /// Until when it rests before another attempt, and why; the queue keeps it so long.
@@ -87,11 +96,17 @@ pub struct Rest {
 
 impl Rest {
     fn after(failed: &AttemptFailed, at: Timestamp) -> Self {
-        let pause = Duration::from_millis(failed.pause_ms);
         Self {
-            until: later(at, pause),
+            until: failed.rests_until(at),
             error: failed.error.clone(),
         }
+    }
+}
+
+impl AttemptFailed {
+    /// Until when the run rests if this is stored at `at`.
+    pub fn rests_until(&self, at: Timestamp) -> Timestamp {
+        later(at, Duration::from_millis(self.pause_ms))
     }
 }
 
@@ -151,9 +166,9 @@ impl Run {
             sequence: recorded.sequence,
             hash: recorded.hash,
         };
-        let phase = match &recorded.event {
-            Event::Requested(_) => Phase::Requested,
-            _ => Phase::Queued,
+        let (phase, queued_at) = match &recorded.event {
+            Event::Requested(_) => (Phase::Requested, None),
+            _ => (Phase::Queued, Some(recorded.time)),
         };
         match recorded.map(Event::into_launched).transpose() {
             Some(launched) => Ok(Self {
@@ -163,8 +178,10 @@ impl Run {
                 attempts: 0,
                 attempts_lost: 0,
                 last_loss: None,
+                queued_at,
                 first_taken_at: None,
                 deliveries: Deliveries::default(),
+                refusals: Vec::new(),
                 failed: Retries::default(),
                 rests: None,
                 replaced: None,
@@ -204,6 +221,7 @@ impl Run {
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
             Event::Admitted(_) if matches!(self.phase, Phase::Requested) => {
                 self.phase = Phase::Queued;
+                self.queued_at = Some(recorded.time);
             }
             Event::Admitted(_) => return Err(broken("only a request is admitted, and once")),
             Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
@@ -219,6 +237,7 @@ impl Run {
                     self.lose(RunError::replaced());
                 }
                 self.attempts = lease.attempt;
+                self.queued_at = None;
                 self.rests = None;
                 self.take_note(lease, recorded.time);
                 let lease = lease.clone();
@@ -227,14 +246,23 @@ impl Run {
             Event::AttemptLost(lost) if self.holds(lost.attempt) => {
                 self.lose(lost.error.clone());
                 self.phase = Phase::Queued;
+                self.queued_at = Some(recorded.time);
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
+            Event::Refused(refused) if self.holds(refused.attempt) => {
+                self.refusals.push(refused.clone());
+                self.phase = Phase::Queued;
+                self.queued_at = Some(recorded.time);
+            }
+            Event::Refused(_) => return Err(broken("only the current attempt can be refused")),
             Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
                 if !self.has_retry(failed.kind) {
                     return Err(broken("no failure of this kind is tried again"));
                 }
                 self.count_failure(failed.kind);
-                self.rests = Some(Rest::after(failed, recorded.time));
+                let rest = Rest::after(failed, recorded.time);
+                self.queued_at = Some(rest.until);
+                self.rests = Some(rest);
                 self.phase = Phase::Queued;
             }
             Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),

@@ -4,7 +4,7 @@
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
-//! ev.<tenant>.{capsule,node,deadletter,rule,admission,archive}.<id>.<type>   the rest
+//! ev.<tenant>.{capsule,node,deadletter,rule,admission,archive,placement}.<id>.<type>   the rest
 //! ```
 
 use std::fmt;
@@ -45,6 +45,9 @@ pub const ADMISSIONS: &str = "ev.*.admission.>";
 
 /// What became of old parts of the log: what the guard of the next event about them covers.
 pub const ARCHIVE: &str = "ev.*.archive.>";
+
+/// What nodes must know of queues that are for more than a label.
+pub const PLACEMENTS: &str = "ev.*.placement.>";
 
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
@@ -253,6 +256,11 @@ pub(crate) fn admission_event(kind: &str) -> Subject {
 /// The log has one archive.
 pub(crate) fn archive_event(kind: &str) -> Subject {
     Subject(format!("ev.{TENANT}.archive.log.{kind}"))
+}
+
+/// What nodes must know of `queue`.
+pub(crate) fn placement_event(queue: &Label, kind: &str) -> Subject {
+    Subject(format!("ev.{TENANT}.placement.{queue}.{kind}"))
 }
 
 /// All that operators have asked of `node`.

@@ -16,8 +16,11 @@ use aod_domain::event::{CloudEvent, Header};
 use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
 use aod_domain::id::{EventId, NodeId, RunId};
 use aod_domain::node;
-use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
-use aod_domain::run::{CallRefused, Egress, EgressRefused, Event, Note, NoteKind, SealedTree};
+use aod_domain::placement::{self, Near, Requirements, Size};
+use aod_domain::run::fixtures::{NOW, child, every_event, image, launched_child, root};
+use aod_domain::run::{
+    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, SealedTree,
+};
 use aod_domain::spending::{
     self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
 };
@@ -227,6 +230,28 @@ fn archive_events() -> [archive::Event; 2] {
     ]
 }
 
+/// A launch that requires something of its node.
+fn placed() -> Launched {
+    let requirements = Requirements {
+        attributes: ["gpu_memory>=24", "ssd", "zone=eu"]
+            .map(|text| text.parse().expect("a requirement"))
+            .into(),
+        devices: BTreeMap::from([("gpu".parse().expect("a name"), 2)]),
+        size: Some(Size {
+            cpu_millis: 8_000,
+            memory_bytes: 64 << 30,
+        }),
+    };
+    let near = Near {
+        node: NodeId::new(Uuid::from_u128(4)),
+        bytes: 104_857_600,
+    };
+    let mut launched = launched_child();
+    launched.placement.requirements = requirements;
+    launched.placement.near = Some(near);
+    launched
+}
+
 /// The end of a call whose contents are kept.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
@@ -300,6 +325,14 @@ fn every_event_has_a_sample_that_is_read() {
     for event in archive_events() {
         names.insert(check(event, "archive"));
     }
+    let placed = placed();
+    let asked = placement::Event::Asked {
+        label: placed.placement.label.clone(),
+        requirements: placed.placement.requirements.clone(),
+    };
+    names.insert(check(asked, "placement"));
+    let launch = Event::Launched(Box::new(placed));
+    names.insert(check_variant(launch, &run.to_string(), ".placed"));
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

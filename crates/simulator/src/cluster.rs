@@ -29,7 +29,7 @@ use crate::clock::HostClock;
 use crate::engine::{Alive, Engine};
 use crate::link::{Link, Switch};
 use crate::network::{Listening, Network, Route};
-use crate::plan::rules;
+use crate::plan::{equipment, required_of_all, rules};
 use crate::store::{Objects, SimulatedStore};
 use crate::world::World;
 
@@ -41,6 +41,12 @@ pub(crate) const NODES: usize = 3;
 
 /// One cluster in so many has rules.
 const RULES_ONE_IN: u64 = 3;
+
+/// One cluster in so many has nodes that differ, and runs that require something of them.
+const PLACED_ONE_IN: u64 = 3;
+
+/// What the image of the capsule weighs: enough to look for a node that has it.
+const IMAGE_BYTES: u64 = 2 << 20;
 
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
@@ -95,6 +101,7 @@ pub(crate) struct Cluster {
     ids: Vec<NodeId>,
     /// How long the broker keeps events, where they are archived.
     log_age: Option<SignedDuration>,
+    pub(crate) is_placed: bool,
 }
 
 /// One cluster in so many archives its log.
@@ -136,7 +143,14 @@ impl Cluster {
             engines,
             ids,
             log_age: (world.below(ARCHIVED_ONE_IN) == 0).then_some(LOG_AGE),
+            is_placed: world.below(PLACED_ONE_IN) == 0,
         };
+        if cluster.is_placed {
+            world.count("placed");
+            let ids = cluster.ids.iter().copied().enumerate();
+            let equipment = ids.map(|(index, id)| (id, equipment(index).0));
+            cluster.broker.look_at_places(equipment.collect());
+        }
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
             cluster.lay_down_rules();
@@ -164,7 +178,11 @@ impl Cluster {
             clock,
             "/simulator",
         );
-        let registration = registration(planned::NAME, schema.digest);
+        let mut registration = registration(planned::NAME, schema.digest);
+        registration.image.archive_size_bytes = IMAGE_BYTES;
+        if self.is_placed {
+            registration.needs.placement = required_of_all();
+        }
         self.broker.store(&registered(runs.header(), registration));
     }
 
@@ -337,6 +355,11 @@ impl Cluster {
     async fn node(&self, index: usize) -> Node {
         let host = &self.nodes[index];
         let (name, network) = (&host.name, &host.network);
+        let (equipment, devices) = if self.is_placed {
+            equipment(index)
+        } else {
+            Default::default()
+        };
         let config = aod_node::Config {
             data: host.data.clone(),
             labels: vec![Label::any()],
@@ -345,6 +368,8 @@ impl Cluster {
                 containers_max: SLOTS,
                 memory_bytes: 1 << 30,
             },
+            equipment,
+            devices,
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,

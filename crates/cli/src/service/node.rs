@@ -91,9 +91,13 @@ pub(super) async fn begin(
     for warning in &engine.warnings {
         tracing::warn!(docker = url, "{warning}");
     }
+    let given = &setup.capacity.equipment;
+    let (equipment, devices) = given.read(engine.cpus, engine.memory_bytes)?;
     let config = Config {
         data: setup.directory,
         labels: setup.capacity.labels.clone(),
+        equipment,
+        devices,
         capacity: capacity(setup.capacity, &engine),
         lease: Duration::from_secs(setup.lease_seconds.into()),
         grace: GRACE_DEFAULT,
@@ -105,7 +109,7 @@ pub(super) async fn begin(
         egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };
-    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");
+    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, equipment = ?config.equipment, "node starts");
     let gateways = HttpGateways::new().map_err(|error| {
         Failure::environment("no client for gateways can be made").because(error.as_ref())
     })?;

@@ -38,6 +38,7 @@ pub fn named_by(event: &Event) -> Vec<Named> {
         | Event::Delivered(_)
         | Event::Leased(_)
         | Event::AttemptLost(_)
+        | Event::Refused(_)
         | Event::CancelRequested(_)
         | Event::Sealed(_) => (),
     }

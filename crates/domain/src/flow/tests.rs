@@ -471,6 +471,7 @@ fn a_launch_that_was_left_out_is_known() {
     let admitted = log.recorded(run::Event::Admitted(Admitted {
         placement: launched().placement,
         memory_bytes: 1,
+        cpu_millis: None,
     }));
     log.flow.apply_run(run(1), &admitted);
     assert_eq!(log.flow.not_launched(log.now()), []);

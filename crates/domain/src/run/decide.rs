@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::{
     Admitted, AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered,
-    Ended, Event, Holder, Launched, Lease, Phase, Run, RunError, Sealed,
+    Ended, Event, Holder, Launched, Lease, Phase, Refused, Run, RunError, Sealed,
 };
 use crate::flow::Admission;
 
@@ -28,6 +28,8 @@ pub enum Command {
     TakeOverToEnd { holder: Holder, lease_seconds: u32 },
     /// Gives `attempt` up, so that another can begin.
     LoseAttempt { attempt: u32, error: RunError },
+    /// Gives it up since this node cannot run it.
+    Refuse(Refused),
     /// Gives an attempt up that failed, so that another can begin after a pause.
     FailAttempt(Box<AttemptFailed>),
     /// Asks its holder to end it.
@@ -89,6 +91,9 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
             Some(run),
         ) => take_over_to_end(run, holder, *lease_seconds, now),
         (Command::LoseAttempt { attempt, error }, Some(run)) => lose_attempt(run, *attempt, error),
+        (Command::Refuse(refused), Some(run)) => {
+            give_up(run, refused.attempt, || Event::Refused(refused.clone()))
+        }
         (Command::FailAttempt(failed), Some(run)) => fail_attempt(run, failed),
         (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
         (Command::End(ended), Some(run)) => end(run, ended),
@@ -119,6 +124,7 @@ fn admit(run: &Run) -> Decision {
             Ok(Some(Event::Admitted(Admitted {
                 placement: launched.placement.clone(),
                 memory_bytes: launched.resources.memory_bytes,
+                cpu_millis: Some(launched.resources.cpu_millis),
             })))
         }
         Phase::Requested | Phase::Queued | Phase::Leased(_) => Ok(None),

@@ -16,6 +16,7 @@ use crate::flow::Admission;
 use crate::handoff::Lineage;
 use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
+use crate::placement::{Near, Requirements};
 use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Label, Subject};
 use crate::trace::TraceParent;
@@ -41,6 +42,8 @@ pub enum Event {
     Leased(Lease),
     #[serde(rename = "dev.aod.run.attempt_lost.v1")]
     AttemptLost(AttemptLost),
+    #[serde(rename = "dev.aod.run.refused.v1")]
+    Refused(Refused),
     #[serde(rename = "dev.aod.run.attempt_failed.v1")]
     AttemptFailed(Box<AttemptFailed>),
     #[serde(rename = "dev.aod.run.cancel.v1")]
@@ -56,16 +59,17 @@ impl Event {
     pub fn subject(&self, run: RunId) -> Subject {
         match self {
             Self::Launched(launched) => {
-                subject::run_launch(run, &launched.placement.label, launched.placement.class)
+                subject::run_launch(run, &launched.placement.queue(), launched.placement.class)
             }
             Self::Requested(_) => subject::run_event(run, "request"),
             Self::Admitted(Admitted { placement, .. }) => {
-                subject::run_launch(run, &placement.label, placement.class)
+                subject::run_launch(run, &placement.queue(), placement.class)
             }
             Self::Reused(_) => subject::run_event(run, "reuse"),
             Self::Delivered(_) => subject::run_event(run, "delivered"),
             Self::Leased(_) => subject::run_event(run, "lease"),
             Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
+            Self::Refused(_) => subject::run_event(run, "refused"),
             Self::AttemptFailed(_) => subject::run_event(run, "attempt_failed"),
             Self::CancelRequested(_) => subject::run_event(run, "cancel"),
             Self::Ended(_) => subject::run_event(run, "result"),
@@ -151,6 +155,28 @@ impl Work {
 pub struct Placement {
     pub label: Label,
     pub class: Class,
+    /// What its node must have besides.
+    #[serde(default, skip_serializing_if = "Requirements::is_nothing")]
+    pub requirements: Requirements,
+    /// Where its files are, which is better but not needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Near>,
+}
+
+impl Placement {
+    pub fn new(label: Label, class: Class) -> Self {
+        Self {
+            label,
+            class,
+            requirements: Requirements::default(),
+            near: None,
+        }
+    }
+
+    /// The queue in which the run waits.
+    pub fn queue(&self) -> Label {
+        self.requirements.queue(&self.label)
+    }
 }
 
 /// The run that called.
@@ -216,6 +242,9 @@ pub struct Launched {
 pub struct Admitted {
     pub placement: Placement,
     pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u32>,
 }
 
 /// How a run repeats what is recorded. Its callees are found by the keys of their calls.
@@ -303,6 +332,15 @@ pub struct Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptLost {
     pub attempt: u32,
+    pub error: RunError,
+}
+
+/// The node that holds the current attempt cannot run it, another may; the run waits for that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub attempt: u32,
+    pub node: NodeId,
+    /// Its code is the kind of the refusal.
     pub error: RunError,
 }
 
@@ -499,6 +537,9 @@ pub struct Usage {
     /// Files and payload brought to the node.
     #[serde(default)]
     pub input_bytes: u64,
+    /// What of files and image was not on the node and came from the artifact store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fetched_bytes: u64,
     /// Files collected.
     #[serde(default)]
     pub output_bytes: u64,
@@ -511,6 +552,11 @@ pub struct Usage {
     /// Connections to hosts outside, of a capsule that may have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressUsage>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks in this way")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a run sent to hosts outside, and got from them.

@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod limits;
+mod refusals;
 
 use proptest::prelude::*;
 

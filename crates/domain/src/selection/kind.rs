@@ -18,6 +18,7 @@ enum Family {
     Rule,
     Admission,
     Archive,
+    Placement,
 }
 
 /// A type of events.
@@ -47,7 +48,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
+    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "refused" "attempt_failed" "cancel" "result" "sealed";
     Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered";
@@ -56,6 +57,7 @@ kinds! {
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
     Archive "archive": "archived" "released";
+    Placement "placement": "asked";
 }
 
 impl Kind {
@@ -93,6 +95,7 @@ impl Kind {
             }
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
+            Family::Placement => format!("ev.{tenant}.placement.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
             Family::DeadLetter => {

@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 use super::deadlock::end_deadlocked;
 use super::{APPLIED_PATIENCE, RETRY_PAUSE, pause};
 use crate::context::Context;
-use crate::http::error::chain;
+use crate::http::error::{ApiResult, chain};
 use crate::waiting;
 
 /// How often slots are looked at, and whether somebody may go because time has passed.
@@ -130,17 +130,30 @@ async fn launch_all(context: &Context, runs: Vec<RunId>) {
 
 /// Whoever does not get this done leaves it to [`launch_late`].
 async fn launch(context: &Context, run: RunId) {
-    match context.runs.handle(run, &Command::Admit, None).await {
-        Ok(run) => context
-            .metrics
-            .count_launch(run.launched.event.placement.class),
+    if let Err(error) = try_launch(context, run).await {
+        let problem = &error.problem().detail;
+        tracing::warn!(%run, problem, "an admitted run is not launched yet");
+    }
+}
+
+async fn try_launch(context: &Context, id: RunId) -> ApiResult<()> {
+    let known = context.runs.load(id).await?;
+    if let Some(run) = &known {
+        // It may have waited for longer than nodes were asked to take it.
+        let placement = &run.launched.event.placement;
+        context.queues.ask(context, placement).await?;
+    }
+    match context.runs.handle(id, &Command::Admit, known).await {
+        Ok(run) => {
+            let class = run.launched.event.placement.class;
+            context.metrics.count_launch(class);
+            Ok(())
+        }
         Err(HandleError::Rejected {
             rejection: Rejection::Ended,
             ..
-        }) => (),
-        Err(error) => {
-            tracing::warn!(%run, error = chain(&error), "an admitted run is not launched yet");
-        }
+        }) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS runs (
     is_cancelled INTEGER NOT NULL,
     queued_until_ms INTEGER,
     deliveries_counted INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    queued_at_ms INTEGER,
     dead_reason TEXT,
     dead_state TEXT,
     requeued_as TEXT
@@ -51,6 +53,7 @@ CREATE INDEX IF NOT EXISTS runs_by_capsule_and_state ON runs (capsule, state, la
 CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots_by_capsule ON runs (capsule, launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_by_end ON runs (substr(ended_at, 1, 19), launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_queued ON runs (queue, queued_at_ms) WHERE queued_at_ms IS NOT NULL;
 CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
 CREATE INDEX IF NOT EXISTS runs_dead ON runs (launch_sequence) WHERE dead_reason IS NOT NULL;
 CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;

@@ -190,10 +190,8 @@ impl Place {
         while let Some(branch) = next {
             let node = branch["run"]["node"].as_str().or(branch["node"].as_str());
             nodes.push(node.unwrap_or_else(|| panic!("{branch}")).to_owned());
-            let children = branch["children"].as_array().into_iter().flatten();
-            next = children
-                .filter(|child| child.to_string().contains("\"pass\""))
-                .last();
+            let mut children = branch["children"].as_array().into_iter().flatten();
+            next = children.rfind(|child| child.to_string().contains("\"pass\""));
         }
         nodes
     }

@@ -220,39 +220,26 @@ impl Run {
             Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
             Event::Admitted(_) if matches!(self.phase, Phase::Requested) => {
-                self.phase = Phase::Queued;
-                self.queued_at = Some(recorded.time);
+                self.queue_at(recorded.time);
             }
             Event::Admitted(_) => return Err(broken("only a request is admitted, and once")),
             Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
                 self.deliveries.count(delivered.work);
             }
             Event::Delivered(_) => return Err(broken("only a queued run is delivered")),
-            Event::Leased(lease) => {
-                if lease.attempt != self.attempts + 1 {
-                    return Err(broken("attempts are numbered without a gap"));
-                }
-                self.replaced = self.lease().map(|lease| lease.event.holder.clone());
-                if self.replaced.is_some() {
-                    self.lose(RunError::replaced());
-                }
-                self.attempts = lease.attempt;
-                self.queued_at = None;
-                self.rests = None;
-                self.take_note(lease, recorded.time);
+            Event::Leased(lease) if lease.attempt == self.attempts + 1 => {
                 let lease = lease.clone();
-                self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));
+                self.take_lease(recorded.map(|_| lease));
             }
+            Event::Leased(_) => return Err(broken("attempts are numbered without a gap")),
             Event::AttemptLost(lost) if self.holds(lost.attempt) => {
                 self.lose(lost.error.clone());
-                self.phase = Phase::Queued;
-                self.queued_at = Some(recorded.time);
+                self.queue_at(recorded.time);
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
             Event::Refused(refused) if self.holds(refused.attempt) => {
                 self.refusals.push(refused.clone());
-                self.phase = Phase::Queued;
-                self.queued_at = Some(recorded.time);
+                self.queue_at(recorded.time);
             }
             Event::Refused(_) => return Err(broken("only the current attempt can be refused")),
             Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
@@ -261,9 +248,8 @@ impl Run {
                 }
                 self.count_failure(failed.kind);
                 let rest = Rest::after(failed, recorded.time);
-                self.queued_at = Some(rest.until);
+                self.queue_at(rest.until);
                 self.rests = Some(rest);
-                self.phase = Phase::Queued;
             }
             Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),
             Event::CancelRequested(cancel) => self.cancel = Some(cancel.clone()),
@@ -275,6 +261,23 @@ impl Run {
         }
         self.last = last;
         Ok(())
+    }
+
+    fn take_lease(&mut self, lease: Recorded<Lease>) {
+        self.replaced = self.lease().map(|lease| lease.event.holder.clone());
+        if self.replaced.is_some() {
+            self.lose(RunError::replaced());
+        }
+        self.attempts = lease.event.attempt;
+        self.queued_at = None;
+        self.rests = None;
+        self.take_note(&lease.event, lease.time);
+        self.phase = Phase::Leased(Box::new(lease));
+    }
+
+    fn queue_at(&mut self, time: Timestamp) {
+        self.phase = Phase::Queued;
+        self.queued_at = Some(time);
     }
 
     fn lose(&mut self, error: RunError) {

@@ -136,7 +136,7 @@ async fn look(shared: &Shared, asked: &mut HashMap<Label, Asked>, has_just_come:
             .await
         {
             Ok(Some(stored)) if is_used || is_fresh(shared, &stored) => {
-                take(shared, asked, &stored)
+                take(shared, asked, &stored);
             }
             Ok(Some(_)) => (),
             Ok(None) => warn!(%queue, "nobody has said what this queue is for"),

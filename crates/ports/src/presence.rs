@@ -18,6 +18,10 @@ pub const PRESENCE_SECONDS: u64 = 5;
 /// What a program says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, and most are the larger one"
+)]
 pub enum Member {
     Gateway(GatewayMember),
     Node(NodeMember),

@@ -44,6 +44,10 @@ const TRANSFER_SECONDS: u64 = 9;
 
 /// One run, and those that it calls.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is drawn for itself, and none follows from another"
+)]
 pub(crate) struct Plan {
     pub(crate) number: u64,
     pub(crate) milliseconds: u64,

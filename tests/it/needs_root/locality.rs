@@ -5,6 +5,7 @@ use std::time::Duration;
 use aod_tests::hosts::Host;
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::programs::{Person, ProgramCluster, Store};
+use aod_tests::progress::say;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -73,7 +74,9 @@ fn fetched(run: &Value) -> u64 {
 fn check_moved(what: &str, moved: u64, must: u64) {
     #[expect(clippy::cast_precision_loss, reason = "told to a thousandth")]
     let ratio = moved as f64 / must as f64;
-    println!("{what}: {moved} bytes moved, {must} must be: {ratio:.3} times");
+    say(&format!(
+        "{what}: {moved} bytes moved, {must} must be: {ratio:.3} times"
+    ));
     assert!(
         ratio <= MOVED_MAX,
         "{what}: {moved} bytes instead of {must}: {ratio:.3} times"

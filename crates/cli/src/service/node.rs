@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
+use aod_domain::id::NodeId;
 use aod_jetstream::Broker;
 use aod_node::{
     CommandSecrets, Config, DISK_LOOK_DEFAULT, DirectorySecrets, GRACE_DEFAULT, HttpGateways,
@@ -71,26 +72,7 @@ pub(super) async fn begin(
     data::make_directory(&setup.directory)?;
     let id = aod_node::load_or_draw(&setup.directory, &SystemClock)
         .map_err(|error| Failure::environment("the node has no id").because(&error))?;
-    let url = &setup.capacity.docker;
-    let mut config = aod_docker::Config::new(
-        docker::socket(url)?,
-        setup.cluster,
-        id,
-        put_gate(&setup.directory)?,
-        setup.directory.join("hosts"),
-    );
-    config.registries.clone_from(&setup.capacity.registries);
-    let runtime = DockerRuntime::connect(config)
-        .await
-        .map_err(|error| docker::unusable(url, &error))?;
-    let runtime = Arc::new(runtime);
-    let engine = runtime
-        .describe()
-        .await
-        .map_err(|error| docker::unusable(url, &error))?;
-    for warning in &engine.warnings {
-        tracing::warn!(docker = url, "{warning}");
-    }
+    let (runtime, engine) = engine(&setup, id).await?;
     let given = &setup.capacity.equipment;
     let (equipment, devices) = given.read(engine.cpus, engine.memory_bytes)?;
     let config = Config {
@@ -138,6 +120,34 @@ pub(super) async fn begin(
     let node =
         node.map_err(|error| Failure::environment("the node does not start").because(&error))?;
     Ok((node, runtime))
+}
+
+/// Connects to the container engine, and tells what is weak about it.
+async fn engine(
+    setup: &Setup<'_>,
+    id: NodeId,
+) -> Result<(Arc<DockerRuntime>, EngineInfo), Failure> {
+    let url = &setup.capacity.docker;
+    let mut config = aod_docker::Config::new(
+        docker::socket(url)?,
+        setup.cluster.clone(),
+        id,
+        put_gate(&setup.directory)?,
+        setup.directory.join("hosts"),
+    );
+    config.registries.clone_from(&setup.capacity.registries);
+    let runtime = DockerRuntime::connect(config)
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    let runtime = Arc::new(runtime);
+    let engine = runtime
+        .describe()
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    for warning in &engine.warnings {
+        tracing::warn!(docker = url, "{warning}");
+    }
+    Ok((runtime, engine))
 }
 
 fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {

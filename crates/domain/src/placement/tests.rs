@@ -138,10 +138,16 @@ fn all_that_stands_against_a_node_is_told() {
         memory_bytes: Some(64 << 30),
         ..equipment(&["zone=eu", "gpu_memory=24", "ssd"], &[("gpu", 2)])
     };
-    assert_eq!(fits(&label, &wanted, &[label.clone()], &better), Ok(()));
+    assert_eq!(
+        fits(&label, &wanted, std::slice::from_ref(&label), &better),
+        Ok(())
+    );
     // Who says nothing of its size is taken at its word.
     let silent = equipment(&["zone=eu", "gpu_memory=24", "ssd"], &[("gpu", 2)]);
-    assert_eq!(fits(&label, &wanted, &[label.clone()], &silent), Ok(()));
+    assert_eq!(
+        fits(&label, &wanted, std::slice::from_ref(&label), &silent),
+        Ok(())
+    );
 }
 
 #[test]

@@ -123,6 +123,10 @@ pub struct FileEntry {
 /// What a node does for a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all that is done is the larger one"
+)]
 pub enum Work {
     /// Starts a capsule.
     Capsule {

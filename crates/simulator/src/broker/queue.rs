@@ -214,9 +214,10 @@ impl WorkQueue for SimulatedQueue {
             held,
             answer,
         };
-        let Some(Ok(())) = listener.map(|listener| listener.send(offer)) else {
+        let is_told = listener.is_some_and(|listener| listener.send(offer).is_ok());
+        if !is_told {
             return Ok(false);
-        };
+        }
         let answered = tokio::time::timeout(patience, answered).await;
         self.link.hop().await.map_err(unreachable)?;
         let is_taken = matches!(answered, Ok(Ok(true)));

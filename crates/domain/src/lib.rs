@@ -27,3 +27,4 @@ pub mod subject;
 mod text;
 pub mod trace;
 pub mod tree;
+pub mod writer;

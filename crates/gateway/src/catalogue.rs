@@ -112,7 +112,7 @@ impl Capsules {
         if stored.sequence <= *self.applied.borrow() {
             return;
         }
-        match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<Event>() {
             Ok(recorded) => catalogue.apply(recorded),
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "a registration cannot be read");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
 use aod_domain::run::Event;
 use aod_domain::subject::{CANCELS, Class, Label, Subject, asked_of};
@@ -306,7 +305,7 @@ async fn follow_operators(shared: Arc<Shared>, after: u64) {
 }
 
 fn heed(shared: &Shared, stored: &StoredEvent) {
-    let Ok(recorded) = Recorded::<Asked>::decode(stored.sequence, &stored.bytes) else {
+    let Ok(recorded) = stored.decode::<Asked>() else {
         return;
     };
     let (is_draining, drained_at) = match recorded.event {

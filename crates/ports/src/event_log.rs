@@ -4,10 +4,12 @@ mod certain;
 
 pub use certain::append_until_certain;
 
+use aod_domain::event::{MalformedEvent, Recorded};
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -20,6 +22,13 @@ pub struct StoredEvent {
     pub sequence: u64,
     pub subject: String,
     pub bytes: Bytes,
+}
+
+impl StoredEvent {
+    /// The event, of a type that belongs under its subject.
+    pub fn decode<E: DeserializeOwned>(&self) -> Result<Recorded<E>, MalformedEvent> {
+        Recorded::decode_under(&self.subject, self.sequence, &self.bytes)
+    }
 }
 
 /// What an append depends on.

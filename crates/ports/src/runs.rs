@@ -95,10 +95,8 @@ impl Runs {
             .read(&subject::run_state(id), 0, HISTORY_MAX)
             .await
             .map_err(|source| HandleError::Read { id, source })?;
-        let history: Result<Vec<Recorded<Event>>, MalformedEvent> = stored
-            .iter()
-            .map(|event| Recorded::decode(event.sequence, &event.bytes))
-            .collect();
+        let history: Result<Vec<Recorded<Event>>, MalformedEvent> =
+            stored.iter().map(|event| event.decode()).collect();
         let damaged = |source| HandleError::Damaged { id, source };
         Run::replay(id, history.map_err(|error| damaged(error.into()))?)
             .map_err(|error| damaged(error.into()))

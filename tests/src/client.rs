@@ -16,8 +16,18 @@ pub struct Client {
 
 impl Client {
     pub fn new(url: &str) -> Self {
+        Self::trusting(url, None)
+    }
+
+    /// One that trusts this authority, in PEM.
+    pub fn trusting(url: &str, authority: Option<&[u8]>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(pem) = authority {
+            let authority = reqwest::Certificate::from_pem_bundle(pem);
+            builder = builder.tls_certs_only(authority.expect("a certificate"));
+        }
+        let http = builder
             .no_proxy()
             .timeout(PATIENCE)
             .pool_idle_timeout(Duration::from_secs(aod_api::CONNECTION_REUSE_SECONDS_MAX))

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::service::certificates::{hint_of_refusal, read_authority};
 
 /// How long a gateway may take until a connection stands.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,9 @@ const RETRY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between such tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a gateway with a certificate tells whoever speaks plain HTTP.
+const SPEAKS_TLS: &[u8] = b"this gateway speaks TLS";
 
 /// A gateway.
 #[derive(Clone, Debug)]
@@ -73,7 +77,13 @@ impl ClientError {
 }
 
 impl Client {
-    fn new(base: &str, token: Option<&str>, hint: String) -> Result<Self, Failure> {
+    /// `authority` is a PEM file of what is trusted instead of what the system trusts.
+    fn new(
+        base: &str,
+        token: Option<&str>,
+        hint: String,
+        authority: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
@@ -81,7 +91,15 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(reqwest::header::AUTHORIZATION, value);
         }
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(path) = authority {
+            let trusted = reqwest::Certificate::from_pem_bundle(&read_authority(path)?);
+            let trusted = trusted.map_err(|error| {
+                Failure::usage(format!("{} cannot be used", path.display())).because(&error)
+            })?;
+            builder = builder.tls_certs_only(trusted);
+        }
+        let http = builder
             .default_headers(headers)
             .connect_timeout(CONNECT_PATIENCE)
             .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
@@ -128,6 +146,10 @@ impl Client {
                     self.unreachable(&format!("{status} from a proxy")),
                 ))
             }
+            Err(_) if bytes.starts_with(SPEAKS_TLS) => Err(ClientError::Broken(
+                self.unreachable("it speaks TLS")
+                    .with_hint("use https:// in its address"),
+            )),
             Err(_) => Err(ClientError::Broken(
                 self.unreachable(&format!("{status}, which is no answer of a gateway")),
             )),
@@ -140,11 +162,12 @@ impl Client {
             format!("the gateway at {} cannot be reached", self.base),
         );
         // The library's own text repeats the address.
-        let source = std::error::Error::source(error);
-        ClientError::Broken(match source {
-            Some(source) => failure.because(source).with_hint(self.hint.clone()),
-            None => failure.because(error).with_hint(self.hint.clone()),
-        })
+        let failure = match std::error::Error::source(error) {
+            Some(source) => failure.because(source),
+            None => failure.because(error),
+        };
+        let hint = hint_of_refusal(failure.message()).map_or(self.hint.clone(), str::to_owned);
+        ClientError::Broken(failure.with_hint(hint))
     }
 
     fn unreachable(&self, why: &str) -> Failure {

@@ -1,10 +1,11 @@
 //! What a gateway does without being asked: presence, the fill of the log, and runs left over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Run};
+use aod_domain::subject::Label;
 use aod_ports::presence::{GatewayMember, Member};
 use tokio::time::MissedTickBehavior;
 
@@ -25,6 +26,12 @@ const RECONCILE_SECONDS_MAX: u32 = 30;
 /// How often the queue is told what is needed of it: launches that ended meanwhile come again if
 /// the broker loses the queue, and are found ended.
 const QUEUE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often is looked for labels of nodes that the queue is not open for: a node of a new label waits for it.
+const LABELS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Consumers that the queue has for a label: one a class.
+const CONSUMERS_OF_LABEL: usize = 2;
 
 /// Runs that one round looks at; the next round meets the others.
 const SUSPECTS_MAX: usize = 1_000;
@@ -119,6 +126,44 @@ pub(crate) async fn keep_queue(context: &Context) {
             tracing::warn!(error = chain(&error), "the queue of launches is not kept");
         }
     }
+}
+
+/// Opens the queue for the labels of all nodes that are there: they may take from it, and change nothing of it.
+pub(crate) async fn open_queue(context: &Context) {
+    let mut ticks = ticks(LABELS_INTERVAL);
+    while next_tick(context, &mut ticks).await {
+        let members = context.ports.presence.members().await;
+        let open = context.ports.queue.waiting().await;
+        // What is not known now is known a second later.
+        let (Ok(members), Ok(open)) = (members, open) else {
+            continue;
+        };
+        for label in closed(&members, open.iter().map(|waiting| &waiting.label)) {
+            if let Err(error) = context.ports.queue.ensure(&label).await {
+                tracing::warn!(%label, error = chain(&error), "the queue of a label cannot be opened");
+            }
+        }
+    }
+}
+
+/// The labels of nodes that lack a consumer; that of most nodes also before one is there.
+fn closed<'a>(members: &[Member], open: impl Iterator<Item = &'a Label>) -> BTreeSet<Label> {
+    let mut closed = BTreeSet::from([Label::any()]);
+    for member in members {
+        if let Member::Node(node) = member {
+            closed.extend(node.labels.iter().cloned());
+        }
+    }
+    let mut counts: BTreeMap<&Label, usize> = BTreeMap::new();
+    for label in open {
+        *counts.entry(label).or_default() += 1;
+    }
+    closed.retain(|label| {
+        counts
+            .get(label)
+            .is_none_or(|count| *count < CONSUMERS_OF_LABEL)
+    });
+    closed
 }
 
 /// Callees first: a caller is ended only when they are.

@@ -15,12 +15,14 @@ use aod_ports::log_stream::LogStream;
 use aod_ports::presence::Presence;
 use aod_ports::work_queue::WorkQueue;
 
+use crate::http::tls::Tls;
+
 /// How a gateway behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// Where nodes reach this gateway; `http://` and the bound address unless given.
+    /// Where nodes reach this gateway; `http://` or `https://` and the bound address unless given.
     pub public_url: Option<String>,
     pub access: Access,
     /// For the read model, which may be thrown away at any time.
@@ -35,6 +37,8 @@ pub struct Config {
     pub upload_bytes_max: u64,
     /// What it seals trees with.
     pub seal_key: Arc<SealKey>,
+    /// What it shows to whoever connects; without one it speaks plain HTTP.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.

@@ -85,14 +85,21 @@ impl Gateway {
         let failed = |source| StartError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
+        let tls = config.tls.clone();
+        if tls.is_none() && !listen.ip().is_loopback() {
+            tracing::warn!(%listen, "what people and nodes say to this gateway can be read on the network: give it a \
+                certificate (`aod certs`, --tls-certificate), unless a proxy on this host alone reaches it");
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let url = config
             .public_url
             .clone()
-            .unwrap_or_else(|| format!("http://{local_addr}"));
+            .unwrap_or_else(|| format!("{scheme}://{local_addr}"));
         let (gateway, router) = Self::assemble(config, ports, local_addr, url).await?;
         let context = &gateway.context;
         let serve = server::serve(
             listener,
+            tls,
             router,
             context.shutdown.clone(),
             context.tasks.clone(),
@@ -228,6 +235,11 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
     spawn(
         context,
         async move { background::keep_queue(&shared).await },
+    );
+    let shared = Arc::clone(context);
+    spawn(
+        context,
+        async move { background::open_queue(&shared).await },
     );
     let shared = Arc::clone(context);
     spawn(context, async move {

@@ -26,6 +26,8 @@ pub(crate) const EVENTS: &str = "EVENTS";
 pub(crate) const WORK: &str = "WORK";
 pub(crate) const LOGS: &str = "LOGS";
 pub(crate) const PRESENCE: &str = "KV_PRESENCE";
+/// Where artifacts lie if they lie in the broker.
+pub(crate) const FILES: &str = "FILES";
 
 /// First token of the subjects of [`LOGS`].
 pub(crate) const LOG_PREFIX: &str = "log";

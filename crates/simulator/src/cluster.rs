@@ -259,6 +259,7 @@ impl Cluster {
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
             seal_key: Arc::new(SealKey::from_seed(&seed)),
+            tls: None,
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(self.log(name, network)),

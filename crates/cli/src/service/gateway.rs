@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
-use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
+use aod_gateway::{Access, Config, Gateway, Ports, StartError, Tls, Token};
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 
 use super::traces::Traces;
+use super::wiring::GATEWAY;
 use super::{credentials, data, wiring};
-use crate::arguments::GatewayArguments;
+use crate::arguments::{GatewayArguments, TlsArguments};
 use crate::failure::Failure;
 
 /// As whom runs name whoever has the one token.
@@ -31,9 +32,10 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     let directory = data::directory(arguments.data.as_deref())?;
     data::make_directory(&directory)?;
     let access = access(arguments.token_file.as_deref())?;
-    let broker = wiring::connect(&arguments.broker, "gateway").await?;
-    let artifacts =
-        wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-gateway")).await?;
+    let broker = wiring::connect(&arguments.broker, GATEWAY).await?;
+    let cache = directory.join("cache-gateway");
+    let artifacts = wiring::artifacts(&arguments.broker, &broker, GATEWAY, &cache).await?;
+    let tls = tls(&arguments.tls)?;
     let config = config(
         arguments.listen,
         arguments.public_url.clone(),
@@ -41,6 +43,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
         &directory,
         arguments.broker.lease_seconds,
         credentials::seal_key(arguments.seal_key.as_deref(), &directory)?,
+        tls,
     );
     let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
     let ports = ports(&broker, artifacts).await?;
@@ -67,6 +70,7 @@ pub(super) fn config(
     directory: &Path,
     lease_seconds: u32,
     seal_key: SealKey,
+    tls: Option<Tls>,
 ) -> Config {
     Config {
         listen,
@@ -78,7 +82,21 @@ pub(super) fn config(
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
         seal_key: Arc::new(seal_key),
+        tls: tls.map(Arc::new),
     }
+}
+
+/// The certificate that the gateway shows, if it speaks TLS.
+fn tls(arguments: &TlsArguments) -> Result<Option<Tls>, Failure> {
+    let (Some(certificate), Some(key)) = (&arguments.tls_certificate, &arguments.tls_key) else {
+        return Ok(None);
+    };
+    let loaded = Tls::load(certificate, key);
+    loaded.map(Some).map_err(|error| {
+        Failure::usage("the gateway's certificate cannot be used")
+            .because(&error)
+            .with_hint("`aod certs DIR --host NAME` makes one with its key")
+    })
 }
 
 pub(super) async fn ports(

@@ -75,6 +75,7 @@ impl Cluster {
             wait_seconds_max: 60,
             upload_bytes_max: 64 << 20,
             seal_key: Arc::new(SealKey::from_seed(&[7; 32])),
+            tls: None,
         }
     }
 

@@ -17,7 +17,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{NOT_NOW, consumer};
+use super::{JetStreamWorkQueue, NOT_NOW, consumer};
 use crate::ANSWER_SECONDS_MAX;
 use crate::ack_subject::AckSubject;
 use crate::link::Link;
@@ -41,8 +41,7 @@ enum End {
 }
 
 pub(super) async fn pull(
-    link: &Link,
-    lease: Duration,
+    queue: &JetStreamWorkQueue,
     label: &Label,
     class: Class,
     max: usize,
@@ -55,12 +54,13 @@ pub(super) async fn pull(
     let mut is_consumer_made = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (messages, end) = request(link, &consumer::name(label, class), max, left).await?;
+        let (messages, end) =
+            request(&queue.link, &consumer::name(label, class), max, left).await?;
         match end {
             End::OthersFirst if left > OTHERS_FIRST_PAUSE => sleep(OTHERS_FIRST_PAUSE).await,
             End::NoConsumer if is_consumer_made => return Err("the queue does not answer".into()),
             End::NoConsumer => {
-                consumer::ensure(link, label, class, lease).await?;
+                queue.open(label, class).await?;
                 is_consumer_made = true;
             }
             End::Regular | End::OthersFirst => {

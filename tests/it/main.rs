@@ -9,5 +9,7 @@ mod needs_docker;
 mod needs_root;
 mod ports;
 mod rerun;
+mod rights;
+mod secured;
 mod simulated;
 mod why;

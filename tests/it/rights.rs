@@ -457,7 +457,7 @@ async fn a_node_cannot_pass_for_a_gateway_under_a_nodes_key() {
 }
 
 /// Calls another one, says something, and answers with as much as it was given.
-fn caller() -> Command {
+pub(super) fn caller() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             let input = inside.input();
@@ -473,7 +473,7 @@ fn caller() -> Command {
     })
 }
 
-fn callee() -> Command {
+pub(super) fn callee() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
             inside.write_output(&inside.input());

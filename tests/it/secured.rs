@@ -9,9 +9,11 @@ use aod_gateway::Tls;
 use aod_testkit::{NatsConfig, NatsServer};
 use aod_tests::cluster::{Cluster, Ways, any_schema, limits};
 use aod_tests::recorder::Recorder;
-use aod_tests::simulated::{Command, Inside, handoff, runtime};
+use aod_tests::simulated::runtime;
 use serde_json::json;
 use tempfile::TempDir;
+
+use super::rights::{callee, caller};
 
 /// What is said on every link: in arguments, calls and answers.
 const SAID: &str = "the-words-that-nobody-else-is-to-read";
@@ -54,26 +56,6 @@ impl Certificates {
             quoted(&self.path("server.key"))
         )
     }
-}
-
-fn caller() -> Command {
-    Arc::new(|inside: Inside| {
-        Box::pin(async move {
-            let body = json!({"target": "callee", "args": inside.input()});
-            let (_, answer) = handoff(&inside, &body).await;
-            inside.write_output(&answer["output"]);
-            0
-        })
-    })
-}
-
-fn callee() -> Command {
-    Arc::new(|inside: Inside| {
-        Box::pin(async move {
-            inside.write_output(&inside.input());
-            0
-        })
-    })
 }
 
 /// Runs a capsule on one host that calls one on another; answers whether the links to the broker and to the gateway

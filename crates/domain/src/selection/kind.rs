@@ -17,6 +17,8 @@ enum Family {
     DeadLetter,
     Rule,
     Admission,
+    Token,
+    File,
 }
 
 /// A type of events.
@@ -54,6 +56,8 @@ kinds! {
     DeadLetter "deadletter": "requeued" "purged";
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
+    Token "token": "issued" "revoked";
+    File "file": "uploaded";
 }
 
 impl Kind {
@@ -92,6 +96,8 @@ impl Kind {
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
+            Family::Token => format!("ev.{tenant}.token.*.{word}"),
+            Family::File => format!("ev.{tenant}.file.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

@@ -10,4 +10,5 @@ mod needs_root;
 mod ports;
 mod rerun;
 mod simulated;
+mod tenants;
 mod why;

@@ -9,5 +9,6 @@ mod needs_docker;
 mod needs_root;
 mod ports;
 mod rerun;
+mod retention;
 mod simulated;
 mod why;

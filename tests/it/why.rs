@@ -122,6 +122,7 @@ impl Full {
             containers: 0,
             draining: false,
             not_ready: Some("the disk is full".into()),
+            no_roots: None,
         };
         let presence = self.cluster.broker("sick").await.presence();
         let member = Member::Node(member);

@@ -4,12 +4,14 @@
 //! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
 
 pub mod admission;
+pub mod artifacts;
 pub mod audit;
 pub mod capsule;
 pub mod contract;
 pub mod dead_letter;
 pub mod difference;
 pub mod digest;
+pub mod disk;
 pub mod egress;
 pub mod error_code;
 pub mod event;
@@ -20,6 +22,7 @@ pub mod id;
 pub mod manifest;
 pub mod node;
 pub mod rerun;
+pub mod retention;
 pub mod run;
 pub mod selection;
 pub mod spending;

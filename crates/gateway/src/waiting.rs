@@ -140,13 +140,21 @@ fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) 
         .iter()
         .filter(|node| node.not_ready.is_none())
         .collect();
+    let host = &taking[0].host;
     if ready.is_empty() {
-        let node = taking[0];
-        return format!(
-            "{} is not ready: {}",
-            node.host,
-            node.not_ready.as_deref().unwrap_or_default()
-        );
+        let why = taking[0].not_ready.as_deref().unwrap_or_default();
+        return format!("{host} is not ready: {why}");
+    }
+    let refusal = |node: &NodeMember| node.no_roots.clone().filter(|_| class == Class::Root);
+    let refused = ready
+        .iter()
+        .find_map(|node| Some((&node.host, refusal(node)?)));
+    let ready: Vec<_> = ready
+        .iter()
+        .filter(|node| refusal(node).is_none())
+        .collect();
+    if let (Some((host, why)), true) = (refused, ready.is_empty()) {
+        return format!("{host} takes no new trees: {why}");
     }
     let slots: usize = ready.iter().map(|node| node.slots).sum();
     if ready.iter().any(|node| node.running < node.slots) {
@@ -184,6 +192,7 @@ mod tests {
             containers: running,
             draining: false,
             not_ready: None,
+            no_roots: None,
         }
     }
 
@@ -321,6 +330,16 @@ mod tests {
             1,
             "host-1 is not ready: the disk is full",
         );
+        let full = NodeMember {
+            no_roots: Some("disk_full: it is".into()),
+            ..node(0)
+        };
+        check(
+            std::slice::from_ref(&full),
+            1,
+            "host-1 takes no new trees: disk_full: it is",
+        );
+        check(&[full, node(2)], 1, "all 2 slots busy");
         check(
             &[broken, node(2), node(2)],
             3,

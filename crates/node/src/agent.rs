@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::disk::Room;
 use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
 use aod_domain::run::Event;
@@ -19,6 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
 use crate::calls::chain;
+use crate::disk::Look;
 use crate::images;
 use crate::lease;
 use crate::reconcile::reconcile;
@@ -45,7 +47,7 @@ const ENGINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs all loops until the node is told to stop.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let readiness = tokio::sync::watch::Sender::new(None);
+    let readiness = tokio::sync::watch::Sender::new(Fitness::default());
     let asked = shared
         .stop
         .run_until_cancelled(heed_operators(&shared))
@@ -70,8 +72,32 @@ async fn stoppable(shared: &Shared, work: impl Future<Output = ()>) {
     let _ = shared.stop.run_until_cancelled(work).await;
 }
 
-/// Why the node takes no work although it may have room.
-type Readiness = tokio::sync::watch::Receiver<Option<String>>;
+/// What the node is fit for, whatever slots it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fitness {
+    /// Why it takes no work.
+    not_ready: Option<String>,
+    /// Why it takes only what belongs to trees under way.
+    no_roots: Option<String>,
+}
+
+impl Fitness {
+    /// Of a node that has been stopped.
+    pub(crate) fn stopped() -> Self {
+        Self {
+            not_ready: Some("stopped".to_owned()),
+            no_roots: None,
+        }
+    }
+
+    /// Whether the node takes the same work, for whatever reasons.
+    fn is_like(&self, other: &Self) -> bool {
+        let takes = |fitness: &Self| (fitness.not_ready.is_none(), fitness.no_roots.is_none());
+        takes(self) == takes(other)
+    }
+}
+
+type Readiness = tokio::sync::watch::Receiver<Fitness>;
 
 type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, Duration)>;
 
@@ -108,8 +134,9 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
     let mut pulls: FuturesUnordered<Pull> = FuturesUnordered::new();
     let mut counts = shared.ledger.subscribe();
     loop {
-        if readiness.borrow().is_none() {
-            ask(&shared, &mut sources, &pulls);
+        let fitness = readiness.borrow().clone();
+        if fitness.not_ready.is_none() {
+            ask(&shared, &mut sources, &pulls, &fitness);
         }
         tokio::select! {
             biased;
@@ -126,11 +153,17 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
     }
 }
 
-fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pull>) {
+fn ask(
+    shared: &Arc<Shared>,
+    sources: &mut [Source],
+    pulls: &FuturesUnordered<Pull>,
+    fitness: &Fitness,
+) {
     let room = shared.ledger.room();
     for (index, source) in sources.iter_mut().enumerate() {
         let max = room.of(source.class);
-        if source.is_asked || max == 0 {
+        let is_left_to_others = source.class == Class::Root && fitness.no_roots.is_some();
+        if source.is_asked || max == 0 || is_left_to_others {
             continue;
         }
         source.is_asked = true;
@@ -156,14 +189,18 @@ fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pu
 
 /// Starts what there is room for; the rest is held for a moment, then given back.
 fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
-    let full = shared.disk.look(received);
-    if full.is_some() {
+    let room = shared.disks.look(received).room;
+    if room != Room::Enough {
         // The next to come is not asked for.
         shared.engine_doubt.notify_one();
     }
     for delivery in deliveries {
         let delivered = Delivered::read(delivery, received);
-        if full.is_some() {
+        let has_room = match delivered.delivery.class {
+            Class::Child => room < Room::Full,
+            Class::Root => room == Room::Enough,
+        };
+        if !has_room {
             let given_back = pass_on(Arc::clone(shared), delivered);
             shared.tasks.spawn(inherit(given_back));
         } else if let Some(delivered) = start(shared, delivered) {
@@ -234,7 +271,7 @@ async fn announce(shared: Arc<Shared>, readiness: Readiness) {
 }
 
 /// What this node says of itself.
-pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
+pub(crate) fn member(shared: &Shared, fitness: Fitness) -> NodeMember {
     let load = shared.ledger.load();
     NodeMember {
         node: shared.id,
@@ -247,30 +284,37 @@ pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
         waiting: shared.ledger.waiting(),
         containers: load.containers,
         draining: load.is_draining,
-        not_ready,
+        not_ready: fitness.not_ready,
+        no_roots: fitness.no_roots,
     }
 }
 
 /// Looks whether engine and disk are fit for work.
-async fn watch_readiness(
-    shared: Arc<Shared>,
-    readiness: tokio::sync::watch::Sender<Option<String>>,
-) {
+async fn watch_readiness(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender<Fitness>) {
     loop {
         let engine = shared.ports.runtime.describe().await;
-        let not_ready = engine
-            .err()
-            .map(|error| chain(&error))
-            .or_else(|| shared.disk.look(shared.runs.clock().since_boot()));
+        let Look { room, reason } = shared.disks.look(shared.runs.clock().since_boot());
+        let (full, no_roots) = match room {
+            Room::Full => (reason, None),
+            Room::Enough | Room::NoRoots => (None, reason),
+        };
+        let fitness = Fitness {
+            not_ready: engine.err().map(|error| chain(&error)).or(full),
+            no_roots,
+        };
         readiness.send_if_modified(|current| {
-            let is_changed = *current != not_ready;
-            if is_changed {
-                match &not_ready {
-                    Some(reason) => warn!(reason, "takes no work"),
-                    None => info!("takes work"),
-                }
-                *current = not_ready;
+            // How much room is left changes all the time.
+            let is_changed = *current != fitness;
+            if current.is_like(&fitness) {
+                *current = fitness;
+                return is_changed;
             }
+            match (&fitness.not_ready, &fitness.no_roots) {
+                (Some(reason), _) => warn!(reason, "takes no work"),
+                (None, Some(reason)) => warn!(reason, "takes no new trees"),
+                (None, None) => info!("takes work"),
+            }
+            *current = fitness;
             is_changed
         });
         // Without a look at once a node whose engine has just gone would take launch after launch.

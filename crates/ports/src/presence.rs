@@ -44,6 +44,9 @@ pub struct NodeMember {
     /// Why it takes no work although it has room: the engine hangs, the disk is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
+    /// Why it takes no new trees although it is ready: its disk is nearly full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_roots: Option<String>,
 }
 
 /// The broker does not answer; what was known stays so until it does.

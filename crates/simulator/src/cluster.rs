@@ -18,6 +18,8 @@ use aod_ports::program::Program;
 use aod_ports::runs::Runs;
 use aod_testkit::capsules::{registered, registration};
 
+use jiff::SignedDuration;
+
 use crate::broker::Broker;
 use crate::broker::feed::SimulatedFeed;
 use crate::broker::live::{SimulatedLogs, SimulatedPresence};
@@ -40,6 +42,13 @@ pub(crate) const NODES: usize = 3;
 
 /// One cluster in so many has rules.
 const RULES_ONE_IN: u64 = 3;
+
+/// One cluster in so many keeps nothing of what has ended.
+const KEPT_ONE_IN: u64 = 3;
+
+/// How long an artifact that nothing names stays, in seconds: longer than one that was put waits to be named,
+/// whatever fails.
+pub(crate) const UNNAMED_SECONDS: u64 = 60;
 
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
@@ -92,6 +101,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Host>,
     pub(crate) engines: Vec<Engine>,
     ids: Vec<NodeId>,
+    /// Whether somebody has garbage collected.
+    pub(crate) is_kept: bool,
 }
 
 impl Cluster {
@@ -114,7 +125,7 @@ impl Cluster {
         let cluster = Self {
             world: world.clone(),
             broker: Broker::new(world, lease),
-            objects: Objects::default(),
+            objects: Objects::new(world),
             network: Network::default(),
             gateways: (0..GATEWAYS)
                 .map(|index| host(format!("gateway-{index}")))
@@ -122,6 +133,7 @@ impl Cluster {
             nodes,
             engines,
             ids,
+            is_kept: world.below(KEPT_ONE_IN) == 0,
         };
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
@@ -202,6 +214,7 @@ impl Cluster {
         std::fs::create_dir_all(&directory).expect("a directory of a simulation");
         Arc::new(SimulatedStore {
             objects: self.objects.clone(),
+            broker: self.broker.clone(),
             // The store is another server than the broker: it does not go away with it.
             link: Link::new(&self.world, &host.name, &host.network, &Switch::new()),
             directory,
@@ -258,6 +271,8 @@ impl Cluster {
             lists_delay: Duration::from_secs(4),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
+            disk_reserve: Some(0),
+            unnamed_for: SignedDuration::from_secs(UNNAMED_SECONDS.cast_signed()),
             seal_key: Arc::new(SealKey::from_seed(&seed)),
         };
         let ports = aod_gateway::Ports {
@@ -324,6 +339,7 @@ impl Cluster {
             log_bytes_max: 1 << 16,
             // Nobody writes much here.
             disk_look: Duration::from_secs(10),
+            disk_reserve: Some(0),
             image_keep: Duration::from_secs(24 * 3_600),
             models: Arc::default(),
             keep_model_contents: false,

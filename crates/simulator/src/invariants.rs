@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aod_domain::artifacts::named_by;
+use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::flow::{Granted, RuleKey};
 use aod_domain::id::RunId;
+use aod_domain::retention::ArtifactEvent;
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Note, Outcome, Payload, Run, RunError,
 };
@@ -26,6 +29,8 @@ pub(crate) struct Invariants {
     /// The runs that were admitted, and have not ended, by their rooms.
     rooms: BTreeMap<RuleKey, BTreeSet<RunId>>,
     admitted: BTreeSet<RunId>,
+    /// What the log says was collected.
+    collected: BTreeSet<Digest>,
 }
 
 impl Invariants {
@@ -33,6 +38,9 @@ impl Invariants {
     pub(crate) fn stored(&mut self, world: &World, stored: &StoredEvent) {
         if Subject::is_admission(&stored.subject) {
             return self.granted(world, stored);
+        }
+        if Subject::is_artifact(&stored.subject) {
+            return self.collected(world, stored);
         }
         let Some(id) = Subject::run_of(&stored.subject) else {
             return;
@@ -82,6 +90,41 @@ impl Invariants {
         if let Err(error) = applied {
             world.violation(format!("{id}: {error}"));
         }
+    }
+
+    fn collected(&mut self, world: &World, stored: &StoredEvent) {
+        world.count("collected");
+        match Recorded::<ArtifactEvent>::decode(stored.sequence, &stored.bytes) {
+            Ok(recorded) => {
+                let ArtifactEvent::Collected { artifacts, .. } = recorded.event;
+                self.collected.extend(artifacts);
+            }
+            Err(error) => world.violation(format!("what was collected: {error}")),
+        }
+    }
+
+    /// An artifact has just been removed: the log says so, and no tree names it that goes on.
+    pub(crate) fn removed(&self, world: &World, digest: Digest) {
+        world.count("removed");
+        if !self.collected.contains(&digest) {
+            world.violation(format!("{digest} is removed and the log does not say so"));
+        }
+        let live = self.runs.values().filter(|run| run.ended().is_none());
+        let live: BTreeSet<RunId> = live.map(|run| run.id.root()).collect();
+        for run in self.runs.values() {
+            let launched = Event::Launched(Box::new(run.launched.event.clone()));
+            let ended = run
+                .ended()
+                .map(|ended| Event::Ended(Box::new(ended.event.clone())));
+            let mut named = ended.iter().chain([&launched]).flat_map(named_by);
+            if live.contains(&run.id.root()) && named.any(|named| named.digest == digest) {
+                world.violation(format!("{digest} is removed, which {} names", run.id));
+            }
+        }
+    }
+
+    pub(crate) fn has_collected(&self, digest: Digest) -> bool {
+        self.collected.contains(&digest)
     }
 
     /// Nobody is admitted twice, and nobody into a room that is full.

@@ -47,6 +47,7 @@ fn node(number: u128, slots: usize) -> Member {
         containers: 0,
         draining: false,
         not_ready: None,
+        no_roots: None,
     })
 }
 

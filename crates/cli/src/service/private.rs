@@ -26,7 +26,8 @@ use tokio::time::{Instant, sleep};
 use super::local::Local;
 use super::stand_in::{self, StandIns};
 use crate::arguments::{
-    CapacityArguments, ConnectArguments, PolicyArguments, TraceArguments, UpArguments,
+    CapacityArguments, ConnectArguments, DiskArguments, PolicyArguments, TraceArguments,
+    UpArguments,
 };
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
@@ -87,6 +88,7 @@ impl Private {
                 labels: vec![Label::any()],
                 memory: None,
                 containers_max: None,
+                disk: DiskArguments::default(),
                 docker: docker.to_owned(),
                 registries: None,
                 policy: policy.clone(),

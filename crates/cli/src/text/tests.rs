@@ -246,6 +246,7 @@ fn nodes_are_a_table() {
         containers: 15,
         draining,
         not_ready: not_ready.map(str::to_owned),
+        no_roots: None,
     };
     let nodes = [
         node(1, None, false),

@@ -17,6 +17,8 @@ enum Family {
     DeadLetter,
     Rule,
     Admission,
+    Retention,
+    Artifact,
 }
 
 /// A type of events.
@@ -54,6 +56,8 @@ kinds! {
     DeadLetter "deadletter": "requeued" "purged";
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
+    Retention "retention": "policy_set" "policy_removed" "held" "released";
+    Artifact "artifact": "collected";
 }
 
 impl Kind {
@@ -92,6 +96,8 @@ impl Kind {
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
+            Family::Retention => format!("ev.{tenant}.retention.*.{word}"),
+            Family::Artifact => format!("ev.{tenant}.artifact.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

@@ -84,7 +84,7 @@ async fn look_around(context: &Context) -> Option<bool> {
     let first: Option<GatewayId> = gateways.min();
     let mut slots = BTreeMap::new();
     for node in members.into_iter().filter_map(waiting::into_node) {
-        let is_open = !node.draining && node.not_ready.is_none();
+        let is_open = !node.draining && node.not_ready.is_none() && node.no_roots.is_none();
         for label in node.labels {
             *slots.entry(label).or_default() += if is_open { node.slots } else { 0 };
         }

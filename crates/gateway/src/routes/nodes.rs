@@ -150,5 +150,6 @@ fn view(node: NodeMember) -> NodeView {
         containers: node.containers,
         draining: node.draining,
         not_ready: node.not_ready,
+        no_roots: node.no_roots,
     }
 }

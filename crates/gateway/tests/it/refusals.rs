@@ -255,6 +255,7 @@ async fn nodes_are_listed_and_drained() {
         containers: 0,
         draining: false,
         not_ready: None,
+        no_roots: None,
     };
     cluster
         .ports

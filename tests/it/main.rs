@@ -11,5 +11,6 @@ mod needs_root;
 mod placement;
 mod ports;
 mod rerun;
+mod retention;
 mod simulated;
 mod why;

@@ -115,6 +115,8 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::UnknownNode
         | ErrorCode::UnknownRule
         | ErrorCode::UnknownFile
+        | ErrorCode::UnknownPolicy
+        | ErrorCode::UnknownHold
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownRoute => 404,
         ErrorCode::KeyReused
@@ -124,6 +126,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::CallCycle
         | ErrorCode::CallTooDeep
         | ErrorCode::NameAmbiguous => 409,
+        ErrorCode::ArtifactCollected => 410,
         ErrorCode::PayloadTooLarge => 413,
         ErrorCode::ArgumentsInvalid
         | ErrorCode::FileRefused
@@ -132,6 +135,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         ErrorCode::TooManyCalls | ErrorCode::BudgetExhausted => 429,
         ErrorCode::ModelUnreachable | ErrorCode::EgressUnreachable => 502,
         ErrorCode::LogFull
+        | ErrorCode::DiskFull
         | ErrorCode::StoreUnavailable
         | ErrorCode::BrokerUnavailable
         | ErrorCode::ModelKeyMissing => 503,

@@ -9,6 +9,7 @@ mod labels;
 mod limits;
 mod placement;
 mod policy;
+mod retention;
 mod rules;
 mod service;
 
@@ -28,10 +29,14 @@ pub use self::history::{AtArguments, DiffArguments, RerunArguments};
 pub use self::limits::LimitArguments;
 pub use self::placement::{EquipmentArguments, RequireArguments};
 pub use self::policy::PolicyArguments;
+pub use self::retention::{
+    CollectArguments, HoldCommand, PolicyArgument, RetentionCommand, SetHoldArguments,
+    SetPolicyArguments,
+};
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
-    ArchiveArguments, BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments,
-    TraceArguments, UpArguments,
+    ArchiveArguments, BrokerArguments, CapacityArguments, DiskArguments, GatewayArguments,
+    NodeArguments, TraceArguments, UpArguments,
 };
 use crate::console::Format;
 use crate::logging::LogFormat;
@@ -109,6 +114,14 @@ pub enum Command {
     /// Say how many runs of a kind go at once, how often they begin, and in what shares
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// Say how long logs, files and images are kept once the trees that name them have ended
+    #[command(subcommand)]
+    Retention(RetentionCommand),
+    /// Hold trees of runs: nothing that they name is collected
+    #[command(subcommand)]
+    Hold(HoldCommand),
+    /// Collect artifacts that nothing names, or that policies let go
+    Gc(CollectArguments),
     /// Look at nodes, or take one out of work
     #[command(subcommand)]
     Nodes(NodesCommand),

@@ -5,12 +5,14 @@
 
 pub mod admission;
 pub mod archive;
+pub mod artifacts;
 pub mod audit;
 pub mod capsule;
 pub mod contract;
 pub mod dead_letter;
 pub mod difference;
 pub mod digest;
+pub mod disk;
 pub mod egress;
 pub mod error_code;
 pub mod event;
@@ -22,6 +24,7 @@ pub mod manifest;
 pub mod node;
 pub mod placement;
 pub mod rerun;
+pub mod retention;
 pub mod run;
 pub mod selection;
 pub mod spending;

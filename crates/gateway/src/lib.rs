@@ -5,12 +5,15 @@
 mod admission;
 mod background;
 mod catalogue;
+mod collecting;
 mod config;
 mod context;
 mod dead_letters;
+mod disk_room;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
+mod gone;
 mod history;
 mod http;
 mod launch;

@@ -190,13 +190,22 @@ fn queued(placement: &Placement, nodes: &[NodeMember], queue: &[Waiting]) -> Str
         .copied()
         .filter(|node| node.not_ready.is_none())
         .collect();
+    let host = &taking[0].host;
     if ready.is_empty() {
-        let node = taking[0];
-        return format!(
-            "{} is not ready: {}",
-            node.host,
-            node.not_ready.as_deref().unwrap_or_default()
-        );
+        let why = taking[0].not_ready.as_deref().unwrap_or_default();
+        return format!("{host} is not ready: {why}");
+    }
+    let refusal = |node: &NodeMember| node.no_roots.clone().filter(|_| *class == Class::Root);
+    let refused = ready
+        .iter()
+        .find_map(|node| Some((&node.host, refusal(node)?)));
+    let ready: Vec<&NodeMember> = ready
+        .iter()
+        .copied()
+        .filter(|node| refusal(node).is_none())
+        .collect();
+    if let (Some((host, why)), true) = (refused, ready.is_empty()) {
+        return format!("{host} takes no new trees: {why}");
     }
     taken_up(placement, &ready).unwrap_or_else(|| {
         let slots: usize = ready.iter().map(|node| node.slots).sum();
@@ -290,6 +299,7 @@ mod tests {
             draining: false,
             place: Place::default(),
             not_ready: None,
+            no_roots: None,
         }
     }
 
@@ -556,6 +566,16 @@ mod tests {
             1,
             "host-1 is not ready: the disk is full",
         );
+        let full = NodeMember {
+            no_roots: Some("disk_full: it is".into()),
+            ..node(0)
+        };
+        check(
+            std::slice::from_ref(&full),
+            1,
+            "host-1 takes no new trees: disk_full: it is",
+        );
+        check(&[full, node(2)], 1, "all 2 slots busy");
         check(
             &[broken, node(2), node(2)],
             3,

@@ -183,7 +183,7 @@ async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -
     status.is_success().then_some(answer)
 }
 
-fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cancelled: bool) {
+pub(crate) fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cancelled: bool) {
     let found = view["result"]["output"]["sum"].as_u64();
     let world = &cluster.world;
     world.step("answer", &format!("{} {}", view["id"], view["state"]));

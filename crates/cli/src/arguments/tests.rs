@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 37] = [
+    let commands: [&[&str]; 41] = [
         &[],
         &["up"],
         &["down"],
@@ -58,6 +58,10 @@ fn every_command_explains_itself() {
         &["capsule", "build"],
         &["rules"],
         &["rules", "set"],
+        &["retention"],
+        &["retention", "set"],
+        &["hold"],
+        &["gc"],
         &["nodes"],
         &["nodes", "drain"],
         &["doctor"],

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
+use aod_domain::retention::UNNAMED_FOR;
 use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
@@ -35,7 +36,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     let broker = wiring::connect(&arguments.broker, "gateway").await?;
     let artifacts =
         wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-gateway")).await?;
-    let config = config(
+    let mut config = config(
         arguments.listen,
         arguments.public_url.clone(),
         access,
@@ -44,6 +45,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
         credentials::seal_key(arguments.seal_key.as_deref(), &directory)?,
         arguments.archive.age(),
     );
+    config.disk_reserve = arguments.disk.disk_reserve;
     let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
     let ports = ports(&broker, artifacts).await?;
     let gateway = Gateway::start(config, ports).await;
@@ -80,6 +82,8 @@ pub(super) fn config(
         lists_delay: aod_gateway::LISTS_DELAY,
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
+        disk_reserve: None,
+        unnamed_for: UNNAMED_FOR,
         seal_key: Arc::new(seal_key),
         log_age,
     }

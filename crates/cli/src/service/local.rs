@@ -241,7 +241,7 @@ async fn begin(
     let artifacts = wiring::artifacts(&broker, &connected, &data.join("cache")).await?;
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
-        arguments.listen,
+        (arguments.listen, arguments.capacity.disk.disk_reserve),
         &credentials,
         data,
         gateway::ports(&connected, Arc::clone(&artifacts)).await?,
@@ -330,7 +330,7 @@ async fn broker_arguments(
 
 /// Listens where it was asked to, or on a free port of the same address.
 async fn start_gateway(
-    listen: SocketAddr,
+    (listen, disk_reserve): (SocketAddr, Option<u64>),
     credentials: &Credentials,
     data: &Path,
     ports: aod_gateway::Ports,
@@ -342,7 +342,7 @@ async fn start_gateway(
     let start = async |listen: SocketAddr| {
         let access = gateway::access(Some(&credentials.token))?;
         let key = credentials::seal_key(Some(&credentials.seal_key), &directory)?;
-        let config = gateway::config(
+        let mut config = gateway::config(
             listen,
             None,
             access,
@@ -351,6 +351,7 @@ async fn start_gateway(
             key,
             archive.age(),
         );
+        config.disk_reserve = disk_reserve;
         let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };

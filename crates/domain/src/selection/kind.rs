@@ -19,6 +19,8 @@ enum Family {
     Admission,
     Archive,
     Placement,
+    Retention,
+    Artifact,
 }
 
 /// A type of events.
@@ -58,6 +60,8 @@ kinds! {
     Admission "admission": "granted";
     Archive "archive": "archived" "released";
     Placement "placement": "asked";
+    Retention "retention": "policy_set" "policy_removed" "held" "hold_removed";
+    Artifact "artifact": "collected";
 }
 
 impl Kind {
@@ -98,6 +102,8 @@ impl Kind {
             Family::Placement => format!("ev.{tenant}.placement.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
+            Family::Retention => format!("ev.{tenant}.retention.*.{word}"),
+            Family::Artifact => format!("ev.{tenant}.artifact.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

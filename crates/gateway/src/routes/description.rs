@@ -6,7 +6,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::{
     audit, capsules, dead_letters, events, files, history, log, logs, nodes, operations, original,
-    reruns, results, rules, runs,
+    reruns, results, retention, rules, runs,
 };
 
 #[derive(OpenApi)]
@@ -25,6 +25,8 @@ use super::{
         files::upload, files::download,
         capsules::register, capsules::list, capsules::show,
         rules::list, rules::set, rules::remove,
+        retention::list, retention::set, retention::remove,
+        retention::holds, retention::hold, retention::release, retention::collect,
         nodes::list, nodes::drain, nodes::resume,
         dead_letters::list, dead_letters::show, dead_letters::requeue, dead_letters::purge,
         operations::health, operations::ready, operations::metrics,

@@ -99,14 +99,7 @@ async fn read(artifacts: &dyn ArtifactStore, request: Request) -> ApiResult<Chan
     let mut fields = Fields::parse(bytes)?;
     let arguments = fields.object("arguments").unwrap_or_default();
     let files = files_of(artifacts, &mut fields).await?;
-    let is_fresh = match fields.take("fresh") {
-        None => false,
-        Some(Value::Bool(is_fresh)) => is_fresh,
-        Some(other) => {
-            fields.error("/fresh", format!("{other} given; expected true or false"));
-            false
-        }
-    };
+    let is_fresh = fields.flag("fresh");
     let from = fields
         .text("from")
         .and_then(|text| match text.parse::<RunId>() {

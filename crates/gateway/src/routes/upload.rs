@@ -155,7 +155,7 @@ pub(crate) async fn uploaded(
         );
         return Ok(Err(ProblemItem::new(pointer, message)));
     };
-    match artifacts.size(digest).await? {
+    match artifacts.renew(digest).await? {
         Some(size_bytes) => Ok(Ok(FileEntry {
             name,
             digest,

@@ -1,14 +1,17 @@
 //! What the log says after all: every run with its events, and what no run may have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use aod_domain::event::Recorded;
+use aod_domain::flow::Granted;
 use aod_domain::id::RunId;
 use aod_domain::run::{Event, Holder, Lease, Phase, Run, Work};
 use aod_domain::subject::{self, Subject};
-use aod_ports::event_log::EventLog;
+use aod_ports::event_log::{EventLog, StoredEvent};
 use jiff::Timestamp;
+
+use crate::load;
 
 /// Events of one page.
 const PAGE: usize = 1_000;
@@ -17,6 +20,35 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     runs: BTreeMap<RunId, Vec<Recorded<Event>>>,
+    pub(crate) room: Room,
+}
+
+/// The room of the runs that the one rule is for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room {
+    inside: BTreeSet<RunId>,
+    /// How many were admitted.
+    pub(crate) admitted: usize,
+    /// How many were in it at once at the most.
+    pub(crate) most: usize,
+}
+
+impl Room {
+    fn enter(&mut self, runs: &[RunId]) {
+        self.admitted += runs.len();
+        self.inside.extend(runs);
+        self.most = self.most.max(self.inside.len());
+    }
+
+    /// What is wrong with a room for `limit`.
+    fn violation(&self, limit: usize) -> Option<String> {
+        match (self.most, self.inside.len()) {
+            (0, _) => Some("nobody was admitted by the rule".to_owned()),
+            (most, _) if most > limit => Some(format!("{most} runs were in a room for {limit}")),
+            (_, 0) => None,
+            (_, left) => Some(format!("{left} runs never left their room")),
+        }
+    }
 }
 
 /// What is counted for the report.
@@ -43,15 +75,27 @@ impl History {
                 return Ok(history);
             };
             after = last.sequence;
-            for stored in page
-                .iter()
-                .filter(|stored| Subject::is_state(&stored.subject))
-            {
-                let run = Subject::run_of(&stored.subject).context("a state event of no run")?;
-                let recorded = Recorded::decode(stored.sequence, &stored.bytes)?;
-                history.runs.entry(run).or_default().push(recorded);
+            for stored in &page {
+                history.take(stored)?;
             }
         }
+    }
+
+    fn take(&mut self, stored: &StoredEvent) -> anyhow::Result<()> {
+        if Subject::is_admission(&stored.subject) {
+            let granted = Recorded::<Granted>::decode(stored.sequence, &stored.bytes)?;
+            self.room.enter(granted.event.runs());
+        }
+        if !Subject::is_state(&stored.subject) {
+            return Ok(());
+        }
+        let run = Subject::run_of(&stored.subject).context("a state event of no run")?;
+        let recorded = Recorded::decode(stored.sequence, &stored.bytes)?;
+        if matches!(recorded.event, Event::Ended(_)) {
+            self.room.inside.remove(&run);
+        }
+        self.runs.entry(run).or_default().push(recorded);
+        Ok(())
     }
 
     /// How many runs have not ended.
@@ -91,7 +135,7 @@ impl History {
     }
 
     /// What is wrong: a run that did not end or ended twice, events that do not follow, a caller whose
-    /// worker was asked for more than once, runs that nobody wanted.
+    /// worker was asked for more than once, runs that nobody wanted, a room that held too many.
     pub(crate) fn violations(&self, requests: usize) -> Vec<String> {
         let mut violations = Vec::new();
         let mut callees: BTreeMap<RunId, usize> = BTreeMap::new();
@@ -114,6 +158,7 @@ impl History {
         for (run, count) in callees.into_iter().filter(|(_, count)| *count > 1) {
             violations.push(format!("{run} has {count} callees and asked for one"));
         }
+        violations.extend(self.room.violation(load::ROOM));
         let roots = self.counts().roots;
         if roots != requests {
             violations.push(format!("{requests} runs were asked for, {roots} are there"));

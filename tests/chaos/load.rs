@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 /// be able to carry all.
 pub(crate) const CLIENTS: usize = 6;
 
+/// How many of their runs go at once, by a rule: one client always waits to be admitted.
+pub(crate) const ROOM: usize = CLIENTS - 1;
+
 /// How long a client lets a gateway wait for a result, in seconds.
 const WAIT_SECONDS: u64 = 3;
 

@@ -10,13 +10,14 @@ use aod_tests::hosts::leftovers;
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::programs::{Plan, ProgramCluster, Store};
 use fastrand::Rng;
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::faults::{Done, Faults};
 use crate::history::History;
 use crate::kind::{Kind, Part, Size};
-use crate::load::{Asker, CLIENTS, Load, Seen};
+use crate::load::{self, Asker, CLIENTS, Load, Seen};
 use crate::report::{Again, Machine, Report, Runs};
 use crate::schedule::{self, Act, Fault};
 use crate::takeover::Takeover;
@@ -121,6 +122,8 @@ pub(crate) fn play(
             roots: counts.roots,
             nested: counts.nested,
             answered,
+            admitted: history.room.admitted,
+            most_admitted_at_once: history.room.most,
         },
         again: Again {
             client_retries: load.retries.load(Ordering::Relaxed),
@@ -146,6 +149,8 @@ async fn start() -> ProgramCluster {
         let capsule = CapsuleDirectory::new(name);
         cluster.person(0).register(&capsule, "any").await;
     }
+    let rule = json!({"capsules": ["caller"], "key": ["capsule"], "concurrency": load::ROOM});
+    cluster.person(0).put("/v1/rules/callers", &rule).await;
     cluster
 }
 

@@ -56,6 +56,9 @@ pub(crate) struct Runs {
     pub(crate) nested: usize,
     /// Whose answer was that of the reference.
     pub(crate) answered: usize,
+    /// That went by the rule, of which so many may go at once as clients less one.
+    pub(crate) admitted: usize,
+    pub(crate) most_admitted_at_once: usize,
 }
 
 /// How often something was done again.
@@ -107,14 +110,17 @@ impl Report {
         writeln!(
             out,
             "{} runs of clients, {} nested, {} answered as they must be; {} requests asked again, {} runs \
-             with another attempt, {} callees joined by one, {} programs started again",
+             with another attempt, {} callees joined by one, {} programs started again, {} admitted and {} of them \
+             at once at the most",
             runs.roots,
             runs.nested,
             runs.answered,
             again.client_retries,
             again.runs_with_more_attempts,
             again.callees_joined,
-            again.programs_restarted
+            again.programs_restarted,
+            runs.admitted,
+            runs.most_admitted_at_once
         )?;
         for (kind, count) in &self.faults {
             writeln!(out, "  {kind:<20} {count:>4}")?;

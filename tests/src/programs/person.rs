@@ -133,6 +133,13 @@ impl Person {
         answer
     }
 
+    /// A PUT that must succeed.
+    pub async fn put(&self, path: &str, body: &Value) {
+        let request = self.request(&self.http, "PUT", path).json(body);
+        let (status, answer) = answer(request).await.expect("the gateway answers");
+        assert!(status.is_success(), "{path}: {status}: {answer}");
+    }
+
     /// The bytes at `path`.
     pub async fn bytes(&self, path: &str) -> Vec<u8> {
         let response = self

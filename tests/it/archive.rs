@@ -169,8 +169,29 @@ fn store(cluster: &Cluster, server: &S3Server) -> Arc<dyn ArtifactStore> {
     aod_artifacts::open(&url, &cache).expect("a store")
 }
 
+async fn rerun(cluster: &Cluster, run: &str, more: &[&str]) -> Value {
+    let arguments = [&["runs", "rerun", run, "--detach"], more].concat();
+    let output = ask(cluster.gateways[0].url(), 0, &arguments).await;
+    let id = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let result = cluster.client(0).result(&id).await;
+    assert_eq!(result["state"], "succeeded", "{result}");
+    result
+}
+
+/// What the runs of a tree were made of, callers first: images, schemas and arguments.
+async fn work(client: &Client, root: &str) -> Vec<Value> {
+    let (status, page) = client.get(&format!("/v1/events?tree={root}")).await;
+    assert_eq!(status, 200, "{page}");
+    let events = page["items"].as_array().expect("events");
+    let launches = events.iter().map(|event| &event["data"]);
+    launches
+        .filter(|data| !data["work"].is_null())
+        .map(|data| json!({"work": data["work"], "payload": data["payload"]}))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_month_later_everything_is_told_as_before_and_a_key_is_still_its_runs() {
+async fn a_month_later_everything_is_told_and_done_as_before_on_another_host() {
     let server = S3Server::start();
     let starts = Arc::new(AtomicU32::new(0));
     let mut cluster = Cluster::start(0).await;
@@ -192,7 +213,9 @@ async fn a_month_later_everything_is_told_as_before_and_a_key_is_still_its_runs(
 
     // Nothing is left of the hosts of that time.
     cluster.gateways.clear();
-    cluster.nodes.clear();
+    for node in cluster.nodes.drain(..) {
+        node.stop().await;
+    }
     cluster.clock = Arc::new(Later);
     cluster.log_age = Some(AGE);
     cluster.add_gateway().await;
@@ -209,4 +232,19 @@ async fn a_month_later_everything_is_told_as_before_and_a_key_is_still_its_runs(
     let client = cluster.client(0);
     let again = client.start_once("top", asked, "the key").await;
     assert_eq!(again, run, "a key lives as long as its run");
+
+    let recorded = work(&client, &run).await;
+    let taken_over = rerun(&cluster, &run, &[]).await;
+    assert_eq!(taken_over["output"], result["output"]);
+    let taken_over = taken_over["id"].as_str().expect("an id");
+    assert_eq!(work(&client, taken_over).await, recorded, "its digests");
+    assert_eq!(starts.load(Ordering::Relaxed), 1, "it was taken over");
+    let anew = rerun(&cluster, &run, &["--fresh"]).await;
+    assert_eq!(anew["output"], result["output"]);
+    assert_eq!(starts.load(Ordering::Relaxed), 2, "it was run again");
+    let anew = anew["id"].as_str().expect("an id");
+    assert_eq!(work(&client, anew).await, recorded, "its digests");
+    let (_, anew) = client.get(&format!("/v1/runs/{anew}")).await;
+    let (_, old) = client.get(&format!("/v1/runs/{run}")).await;
+    assert_ne!(anew["node"], old["node"], "another host");
 }

@@ -50,8 +50,9 @@ pub struct Cluster {
     pub gateways: Vec<Gateway>,
     pub nodes: Vec<Node>,
     pub artifacts: Arc<dyn ArtifactStore>,
-    /// Of gateways that are added from now on.
+    /// Of programs that are added from now on.
     pub clock: Arc<dyn Clock>,
+    /// Of gateways that are added from now on.
     pub log_age: Option<SignedDuration>,
     /// Of nodes that are added from now on.
     pub image_keep: Duration,
@@ -64,6 +65,7 @@ pub struct Cluster {
     pub egress: Vec<Permission>,
     pub network: Arc<dyn Network>,
     gateways_added: usize,
+    nodes_added: usize,
     directory: TempDir,
 }
 
@@ -92,6 +94,7 @@ impl Cluster {
             egress: Vec::new(),
             network: Arc::new(SystemNetwork),
             gateways_added: 0,
+            nodes_added: 0,
             directory,
         };
         for _ in 0..gateways {
@@ -158,7 +161,8 @@ impl Cluster {
         capacity: Capacity,
         runtime: Arc<dyn ContainerRuntime>,
     ) {
-        let name = format!("node-{}", self.nodes.len());
+        let name = format!("node-{}", self.nodes_added);
+        self.nodes_added += 1;
         let broker = self.broker(&name).await;
         let data = self.data(&name);
         let config = NodeConfig {
@@ -194,7 +198,7 @@ impl Cluster {
             id,
             ports,
             Arc::new(broker.event_log()),
-            Arc::new(SystemClock),
+            Arc::clone(&self.clock),
         )
         .await;
         self.nodes.push(node.expect("a node starts"));

@@ -16,6 +16,7 @@ pub mod original;
 pub mod problem;
 pub mod rules;
 pub mod runs;
+pub mod tokens;
 
 /// Answers of the routes that write say at which sequence of the log the write is; a list asked
 /// for with `at_least=` of it contains it.
@@ -29,6 +30,9 @@ pub const RUN_ID_HEADER: &str = "aod-run-id";
 
 /// The same key and request is the same run.
 pub const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
+
+/// Whose things whoever may see those of all tenants wants to see and make.
+pub const TENANT_HEADER: &str = "aod-tenant";
 
 /// How long a gateway keeps a connection on which no headers come, in seconds: also one that waits for
 /// its next request.

@@ -104,7 +104,8 @@ pub const fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::RequestMalformed => 400,
         ErrorCode::Unauthorized => 401,
-        ErrorCode::TargetNotAllowed
+        ErrorCode::NotPermitted
+        | ErrorCode::TargetNotAllowed
         | ErrorCode::CallsExhausted
         | ErrorCode::ModelNotAllowed
         | ErrorCode::ModelUnpriced
@@ -114,10 +115,12 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::UnknownDeadLetter
         | ErrorCode::UnknownNode
         | ErrorCode::UnknownRule
+        | ErrorCode::UnknownToken
         | ErrorCode::UnknownFile
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownRoute => 404,
-        ErrorCode::KeyReused
+        ErrorCode::TokenExists
+        | ErrorCode::KeyReused
         | ErrorCode::RunEnded
         | ErrorCode::RunNotEnded
         | ErrorCode::Cancelled

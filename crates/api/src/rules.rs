@@ -13,7 +13,10 @@ pub struct SetRule {
     /// The capsules that it is for, by their names; all of them unless given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capsules: Vec<String>,
-    /// What tells runs apart that have room of their own: `capsule`, `requested_by`, `label:NAME`,
+    /// The tenants that it is for; all of them unless given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<String>,
+    /// What tells runs apart that have room of their own: `tenant`, `capsule`, `requested_by`, `label:NAME`,
     /// `argument:/POINTER`; without any, all share one room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<String>,
@@ -63,6 +66,7 @@ impl From<&Rule> for SetRule {
     fn from(rule: &Rule) -> Self {
         Self {
             capsules: rule.capsules.iter().map(ToString::to_string).collect(),
+            tenants: rule.tenants.iter().map(ToString::to_string).collect(),
             key: rule.key.iter().map(KeyPart::to_string).collect(),
             concurrency: rule.concurrency_max,
             rate: rule.rate.map(Into::into),

@@ -8,6 +8,7 @@ use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::{Exit, Limits, Outcome, Retries, RunError};
 use aod_domain::spending::{Budget, Cost, Spent};
 use aod_domain::subject::Label;
+use aod_domain::tenant::Tenant;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -333,6 +334,10 @@ pub struct RunSummary {
     pub id: RunId,
     #[schema(value_type = String)]
     pub root: RunId,
+    /// Whose it is; left out for `default`.
+    #[serde(default, skip_serializing_if = "Tenant::is_default")]
+    #[schema(value_type = String)]
+    pub tenant: Tenant,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub parent: Option<RunId>,

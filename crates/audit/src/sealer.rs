@@ -217,7 +217,7 @@ impl Sealer {
             // It has a seal.
             return Ok(true);
         };
-        let subject = event.subject(root);
+        let subject = event.subject(&run.launched.event.tenant, root);
         let cloud_event = CloudEvent::new(header, root.to_string(), Some(result), event);
         let append = Append {
             subject,

@@ -10,6 +10,7 @@ use crate::event::Recorded;
 use crate::manifest::{AgentManifest, CapsuleName, Secret};
 use crate::spending::Budget;
 use crate::subject::{self, Label, Subject};
+use crate::tenant::Tenant;
 
 /// The image of a capsule, by digests that survive saving and loading.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -225,14 +226,17 @@ pub enum Event {
 }
 
 impl Event {
-    pub fn subject(&self) -> Subject {
+    /// Where it is stored if the capsule is `tenant`'s.
+    pub fn subject(&self, tenant: &Tenant) -> Subject {
         match self {
-            Self::Registered(registration) => subject::registrations(&registration.name),
+            Self::Registered(registration) => {
+                subject::capsule_event(tenant, &registration.name, "registered")
+            }
         }
     }
 }
 
-/// The capsules that can be called, by name: the latest registration of each.
+/// The capsules that one tenant can call, by name: the latest registration of each.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     capsules: BTreeMap<CapsuleName, Recorded<Registration>>,

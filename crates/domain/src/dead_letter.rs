@@ -12,6 +12,7 @@ use crate::handoff::Lineage;
 use crate::id::RunId;
 use crate::run::{Launched, Placement, Run};
 use crate::subject::{self, Class, Subject};
+use crate::tenant::Tenant;
 
 /// What operators did about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,10 +37,11 @@ impl Event {
         }
     }
 
-    pub fn subject(&self) -> Subject {
+    /// Where it is stored if the run is `tenant`'s.
+    pub fn subject(&self, tenant: &Tenant) -> Subject {
         match self {
-            Self::Requeued { run, .. } => subject::dead_letter_event(*run, "requeued"),
-            Self::Purged { run, .. } => subject::dead_letter_event(*run, "purged"),
+            Self::Requeued { run, .. } => subject::dead_letter_event(tenant, *run, "requeued"),
+            Self::Purged { run, .. } => subject::dead_letter_event(tenant, *run, "purged"),
         }
     }
 }

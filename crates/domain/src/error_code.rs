@@ -84,14 +84,17 @@ error_codes! {
     // A request is refused.
     RequestMalformed => "request_malformed", Caller, false, "the request cannot be read";
     Unauthorized => "unauthorized", Caller, false, "the request carries no valid token";
+    NotPermitted => "not_permitted", Caller, false, "the token does not permit this";
     TargetNotAllowed => "target_not_allowed", Caller, false, "the caller may not call this capsule";
     UnknownCapsule => "unknown_capsule", Caller, false, "no capsule of this name is registered";
     UnknownRun => "unknown_run", Caller, false, "no run of this id is known";
     UnknownDeadLetter => "unknown_dead_letter", Caller, false, "no dead letter of this id is known";
     UnknownNode => "unknown_node", Caller, false, "no node of this id is known";
     UnknownRule => "unknown_rule", Caller, false, "there is no rule of this name";
+    UnknownToken => "unknown_token", Caller, false, "there is no token of this id";
     UnknownFile => "unknown_file", Caller, false, "no file of this name belongs to the run";
     UnknownRoute => "unknown_route", Caller, false, "nothing is served at this address";
+    TokenExists => "token_exists", Caller, false, "there is a token of this name already";
     KeyReused => "key_reused", Caller, false, "the idempotency key belongs to another request";
     RunEnded => "run_ended", Caller, false, "the run has ended already";
     RunNotEnded => "run_not_ended", Caller, true, "the run has not ended yet";

@@ -23,7 +23,8 @@ use self::ahead::Ahead;
 pub use self::deadlock::Deadlock;
 pub use self::rule::{
     CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
-    RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, WEIGHT_MAX, WEIGHTS_MAX,
+    RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, TENANTS_MAX, WEIGHT_MAX,
+    WEIGHTS_MAX,
 };
 pub use self::why::{Block, Why};
 use crate::digest::Digest;
@@ -31,6 +32,7 @@ use crate::event::Recorded;
 use crate::id::RunId;
 use crate::run::{self, Launched};
 use crate::subject::{self, Class, Label, Subject};
+use crate::tenant::Tenant;
 
 /// Runs that one event admits, so that it stays small.
 pub const GRANTS_MAX: usize = 128;
@@ -179,6 +181,7 @@ impl Lane {
 #[derive(Clone, Debug)]
 struct Waiting {
     lane: Lane,
+    tenant: Tenant,
     /// The sequence of its request.
     sequence: u64,
     caller: Option<RunId>,
@@ -190,6 +193,7 @@ struct Waiting {
 #[derive(Clone, Debug)]
 struct Going {
     lane: Lane,
+    tenant: Tenant,
     granted_at: Timestamp,
     is_launched: bool,
 }
@@ -318,6 +322,7 @@ impl Flow {
         queue.insert(sequence, run);
         let waiting = Waiting {
             lane,
+            tenant: launched.tenant.clone(),
             sequence,
             caller: launched.parent.as_ref().map(|parent| parent.run),
             above: admission.shared.iter().map(|held| held.run).collect(),
@@ -332,13 +337,14 @@ impl Flow {
         }
         self.behind = self.behind.filter(|&behind| recorded.sequence < behind);
         for &run in recorded.event.runs() {
-            if let Some(lane) = self.leave_lane(run) {
-                self.enter(run, lane, recorded.time);
+            if let Some(waited) = self.leave_lane(run) {
+                self.enter(run, waited, recorded.time);
             }
         }
     }
 
-    fn enter(&mut self, run: RunId, lane: Lane, at: Timestamp) {
+    fn enter(&mut self, run: RunId, waited: Waiting, at: Timestamp) {
+        let Waiting { lane, tenant, .. } = waited;
         let held: BTreeSet<RuleKey> = lane.held().cloned().collect();
         for key in &lane.rooms {
             let seconds = self.rate_of(key).map_or(0, |rate| rate.seconds);
@@ -355,6 +361,7 @@ impl Flow {
         }
         let going = Going {
             lane,
+            tenant,
             granted_at: at,
             is_launched: false,
         };
@@ -381,15 +388,15 @@ impl Flow {
         self.roots.get_mut(&going.lane.label).map(&mut leave);
     }
 
-    fn leave_lane(&mut self, run: RunId) -> Option<Lane> {
-        let Waiting { lane, sequence, .. } = self.waiting.remove(&run)?;
-        if let Some(queue) = self.lanes.get_mut(&lane) {
-            queue.remove(&sequence);
+    fn leave_lane(&mut self, run: RunId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&run)?;
+        if let Some(queue) = self.lanes.get_mut(&waiting.lane) {
+            queue.remove(&waiting.sequence);
             if queue.is_empty() {
-                self.lanes.remove(&lane);
+                self.lanes.remove(&waiting.lane);
             }
         }
-        Some(lane)
+        Some(waiting)
     }
 
     /// Rooms that nobody is in, and that no rate looks at any more, are of use for estimates only.

@@ -117,6 +117,10 @@ plain_id!(
     GatewayId, "gateway"
 );
 plain_id!(
+    /// A bearer token, without its secret.
+    TokenId, "token"
+);
+plain_id!(
     /// One event, stored at most once.
     EventId, "event"
 );

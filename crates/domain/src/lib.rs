@@ -3,6 +3,7 @@
 //! The shell brings the time and fresh ids, stores the [`event`]s that `decide` answers with, and
 //! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
 
+pub mod access;
 pub mod admission;
 pub mod archive;
 pub mod audit;
@@ -14,6 +15,7 @@ pub mod digest;
 pub mod egress;
 pub mod error_code;
 pub mod event;
+pub mod file;
 pub mod file_name;
 pub mod flow;
 pub mod handoff;
@@ -25,6 +27,7 @@ pub mod run;
 pub mod selection;
 pub mod spending;
 pub mod subject;
+pub mod tenant;
 mod text;
 pub mod trace;
 pub mod tree;

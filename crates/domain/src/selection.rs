@@ -14,6 +14,7 @@ pub use self::kind::{Kind, UnknownKind};
 use crate::id::RunId;
 use crate::manifest::CapsuleName;
 use crate::subject::{self, Subject};
+use crate::tenant::Tenant;
 
 /// How far the clocks of two hosts may be apart for a search by time to find everything: the log is in the
 /// order of the appends, and each event has the time of its writer.
@@ -32,7 +33,9 @@ pub enum Scope {
 pub struct Selection {
     /// Any of these types.
     pub kinds: Vec<&'static Kind>,
-    pub tenant: Option<String>,
+    pub tenant: Option<Tenant>,
+    /// Whether whoever asks must see nothing but what one tenant has: not what is of the whole cluster.
+    pub is_of_tenants_only: bool,
     pub scope: Option<Scope>,
     /// Registrations of this capsule, and everything about its runs.
     pub capsule: Option<CapsuleName>,
@@ -61,20 +64,6 @@ pub struct LaunchFacts {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A text that cannot be a token of a subject.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the tenant {0:?} is not 1 to 63 of a-z, 0-9 and -")]
-pub struct MalformedTenant(String);
-
-/// Checks the name of a tenant.
-pub fn tenant(text: &str) -> Result<String, MalformedTenant> {
-    // What may be a label may be any token of a subject.
-    let label: Result<subject::Label, _> = text.parse();
-    label
-        .map(|label| label.to_string())
-        .map_err(|_| MalformedTenant(text.chars().take(80).collect()))
-}
-
 impl Selection {
     /// Everything that is wanted, and as little else as one filter of the broker can have.
     pub fn filter(&self) -> String {
@@ -83,7 +72,7 @@ impl Selection {
 
     /// One of these is above each event that is wanted.
     fn filters(&self) -> Vec<String> {
-        let tenant = self.tenant.as_deref().unwrap_or("*");
+        let tenant = self.tenant.as_ref().map_or("*", Tenant::as_str);
         if !self.kinds.is_empty() {
             let kinds = self.kinds.iter();
             return kinds
@@ -109,6 +98,9 @@ impl Selection {
     fn takes_subject(&self, text: &str) -> bool {
         let mut filters = self.filters().into_iter();
         if !filters.any(|filter| subject::is_under(text, &filter)) {
+            return false;
+        }
+        if self.is_of_tenants_only && !Subject::is_of_one_tenant(text) {
             return false;
         }
         let run = Subject::about_run(text);

@@ -20,6 +20,7 @@ use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::{EventId, RunId};
 use crate::subject::{self, Subject};
+use crate::tenant::Tenant;
 
 /// What may be spent; what is none has no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,12 +180,13 @@ impl Event {
         }
     }
 
-    pub fn subject(&self) -> Subject {
+    /// Where it is stored if the tree is `tenant`'s.
+    pub fn subject(&self, tenant: &Tenant) -> Subject {
         let token = match self {
             Self::Reserved { .. } => "reserved",
             Self::Settled(_) => "settled",
         };
-        subject::spending_event(self.call().run, token)
+        subject::spending_event(tenant, self.call().run, token)
     }
 }
 

@@ -4,20 +4,28 @@
 //! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
-//! ev.<tenant>.{capsule,node,deadletter,rule,admission,archive}.<id>.<type>   the rest
+//! ev.<tenant>.{capsule,deadletter,file}.<id>.<type>         what else is of one tenant
+//! ev.default.{node,rule,admission,archive}.<id>.<type>              what is of the whole cluster
+//! ev.<tenant>.token.<id>.<type>                             who may do what; for all tenants `default`
 //! ```
+//!
+//! Where a run's events are follows from its tenant and its id. An id belongs to one run whoever's that is, so
+//! whoever reads, and every guard, has `*` for the tenant: nobody has to know it to find a run, and a second
+//! run of the same id under another tenant is never stored.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::flow::RuleName;
-use crate::id::{NodeId, RunId};
+use crate::id::{NodeId, RunId, TokenId};
 use crate::manifest::CapsuleName;
+use crate::tenant::{self, Tenant};
 use crate::text;
 
-/// The only tenant so far; it is a token of every subject so that more can come.
-pub const TENANT: &str = "default";
+/// Where events of the whole cluster are, as they were when there was one tenant.
+const CLUSTER: &str = tenant::DEFAULT;
 
 /// Everything the log may hold.
 pub const ALL: &str = "ev.>";
@@ -46,6 +54,9 @@ pub const ADMISSIONS: &str = "ev.*.admission.>";
 /// What became of old parts of the log: what the guard of the next event about them covers.
 pub const ARCHIVE: &str = "ev.*.archive.>";
 
+/// Who may do what: what the guard of the next such event covers.
+pub const TOKENS: &str = "ev.*.token.>";
+
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
 
@@ -56,6 +67,21 @@ pub struct Subject(String);
 impl Subject {
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The tenant that the subject `text` is of.
+    pub fn tenant_of(text: &str) -> Option<Tenant> {
+        let mut tokens = text.split('.');
+        (tokens.next() == Some("ev")).then_some(())?;
+        tokens.next()?.parse().ok()
+    }
+
+    /// Whether `text` is the subject of something that one tenant has: a run, a capsule, a dead letter or a file.
+    pub fn is_of_one_tenant(text: &str) -> bool {
+        matches!(
+            text.split('.').nth(2),
+            Some("run" | "capsule" | "deadletter" | "file")
+        )
     }
 
     /// The run that the subject `text` belongs to, where it belongs to one.
@@ -97,6 +123,16 @@ impl Subject {
     /// Whether `text` is the subject of what operators did about a rule.
     pub fn is_rule(text: &str) -> bool {
         text.split('.').nth(2) == Some("rule")
+    }
+
+    /// Whether `text` is the subject of a registration.
+    pub fn is_capsule(text: &str) -> bool {
+        text.split('.').nth(2) == Some("capsule")
+    }
+
+    /// Whether `text` is the subject of what became of a file.
+    pub fn is_file(text: &str) -> bool {
+        text.split('.').nth(2) == Some("file")
     }
 
     /// Whether `text` is the subject of an admission.
@@ -178,90 +214,106 @@ fn widened(one: &str, other: &str) -> String {
     tokens.join(".")
 }
 
-fn run_prefix(run: RunId) -> String {
-    format!("ev.{TENANT}.run.{}.{}", run.root().token(), run.token())
+/// Where `run` is, whoever's it is.
+fn any_run(run: RunId) -> String {
+    format!("ev.*.run.{}.{}", run.root().token(), run.token())
 }
 
 /// All state events of `run`: what its guard covers.
 pub fn run_state(run: RunId) -> String {
-    format!("{}.s.>", run_prefix(run))
+    format!("{}.s.>", any_run(run))
 }
 
 /// All events of `run`, notes included.
 pub fn run_all(run: RunId) -> String {
-    format!("{}.>", run_prefix(run))
+    format!("{}.>", any_run(run))
 }
 
 /// All events of the tree below `root`.
 pub fn tree(root: RunId) -> String {
-    format!("ev.{TENANT}.run.{}.>", root.root().token())
+    format!("ev.*.run.{}.>", root.root().token())
 }
 
 /// The one terminal event of `run`.
 pub fn run_result(run: RunId) -> String {
-    format!("{}.s.result", run_prefix(run))
+    format!("{}.s.result", any_run(run))
 }
 
-pub(crate) fn run_event(run: RunId, kind: &str) -> Subject {
-    Subject(format!("{}.s.{kind}", run_prefix(run)))
+fn run_prefix(tenant: &Tenant, run: RunId) -> String {
+    format!("ev.{tenant}.run.{}.{}", run.root().token(), run.token())
 }
 
-pub(crate) fn run_launch(run: RunId, label: &Label, class: Class) -> Subject {
-    Subject(format!("{}.s.launch.{label}.{class}", run_prefix(run)))
+pub(crate) fn run_event(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.s.{kind}", run_prefix(tenant, run)))
 }
 
-pub(crate) fn run_note(run: RunId, kind: &str) -> Subject {
-    Subject(format!("{}.n.{kind}", run_prefix(run)))
+pub(crate) fn run_launch(tenant: &Tenant, run: RunId, label: &Label, class: Class) -> Subject {
+    let prefix = run_prefix(tenant, run);
+    Subject(format!("{prefix}.s.launch.{label}.{class}"))
 }
 
-/// The registrations of one capsule.
-pub fn registrations(name: &CapsuleName) -> Subject {
-    capsule_event(name, "registered")
+pub(crate) fn run_note(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.n.{kind}", run_prefix(tenant, run)))
 }
 
-pub(crate) fn capsule_event(name: &CapsuleName, kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.capsule.{name}.{kind}"))
+/// The registrations of one capsule name, whoever has it.
+pub fn registrations(name: &CapsuleName) -> String {
+    format!("ev.*.capsule.{name}.registered")
+}
+
+pub(crate) fn capsule_event(tenant: &Tenant, name: &CapsuleName, kind: &str) -> Subject {
+    Subject(format!("ev.{tenant}.capsule.{name}.{kind}"))
 }
 
 /// What operators did about the dead letter of `run`: what its guard covers.
 pub fn dead_letter(run: RunId) -> String {
-    format!("ev.{TENANT}.deadletter.{}.>", run.token())
+    format!("ev.*.deadletter.{}.>", run.token())
 }
 
-pub(crate) fn dead_letter_event(run: RunId, kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.deadletter.{}.{kind}", run.token()))
+pub(crate) fn dead_letter_event(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
+    Subject(format!("ev.{tenant}.deadletter.{}.{kind}", run.token()))
 }
 
 /// What the tree of `root` spends on models: what its guard covers.
 pub fn spending(root: RunId) -> String {
-    format!("ev.{TENANT}.run.{}.*.m.>", root.root().token())
+    format!("ev.*.run.{}.*.m.>", root.root().token())
 }
 
-pub(crate) fn spending_event(run: RunId, kind: &str) -> Subject {
-    Subject(format!("{}.m.{kind}", run_prefix(run)))
+pub(crate) fn spending_event(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
+    Subject(format!("{}.m.{kind}", run_prefix(tenant, run)))
+}
+
+pub(crate) fn file_event(tenant: &Tenant, digest: &Digest, kind: &str) -> Subject {
+    Subject(format!("ev.{tenant}.file.{digest}.{kind}"))
 }
 
 pub(crate) fn rule_event(name: &RuleName, kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.rule.{name}.{kind}"))
+    Subject(format!("ev.{CLUSTER}.rule.{name}.{kind}"))
 }
 
 /// Admissions are of no run: one guard covers all of them.
 pub(crate) fn admission_event(kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.admission.runs.{kind}"))
+    Subject(format!("ev.{CLUSTER}.admission.runs.{kind}"))
+}
+
+/// `tenant` is none for a token of the whole cluster.
+pub(crate) fn token_event(tenant: Option<&Tenant>, token: TokenId, kind: &str) -> Subject {
+    let tenant = tenant.map_or(CLUSTER, Tenant::as_str);
+    Subject(format!("ev.{tenant}.token.{}.{kind}", token.token()))
 }
 
 /// The log has one archive.
 pub(crate) fn archive_event(kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.archive.log.{kind}"))
+    Subject(format!("ev.{CLUSTER}.archive.log.{kind}"))
 }
 
 /// All that operators have asked of `node`.
 pub fn asked_of(node: NodeId) -> String {
-    format!("ev.{TENANT}.node.{}.>", node.token())
+    format!("ev.{CLUSTER}.node.{}.>", node.token())
 }
 
 pub(crate) fn node_event(node: NodeId, kind: &str) -> Subject {
-    Subject(format!("ev.{TENANT}.node.{}.{kind}", node.token()))
+    Subject(format!("ev.{CLUSTER}.node.{}.{kind}", node.token()))
 }
 
 /// Roots start new trees; children are called from within one and go first.
@@ -312,8 +364,7 @@ impl std::str::FromStr for Label {
     type Err = MalformedLabel;
 
     fn from_str(text: &str) -> Result<Self, MalformedLabel> {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) {
+        if text::is_token(text) {
             Ok(Self(text.into()))
         } else {
             Err(MalformedLabel(text.chars().take(80).collect()))
@@ -337,10 +388,16 @@ mod tests {
     #[test]
     fn a_subject_tells_its_run() {
         let run = RunId::root_of(Uuid::from_u128(5)).child(&Digest::of("call"));
-        let subject = run_launch(run, &Label::any(), Class::Child);
+        let tenant: Tenant = "acme".parse().unwrap();
+        let subject = run_launch(&tenant, run, &Label::any(), Class::Child);
         assert_eq!(Subject::run_of(subject.as_str()), Some(run));
+        assert_eq!(Subject::tenant_of(subject.as_str()), Some(tenant.clone()));
         assert!(Subject::is_state(subject.as_str()));
-        assert!(!Subject::is_state(run_note(run, "running").as_str()));
+        assert!(is_under(subject.as_str(), &run_state(run)));
+        assert!(is_under(subject.as_str(), &self::tree(run)));
+        let note = run_note(&tenant, run, "running");
+        assert!(!Subject::is_state(note.as_str()));
+        assert!(is_under(note.as_str(), &run_all(run)));
         assert_eq!(Subject::run_of("ev.default.node.x.drain"), None);
     }
 

@@ -8,6 +8,12 @@ use data_encoding::{Encoding, HEXLOWER};
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
+/// Whether `text` may be a token of subjects that people choose: 1 to 63 of `a-z`, `0-9` and `-`.
+pub(crate) fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(allowed)
+}
+
 /// Reads what is a string by its `FromStr`, without a copy of the text.
 pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where

@@ -7,17 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use aod_domain::access::{self, Role, Token};
 use aod_domain::archive::{self, Archive, Artifact, Segment};
 use aod_domain::audit::SealKey;
 use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
+use aod_domain::file;
 use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
-use aod_domain::id::{EventId, NodeId, RunId};
+use aod_domain::id::{EventId, NodeId, RunId, TokenId};
 use aod_domain::node;
-use aod_domain::run::fixtures::{NOW, child, every_event, image, root};
-use aod_domain::run::{CallRefused, Egress, EgressRefused, Event, Note, NoteKind, SealedTree};
+use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, root};
+use aod_domain::run::{
+    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, SealedTree,
+};
 use aod_domain::spending::{
     self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
 };
@@ -185,6 +189,7 @@ fn rule_events() -> [flow::Event; 2] {
     let rule = Rule {
         name: "teams".parse().expect("a name"),
         capsules: vec!["survey".parse().expect("a name")],
+        tenants: Vec::new(),
         key: vec![KeyPart::Label("team".into()), KeyPart::Capsule],
         concurrency_max: Some(5),
         rate: Some(Rate {
@@ -227,6 +232,61 @@ fn archive_events() -> [archive::Event; 2] {
     ]
 }
 
+fn node_events(node: NodeId) -> [node::Event; 2] {
+    let requested_by = || "operator".to_owned();
+    [
+        node::Event::DrainRequested {
+            node,
+            requested_by: requested_by(),
+            within_seconds: None,
+        },
+        node::Event::ResumeRequested {
+            node,
+            requested_by: requested_by(),
+        },
+    ]
+}
+
+/// A rule for tenants.
+fn rule_of_tenants() -> flow::Event {
+    let [flow::Event::Set { rule, requested_by }, _] = rule_events() else {
+        panic!("the first sets a rule");
+    };
+    let rule = Rule {
+        tenants: vec!["acme".parse().expect("a name")],
+        key: vec![KeyPart::Tenant],
+        weights: BTreeMap::from([("acme".into(), 3)]),
+        ..rule
+    };
+    flow::Event::Set { rule, requested_by }
+}
+
+fn token_events() -> [access::Event; 2] {
+    let token = Token {
+        id: TokenId::new(Uuid::from_u128(5)),
+        name: "ci".parse().expect("a name"),
+        tenant: Some("acme".parse().expect("a name")),
+        role: Role::Run,
+        sha256: Digest::of("secret"),
+        expires_at: Some(NOW),
+        requested_by: "operator".into(),
+    };
+    let revoked = access::Event::Revoked {
+        token: token.id,
+        tenant: token.tenant.clone(),
+        requested_by: "operator".into(),
+    };
+    [access::Event::Issued(token), revoked]
+}
+
+/// The launch of a run that is not the first tenant's.
+fn launch_of_tenant() -> Event {
+    Event::Launched(Box::new(Launched {
+        tenant: "acme".parse().expect("a name"),
+        ..launched()
+    }))
+}
+
 /// The end of a call whose contents are kept.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
@@ -247,6 +307,26 @@ fn settled_with_contents() -> spending::Event {
     }))
 }
 
+/// Compares the samples that came with tenants; the names of their files.
+fn check_tenants(run: &RunId) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    names.insert(check_variant(rule_of_tenants(), "rule/teams", ".tenants"));
+    let launch = launch_of_tenant();
+    names.insert(check_variant(launch, &run.to_string(), ".tenant"));
+    for event in token_events() {
+        let about = event.token().to_string();
+        names.insert(check(event, &about));
+    }
+    let digest = Digest::of("table");
+    let uploaded = file::Event::Uploaded {
+        digest,
+        size_bytes: 5,
+        requested_by: "acme/ci".into(),
+    };
+    names.insert(check(uploaded, &format!("file/{digest}")));
+    names
+}
+
 #[test]
 fn every_event_has_a_sample_that_is_read() {
     let run: RunId = root();
@@ -263,17 +343,7 @@ fn every_event_has_a_sample_that_is_read() {
         capsule::Event::Registered(registration()),
         "capsule/capsule-b",
     ));
-    for event in [
-        node::Event::DrainRequested {
-            node,
-            requested_by: "operator".into(),
-            within_seconds: None,
-        },
-        node::Event::ResumeRequested {
-            node,
-            requested_by: "operator".into(),
-        },
-    ] {
+    for event in node_events(node) {
         names.insert(check(event, &node.to_string()));
     }
     for event in [
@@ -292,6 +362,7 @@ fn every_event_has_a_sample_that_is_read() {
     for event in rule_events() {
         names.insert(check(event, "rule/teams"));
     }
+    names.extend(check_tenants(&run));
     let granted = Granted::Granted {
         runs: vec![root(), child()],
         rules: 12,

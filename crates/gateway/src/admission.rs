@@ -181,6 +181,7 @@ pub(crate) async fn admission_of(
     let root = root.as_ref().map_or(launched, |run| &run.launched.event);
     let facts = Facts {
         capsule: launched.work.name(),
+        tenant: &launched.tenant,
         requested_by: &root.requested_by,
         labels: &root.labels,
         arguments,

@@ -1,7 +1,7 @@
 //! The registered capsules, in memory: kept up to date from the log, with their schemas compiled.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use aod_domain::capsule::{Catalogue, Event, Handoffs, Registration};
@@ -10,7 +10,8 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::Recorded;
 use aod_domain::manifest::{self, ResolveError, resolve};
-use aod_domain::subject;
+use aod_domain::subject::{self, Subject};
+use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::event_log::{EventLog, From, ReadError, StoredEvent, Told};
 use futures::StreamExt as _;
@@ -40,10 +41,10 @@ pub(crate) struct Schema {
     pub(crate) document: Value,
 }
 
-/// The capsules that can be called.
+/// The capsules that can be called, of each tenant its own.
 #[derive(Debug)]
 pub(crate) struct Capsules {
-    catalogue: RwLock<Catalogue>,
+    catalogues: RwLock<HashMap<Tenant, Catalogue>>,
     schemas: Mutex<HashMap<Digest, Arc<Schema>>>,
     /// The last registration taken in.
     applied: watch::Sender<u64>,
@@ -58,7 +59,7 @@ impl Capsules {
         artifacts: Arc<dyn ArtifactStore>,
     ) -> Result<Self, ReadError> {
         let capsules = Self {
-            catalogue: RwLock::default(),
+            catalogues: RwLock::default(),
             schemas: Mutex::default(),
             applied: watch::Sender::new(0),
             log,
@@ -104,8 +105,8 @@ impl Capsules {
     }
 
     fn apply(&self, stored: &StoredEvent) {
-        let mut catalogue = self
-            .catalogue
+        let mut catalogues = self
+            .catalogues
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         // The subscription and a catching up may both bring an event.
@@ -113,7 +114,10 @@ impl Capsules {
             return;
         }
         match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
-            Ok(recorded) => catalogue.apply(recorded),
+            Ok(recorded) => {
+                let tenant = Subject::tenant_of(&stored.subject).unwrap_or_default();
+                catalogues.entry(tenant).or_default().apply(recorded);
+            }
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "a registration cannot be read");
             }
@@ -133,49 +137,55 @@ impl Capsules {
         }
     }
 
-    /// All registrations, by name.
-    pub(crate) fn all(&self) -> Vec<Registered> {
-        let catalogue = self
-            .catalogue
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        catalogue.iter().cloned().map(Arc::new).collect()
+    /// All registrations of `tenant`, by name.
+    pub(crate) fn all(&self, tenant: &Tenant) -> Vec<Registered> {
+        let catalogues = self.read();
+        let own = catalogues.get(tenant).into_iter();
+        own.flat_map(Catalogue::iter)
+            .cloned()
+            .map(Arc::new)
+            .collect()
     }
 
-    /// The capsule that `text` stands for: exact title or alias first, then name.
-    pub(crate) fn find(&self, text: &str) -> Result<Registered, ResolveError> {
-        let catalogue = self
-            .catalogue
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        let name = resolve(text, names(catalogue.iter()))?;
-        Ok(Arc::new(
-            catalogue
-                .get(name)
-                .expect("it was found among these")
-                .clone(),
-        ))
+    /// The capsule of `tenant` that `text` stands for: exact title or alias first, then name.
+    pub(crate) fn find(&self, tenant: &Tenant, text: &str) -> Result<Registered, ResolveError> {
+        let catalogues = self.read();
+        let own = catalogues.get(tenant);
+        let name = resolve(text, names(own.into_iter().flat_map(Catalogue::iter)))?;
+        let found = own.and_then(|own| own.get(name));
+        Ok(Arc::new(found.expect("it was found among these").clone()))
     }
 
     /// As [`Capsules::find`]; what is not known is looked for in the log, since another gateway
     /// may have registered it a moment ago.
-    pub(crate) async fn get(&self, text: &str) -> ApiResult<Registered> {
-        if let Ok(found) = self.find(text) {
+    pub(crate) async fn get(&self, tenant: &Tenant, text: &str) -> ApiResult<Registered> {
+        if let Ok(found) = self.find(tenant, text) {
             return Ok(found);
         }
         self.catch_up().await?;
-        self.find(text).map_err(|error| refusal(&error))
+        self.find(tenant, text).map_err(|error| refusal(&error))
     }
 
-    /// Whether `handoffs` of a caller allow to call `target`.
-    pub(crate) fn allows(&self, handoffs: &Handoffs, target: &Registration) -> bool {
+    /// Whether `handoffs` of a caller of `tenant` allow to call `target`.
+    pub(crate) fn allows(
+        &self,
+        tenant: &Tenant,
+        handoffs: &Handoffs,
+        target: &Registration,
+    ) -> bool {
         match handoffs {
             Handoffs::Open => true,
             Handoffs::Listed(grants) => grants.iter().any(|grant| {
-                self.find(&grant.target)
+                self.find(tenant, &grant.target)
                     .is_ok_and(|found| found.event.name == target.name)
             }),
         }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<Tenant, Catalogue>> {
+        self.catalogues
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The compiled schema of a registration.

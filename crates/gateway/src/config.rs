@@ -46,9 +46,9 @@ pub const LISTS_DELAY: Duration = Duration::from_millis(20);
 /// Who may use the gateway.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Everyone, for development; only on loopback.
+    /// Everyone, for development; only on loopback. Whoever shows a token has what it opens.
     Development,
-    /// Whoever has one of these tokens.
+    /// Whoever has one of these tokens, which open everything, or one that was issued.
     Tokens(Vec<Token>),
 }
 

@@ -19,6 +19,7 @@ use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
 use crate::read_model::ReadModel;
 use crate::rerun::RecordedTrees;
+use crate::tokens::TokenBook;
 use crate::waiters::Waiters;
 
 pub(crate) type Shared = Arc<Context>;
@@ -37,6 +38,7 @@ pub(crate) struct Context {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) capsules: Capsules,
     pub(crate) admitter: Admitter,
+    pub(crate) tokens: TokenBook,
     pub(crate) recorded_trees: RecordedTrees,
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,

@@ -7,6 +7,7 @@ use aod_domain::event::{CloudEvent, Recorded};
 use aod_domain::id::RunId;
 use aod_domain::run::{self, DeadLetterReason, Run, RunError, Work};
 use aod_domain::subject;
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, AppendError, Guard, StoredEvent};
 
 use crate::context::Context;
@@ -38,7 +39,7 @@ pub(crate) async fn find(context: &Context, id: RunId) -> ApiResult<DeadLetter> 
     let stored = log.read(&filter, 0, RUN_EVENTS_MAX).await?;
     let seen = Seen::replay(id, &stored).map_err(|error| reading::damaged(id, error))?;
     let unknown = |text: String| ApiError::new(ErrorCode::UnknownDeadLetter, text);
-    let seen = seen.ok_or_else(|| unknown(format!("no run has the id {id}")))?;
+    let seen = seen.ok_or_else(|| unknown(reading::unknown_text(&id.to_string())))?;
     let ended = seen.run.ended();
     let reason = ended
         .and_then(|ended| ended.event.dead_letter())
@@ -112,7 +113,8 @@ impl DeadLetter {
             let Some(event) = decide(id, self.state, command) else {
                 return Ok(self);
             };
-            match append(context, id, self.sequence, event).await {
+            let tenant = &self.run().launched.event.tenant;
+            match append(context, tenant, id, self.sequence, event).await {
                 Ok(_) | Err(AppendError::Conflict { .. }) => (),
                 Err(error) => return Err(error.into()),
             }
@@ -146,11 +148,12 @@ impl DeadLetter {
 
 async fn append(
     context: &Context,
+    tenant: &Tenant,
     id: RunId,
     sequence: u64,
     event: Event,
 ) -> Result<u64, AppendError> {
-    let subject = event.subject();
+    let subject = event.subject(tenant);
     let filter = subject::dead_letter(id);
     let cloud_event = CloudEvent::new(context.runs.header(), id.to_string(), None, event);
     let bytes = cloud_event.encode().expect("ids and a name fit an event");

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Request};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::files::Files;
 use crate::http::access::Principal;
 use crate::http::error::ApiError;
 use crate::registration::package::Package;
@@ -23,8 +24,8 @@ pub async fn create_run(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<CreateRun, Box<Problem>> {
-    let principal = Principal("somebody".into());
-    let request = runs::read_request(artifacts, headers, body, Vec::new(), principal)
+    let principal = Principal::cluster_admin("somebody");
+    let request = runs::read_request(Files::All(artifacts), headers, body, Vec::new(), principal)
         .await
         .map_err(|error| problem(&error))?;
     let wanted = request.wanted;

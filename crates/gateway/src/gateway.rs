@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::read_model::{ReadModel, ReadModelError};
 use crate::rerun::RecordedTrees;
 use crate::routes;
+use crate::tokens::{self, TokenBook};
 use crate::waiters::{self, Waiters};
 
 /// How long open answers may take to end before they are broken off.
@@ -183,6 +184,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
     );
     let capsules = Capsules::load(Arc::clone(&ports.log), Arc::clone(&ports.artifacts)).await?;
     let admitter = Admitter::load(ports.log.as_ref()).await?;
+    let tokens = TokenBook::load(ports.log.as_ref()).await?;
     let (directory, delay) = (&config.data_directory, config.lists_delay);
     let read_model = ReadModel::open(directory, delay, ports.log.as_ref()).await?;
     Ok(Arc::new(Context {
@@ -195,6 +197,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         waiters: Arc::new(Waiters::new(shutdown.clone())),
         capsules,
         admitter,
+        tokens,
         recorded_trees: RecordedTrees::default(),
         read_model,
         metrics: Metrics::new(),
@@ -215,6 +218,8 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
     spawn(context, async move {
         background::follow_capsules(&shared).await;
     });
+    let shared = Arc::clone(context);
+    spawn(context, async move { tokens::follow(&shared).await });
     let shared = Arc::clone(context);
     spawn(context, async move {
         background::follow_read_model(&shared).await;

@@ -17,6 +17,7 @@ use aod_domain::run::{
 };
 use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
+use aod_domain::tenant::Tenant;
 use aod_domain::trace::TraceParent;
 use aod_ports::event_log::EventLog;
 use bytes::Bytes;
@@ -82,6 +83,8 @@ impl Checked {
 /// Where a run comes from.
 #[derive(Debug)]
 pub(crate) struct Origin {
+    /// Whose the tree is.
+    pub(crate) tenant: Tenant,
     pub(crate) parent: Option<Parent>,
     /// What it repeats, and whose result it takes over.
     pub(crate) rerun: Option<Rerun>,
@@ -209,6 +212,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
     };
     let payload_bytes = canonical(&checked.payload);
     let mut launched = Launched {
+        tenant: origin.tenant,
         work: Work::Capsule {
             name: registration.name.clone(),
             content: registration.content,

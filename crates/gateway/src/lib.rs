@@ -8,6 +8,7 @@ mod catalogue;
 mod config;
 mod context;
 mod dead_letters;
+mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
@@ -24,6 +25,7 @@ mod rerun;
 mod routes;
 mod selecting;
 mod stopping;
+mod tokens;
 mod views;
 mod waiters;
 mod waiting;

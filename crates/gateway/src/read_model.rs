@@ -4,6 +4,7 @@
 
 mod conditions;
 mod feed;
+mod files;
 mod query;
 pub(crate) mod record;
 mod schema;
@@ -15,8 +16,10 @@ use std::time::Duration;
 
 use aod_api::dead_letters::DeadLetterPage;
 use aod_api::runs::{RunPage, RunSummary};
+use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{EventLog, ReadError};
 use aod_ports::program::blocking;
 use jiff::Timestamp;
@@ -27,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::query::{Filter, Suspect};
 pub(crate) use self::record::Kept;
+use crate::http::access::Principal;
 use crate::http::error::{ApiError, ApiResult};
 
 /// How long a list waits for the read model to reach `at_least`.
@@ -157,6 +161,7 @@ impl ReadModel {
     /// A page of dead letters, the latest launch first.
     pub(crate) async fn dead_letters(
         &self,
+        tenant: Option<Tenant>,
         is_all: bool,
         cursor: Option<String>,
         limit: usize,
@@ -164,15 +169,22 @@ impl ReadModel {
         let before = place(cursor)?;
         let as_of = self.sequence();
         let (items, next) = self
-            .read(move |connection| query::dead_letters(connection, is_all, before, limit))
+            .read(move |connection| {
+                query::dead_letters(connection, tenant.as_ref(), is_all, before, limit)
+            })
             .await?;
         Ok(DeadLetterPage { items, next, as_of })
     }
 
-    /// The latest `limit` runs.
-    pub(crate) async fn latest(&self, limit: usize) -> ApiResult<Vec<RunSummary>> {
+    /// The latest `limit` runs that `principal` may see.
+    pub(crate) async fn latest(
+        &self,
+        principal: &Principal,
+        limit: usize,
+    ) -> ApiResult<Vec<RunSummary>> {
+        let filter = Filter::seen_by(principal);
         let (items, _) = self
-            .read(move |connection| query::page(connection, &Filter::default(), i64::MAX, limit))
+            .read(move |connection| query::page(connection, &filter, i64::MAX, limit))
             .await?;
         Ok(items)
     }
@@ -181,6 +193,14 @@ impl ReadModel {
     pub(crate) async fn count_tree(&self, root: RunId, limit: u64) -> ApiResult<u64> {
         Ok(self
             .read(move |connection| query::count_tree(connection, root, limit))
+            .await?)
+    }
+
+    /// Whether `tenant` has a file with this content: from a run, a capsule or an upload.
+    pub(crate) async fn has_file(&self, tenant: &Tenant, digest: Digest) -> ApiResult<bool> {
+        let tenant = tenant.clone();
+        Ok(self
+            .read(move |connection| query::has_file(connection, &tenant, digest))
             .await?)
     }
 

@@ -44,7 +44,11 @@ pub(crate) async fn seen(context: &Context, id: RunId) -> ApiResult<Seen> {
 }
 
 pub(crate) fn unknown(id: RunId) -> ApiError {
-    ApiError::new(ErrorCode::UnknownRun, format!("no run has the id {id}"))
+    ApiError::new(ErrorCode::UnknownRun, unknown_text(&id.to_string()))
+}
+
+pub(crate) fn unknown_text(id: &str) -> String {
+    format!("no run has the id {id}")
 }
 
 pub(crate) fn damaged(id: RunId, error: DamagedRun) -> ApiError {

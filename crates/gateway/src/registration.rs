@@ -25,6 +25,7 @@ use aod_domain::run::{
 };
 use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
+use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::Stored;
 use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::blocking;
@@ -60,6 +61,8 @@ pub(crate) struct Options {
     pub(crate) label: Label,
     /// Whether it may call everyone: for capsules of the original implementation.
     pub(crate) is_open: bool,
+    /// Whose the capsule is, and its build.
+    pub(crate) tenant: Tenant,
     pub(crate) registered_by: String,
 }
 
@@ -93,7 +96,7 @@ pub(crate) async fn prepare(
         );
         invalid(vec![item])
     })?;
-    check_names(context, &name, &manifests)?;
+    check_names(context, &options.tenant, &name, &manifests)?;
     Ok(Prepared {
         name,
         package,
@@ -110,8 +113,13 @@ fn invalid(errors: Vec<ProblemItem>) -> ApiError {
     .with_errors(errors)
 }
 
-/// No title or alias may be what another capsule is called.
-fn check_names(context: &Context, name: &CapsuleName, manifests: &Package) -> ApiResult<()> {
+/// No title or alias may be what another capsule of the tenant is called.
+fn check_names(
+    context: &Context,
+    tenant: &Tenant,
+    name: &CapsuleName,
+    manifests: &Package,
+) -> ApiResult<()> {
     let agent = &manifests.agent;
     let own: Vec<&str> = agent
         .title
@@ -119,7 +127,7 @@ fn check_names(context: &Context, name: &CapsuleName, manifests: &Package) -> Ap
         .chain(&agent.aliases)
         .map(String::as_str)
         .collect();
-    for other in context.capsules.all() {
+    for other in context.capsules.all(tenant) {
         let other = &other.event;
         if other.name == *name {
             continue;
@@ -202,6 +210,11 @@ fn build_key(prepared: &Prepared, purpose: &[u8], number: u32) -> Digest {
     hasher.field(prepared.package.digest.as_bytes());
     hasher.field(prepared.options.label.as_str().as_bytes());
     hasher.field(&number.to_be_bytes());
+    // Builds of the first tenant are found under the keys that they always had.
+    let tenant = &prepared.options.tenant;
+    if !tenant.is_default() {
+        hasher.field(tenant.as_str().as_bytes());
+    }
     hasher.finish()
 }
 
@@ -210,6 +223,7 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
     let name = FileName::parse(PACKAGE_FILE_NAME)
         .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
     Ok(Launched {
+        tenant: prepared.options.tenant.clone(),
         work: Work::Build {
             name: prepared.name.clone(),
             content: digest,
@@ -260,7 +274,7 @@ pub(crate) async fn register(context: &Shared, prepared: &Prepared, run: &Run) -
     })?;
     let image = image(context, &end.ended.event).await?;
     let registration = registration(context, prepared, image).await?;
-    append(context, registration).await
+    append(context, &prepared.options.tenant, registration).await
 }
 
 async fn image(context: &Context, ended: &Ended) -> ApiResult<Image> {
@@ -339,10 +353,10 @@ async fn store_optional(context: &Context, bytes: Option<&Bytes>) -> ApiResult<O
 }
 
 /// Stores the registration and waits until this gateway has read it back.
-async fn append(context: &Context, registration: Registration) -> ApiResult<u64> {
+async fn append(context: &Context, tenant: &Tenant, registration: Registration) -> ApiResult<u64> {
     let about = format!("capsule/{}", registration.name);
     let event = Event::Registered(registration);
-    let subject = event.subject();
+    let subject = event.subject(tenant);
     let cloud_event = CloudEvent::new(context.runs.header(), about, None, event);
     let bytes = cloud_event.encode().map_err(|error| {
         ApiError::new(

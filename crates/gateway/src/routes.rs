@@ -18,6 +18,7 @@ mod results;
 mod rules;
 pub(crate) mod runs;
 mod sse;
+mod tokens;
 pub(crate) mod upload;
 
 pub(crate) use self::description::description;
@@ -25,7 +26,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 
 use aod_domain::error_code::ErrorCode;
 
@@ -70,6 +71,8 @@ fn people() -> Router<Shared> {
         .route("/v1/files/{digest}", get(files::download))
         .route("/v1/capsules", post(capsules::register).get(capsules::list))
         .route("/v1/capsules/{name}", get(capsules::show))
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{token}", delete(tokens::revoke))
         .route("/v1/rules", get(rules::list))
         .route("/v1/rules/{name}", put(rules::set).delete(rules::remove))
         .route("/v1/nodes", get(nodes::list))

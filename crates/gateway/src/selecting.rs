@@ -7,7 +7,7 @@ use aod_api::events::{EventView, SelectedEvents};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run;
-use aod_domain::selection::{Candidate, Kind, LaunchFacts, Scope, Selection, tenant, words};
+use aod_domain::selection::{Candidate, Kind, LaunchFacts, Scope, Selection, words};
 use aod_domain::subject;
 use aod_ports::event_log::{EventLog, From, ReadError, StoredEvent, Told};
 use futures::StreamExt as _;
@@ -15,6 +15,7 @@ use futures::stream::{self, BoxStream};
 use jiff::Timestamp;
 
 use crate::context::{Context, Shared};
+use crate::http::access::Principal;
 use crate::http::error::ApiResult;
 use crate::http::parameters::Parameters;
 use crate::views;
@@ -32,7 +33,7 @@ const LAUNCHES_READ_MAX: usize = 500;
 const LAUNCHES_KNOWN_MAX: usize = 10_000;
 
 /// Takes what is wanted out of `parameters`, which keep what is wrong with them.
-pub(crate) fn read(parameters: &mut Parameters) -> Selection {
+pub(crate) fn read(parameters: &mut Parameters, principal: &Principal) -> Selection {
     let mut selection = Selection::default();
     for text in parameters.all("type") {
         match Kind::find(&text) {
@@ -40,12 +41,8 @@ pub(crate) fn read(parameters: &mut Parameters) -> Selection {
             Err(error) => parameters.error("type", format!("{error}; expected {}", kinds())),
         }
     }
-    if let Some(text) = parameters.text("tenant") {
-        match tenant(&text) {
-            Ok(name) => selection.tenant = Some(name),
-            Err(error) => parameters.error("tenant", error.to_string()),
-        }
-    }
+    selection.tenant = parameters.tenant(principal);
+    selection.is_of_tenants_only = principal.scope.tenant().is_some();
     let run = parameters.value("run", "the id of a run");
     let tree = parameters.value("tree", "the id of a run");
     if run.is_some() && tree.is_some() {

@@ -105,6 +105,7 @@ impl Seen {
         RunSummary {
             id: run.id,
             root: run.id.root(),
+            tenant: launched.tenant.clone(),
             parent: launched.parent.as_ref().map(|parent| parent.run),
             kind: kind_of(&launched.work),
             capsule: launched.work.name().to_string(),

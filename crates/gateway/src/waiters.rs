@@ -275,6 +275,7 @@ mod tests {
     use aod_domain::event::{CloudEvent, Header};
     use aod_domain::id::EventId;
     use aod_domain::run::fixtures;
+    use aod_domain::tenant::Tenant;
     use jiff::Timestamp;
     use uuid::Uuid;
 
@@ -282,7 +283,7 @@ mod tests {
 
     /// `event` of `run` as it was stored.
     fn stored(sequence: u64, run: RunId, event: Event) -> StoredEvent {
-        let subject = event.subject(run).to_string();
+        let subject = event.subject(&Tenant::default(), run).to_string();
         let header = Header {
             id: EventId::new(Uuid::from_u128(sequence.into())),
             source: "/gateway/test".into(),

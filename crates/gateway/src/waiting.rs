@@ -81,11 +81,13 @@ fn sentence(why: &Why, now: Timestamp) -> String {
     format!("{held}; {place}{}", estimate.unwrap_or_default())
 }
 
+/// Those of the tenant by their ids, and how many there are besides.
 fn holders(why: &Why) -> String {
     let mut names: Vec<String> = why.holders.iter().map(ToString::to_string).collect();
-    let more = why.holders_count.saturating_sub(names.len());
-    if more > 0 {
-        names.push(format!("{more} more"));
+    match why.holders_count.saturating_sub(names.len()) {
+        0 => (),
+        others if names.is_empty() => names.push(format!("{others} of other tenants")),
+        more => names.push(format!("{more} more")),
     }
     names.join(", ")
 }
@@ -292,6 +294,22 @@ mod tests {
             0,
             "no node with label gpu; it is next",
         );
+    }
+
+    #[test]
+    fn runs_of_other_tenants_are_counted_and_not_named() {
+        let of_others = Why {
+            block: Some(Block::Concurrency {
+                room: room("scrapers", ""),
+                max: 2,
+            }),
+            holders: Vec::new(),
+            holders_count: 2,
+            place: 1,
+            estimate: None,
+        };
+        let expected = "rule scrapers lets 2 go at once: 2 of other tenants; it is next";
+        assert_eq!(sentence(&of_others, NOW), expected);
     }
 
     #[test]

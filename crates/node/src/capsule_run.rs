@@ -85,7 +85,7 @@ impl<'a> Room<'a> {
         let redaction = Redaction::default();
         let notes = Notes::start(
             shared.runs.clone(),
-            attempt.run.id,
+            &attempt.run,
             attempt.number,
             redaction.clone(),
         );
@@ -211,7 +211,7 @@ impl<'a> Room<'a> {
         let wanted = self.attempt.needs().map_or(&[][..], |needs| &needs.secrets);
         let keys = shared.config.models.keys();
         let store = shared.ports.secrets.as_ref();
-        let secrets = gather(wanted, store, &keys, &shared.config.host);
+        let secrets = gather(&launched.tenant, wanted, store, &keys, &shared.config.host);
         let prepared = within(launched.limits.preparation(), try_join(prepared, secrets)).await;
         prepared.unwrap_or_else(|| {
             let seconds = launched.limits.preparation_seconds.unwrap_or_default();

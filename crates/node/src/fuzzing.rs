@@ -14,6 +14,7 @@ use aod_domain::id::RunId;
 use aod_domain::run::{Limits, Retries, RunError};
 use aod_domain::spending::Budget;
 use aod_domain::subject::Label;
+use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::event_log::EventLog;
@@ -139,6 +140,7 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
     let runs = Runs::new(desk.log, Arc::new(SystemClock), "/node/fuzzed");
     let models = Models::new(Arc::default(), Arc::new(NoSecrets), runs, None);
     let asker = Asker {
+        tenant: Tenant::default(),
         run: run(),
         attempt: 1,
         capsule: "fuzzed".parse().expect("a name"),

@@ -97,12 +97,13 @@ async fn is_registered(shared: &Shared, image: &ObservedImage) -> Option<bool> {
     Some(registered.is_some_and(|registration| registration.image.config_digest == image.id))
 }
 
+/// The latest, whichever tenant's it is: another's image of that name is loaded again when it is needed.
 async fn registration(
     shared: &Shared,
     capsule: &CapsuleName,
 ) -> Option<Option<capsule::Registration>> {
     let filter = subject::registrations(capsule);
-    let stored = shared.runs.log().read_last(filter.as_str()).await.ok()?;
+    let stored = shared.runs.log().read_last(&filter).await.ok()?;
     let Some(stored) = stored else {
         return Some(None);
     };

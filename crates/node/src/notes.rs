@@ -14,7 +14,9 @@ use aod_domain::event::CloudEvent;
 use aod_domain::id::RunId;
 use aod_domain::run::{
     CallRefused, Egress, EgressRefused, Note, NoteKind, NotesSummary, REFUSED_TARGET_LENGTH_MAX,
+    Run,
 };
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::spawn;
 use aod_ports::runs::Runs;
@@ -123,11 +125,12 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// What `redaction` takes out is in no note.
-    pub(crate) fn start(runs: Runs, run: RunId, attempt: u32, redaction: Redaction) -> Self {
+    pub(crate) fn start(runs: Runs, run: &Run, attempt: u32, redaction: Redaction) -> Self {
         let (messages, receiver) = mpsc::channel(QUEUE_LENGTH);
         let writer = Writer {
             runs,
-            run,
+            tenant: run.launched.event.tenant.clone(),
+            run: run.id,
             attempt,
             redaction,
             summary: None,
@@ -244,6 +247,7 @@ fn cut(text: &str) -> String {
 
 struct Writer {
     runs: Runs,
+    tenant: Tenant,
     run: RunId,
     attempt: u32,
     redaction: Redaction,
@@ -307,7 +311,7 @@ impl Writer {
 
     async fn write(&mut self, note: Note) {
         let number = note.kind().number;
-        let subject = note.subject(self.run);
+        let subject = note.subject(&self.tenant, self.run);
         let previous = self.summary.as_ref().map(|summary| summary.hash);
         let event = CloudEvent::new(self.runs.header(), self.run.to_string(), previous, note);
         let Ok(bytes) = event.encode() else { return };

@@ -154,7 +154,10 @@ impl Runs {
         run: Option<&Run>,
         event: Event,
     ) -> Result<Recorded<Event>, AppendError> {
-        let subject = event.subject(id);
+        // What begins a run says whose it is; all else is where that is.
+        let launched = run.map(|run| &run.launched.event).or(event.launched());
+        let tenant = launched.map(|launched| launched.tenant.clone());
+        let subject = event.subject(&tenant.unwrap_or_default(), id);
         let guard = Guard::Last {
             filter: subject::run_state(id),
             sequence: run.map_or(0, |run| run.last.sequence),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::tenant::Tenant;
 use async_trait::async_trait;
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -19,8 +20,9 @@ pub const SECRET_BYTES_MAX: usize = 16 * 1024;
 /// Keeps secrets. Asked again each time, so that a new value counts from the next run on.
 #[async_trait]
 pub trait SecretStore: fmt::Debug + Send + Sync {
-    /// The value of `name`, at most [`SECRET_BYTES_MAX`].
-    async fn get(&self, name: &str) -> Result<SecretValue, SecretError>;
+    /// The value of `name` as it is kept for `tenant`, at most [`SECRET_BYTES_MAX`]. What is kept for one tenant
+    /// no other gets.
+    async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError>;
 }
 
 /// The value of a secret: text that is never shown, and is overwritten when the last copy is dropped.
@@ -110,7 +112,7 @@ pub struct NoSecrets;
 
 #[async_trait]
 impl SecretStore for NoSecrets {
-    async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+    async fn get(&self, _: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
         Err(SecretError::Absent {
             name: name.to_owned(),
             reason: "its node was started without --secrets and --secret-command".to_owned(),

@@ -8,6 +8,7 @@ use aod_domain::event::{CloudEvent, MalformedEvent, Recorded};
 use aod_domain::id::RunId;
 use aod_domain::spending::{Account, Command, Event, Refusal, decide};
 use aod_domain::subject;
+use aod_domain::tenant::Tenant;
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -64,8 +65,13 @@ impl Accounts {
         }
     }
 
-    /// Carries `command` out on the tree of `root`, deciding anew whenever another writer was faster.
-    pub async fn handle(&self, root: RunId, command: &Command) -> Result<(), SpendingError> {
+    /// Carries `command` out on the tree of `root`, which is `tenant`'s, deciding anew whenever another writer was faster.
+    pub async fn handle(
+        &self,
+        tenant: &Tenant,
+        root: RunId,
+        command: &Command,
+    ) -> Result<(), SpendingError> {
         let known = self.known(root);
         // One at a time here: those of one program would only stand in each other's way.
         let mut account = match command {
@@ -88,7 +94,7 @@ impl Accounts {
                     continue;
                 }
             };
-            match self.append(root, &account, event).await {
+            match self.append(tenant, root, &account, event).await {
                 Ok(recorded) => {
                     account.apply(&recorded);
                     return Ok(());
@@ -113,11 +119,12 @@ impl Accounts {
 
     async fn append(
         &self,
+        tenant: &Tenant,
         root: RunId,
         account: &Account,
         event: Event,
     ) -> Result<Recorded<Event>, AppendError> {
-        let subject = event.subject();
+        let subject = event.subject(tenant);
         let about = event.call().run.to_string();
         let (sequence, previous) = account
             .last

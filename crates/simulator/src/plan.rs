@@ -137,6 +137,7 @@ pub(crate) fn rules() -> [Rule; 3] {
     let rule = |name: &str| Rule {
         name: name.parse().expect("a name"),
         capsules: Vec::new(),
+        tenants: Vec::new(),
         key: Vec::new(),
         concurrency_max: None,
         rate: None,

@@ -4,6 +4,7 @@ use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::subject::Label;
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, Guard};
 
 /// The capsule `name`, which may call everyone and takes little. Its image is called as it is, and
@@ -35,11 +36,16 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
     }
 }
 
-/// What a gateway appends at the end of a build.
+/// What a gateway appends at the end of a build for the first tenant.
 pub fn registered(header: Header, registration: Registration) -> Append {
+    registered_for(&Tenant::default(), header, registration)
+}
+
+/// What a gateway appends at the end of a build for `tenant`.
+pub fn registered_for(tenant: &Tenant, header: Header, registration: Registration) -> Append {
     let about = format!("capsule/{}", registration.name);
     let event = Event::Registered(registration);
-    let subject = event.subject();
+    let subject = event.subject(tenant);
     let event = CloudEvent::new(header, about, None, event);
     Append {
         subject,

@@ -12,6 +12,7 @@ use aod_domain::run::{
     CancelRequested, Event, Launched, Limits, Payload, Placement, Retries, Work,
 };
 use aod_domain::subject::{self, Class, Label};
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, EventLog, Guard};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -44,6 +45,7 @@ pub fn label(text: &str) -> Label {
 fn launched(label: &Label, class: Class) -> Event {
     let digest = Digest::of("test");
     Event::Launched(Box::new(Launched {
+        tenant: Tenant::default(),
         work: Work::Build {
             name: "chart".parse().expect("a name"),
             content: digest,
@@ -75,7 +77,7 @@ fn launched(label: &Label, class: Class) -> Event {
 /// A launch; its bytes are its run's id.
 pub fn launch(run: RunId, label: &Label, class: Class) -> Append {
     Append {
-        subject: launched(label, class).subject(run),
+        subject: launched(label, class).subject(&Tenant::default(), run),
         guard: Guard::Last {
             filter: subject::run_state(run),
             sequence: 0,
@@ -92,7 +94,7 @@ pub fn state_event(run: RunId, after: u64, bytes: &str) -> Append {
         reason: String::new(),
     });
     Append {
-        subject: event.subject(run),
+        subject: event.subject(&Tenant::default(), run),
         guard: Guard::Last {
             filter: subject::run_state(run),
             sequence: after,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::run::{Ended, Event, Outcome, RunError};
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, EventLog, Guard};
 use aod_ports::feed::{Feed, Given};
 
@@ -36,7 +37,7 @@ async fn end(log: &dyn EventLog, run: RunId) {
     let error = RunError::new(ErrorCode::Internal, "");
     let ended = Ended::without_start(1, Outcome::Failed, error);
     let append = Append {
-        subject: Event::Ended(Box::new(ended)).subject(run),
+        subject: Event::Ended(Box::new(ended)).subject(&Tenant::default(), run),
         guard: Guard::None,
         id: new_id(),
         bytes: "{}".into(),

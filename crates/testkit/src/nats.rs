@@ -94,6 +94,11 @@ impl NatsServer {
         self.address
     }
 
+    /// Where its files are.
+    pub fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
     /// `http://address:port` of the monitoring, if it was asked for.
     pub fn monitoring_url(&self) -> Option<String> {
         self.monitoring.map(|address| format!("http://{address}"))

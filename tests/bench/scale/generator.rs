@@ -15,6 +15,7 @@ use aod_domain::run::{
     Command, Ended, Event, Launched, Outcome, Parent, Payload, Run, RunError, Timings, Work,
     decide, fixtures,
 };
+use aod_domain::tenant::Tenant;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -252,7 +253,7 @@ impl Generator {
         let state = Run::replay(run, history.clone())?;
         let event =
             decide(state.as_ref(), command, self.now)?.context("there is nothing to store")?;
-        let subject = event.subject(run).to_string();
+        let subject = event.subject(&Tenant::default(), run).to_string();
         let (id, time, previous) = (header.id, header.time, history.last().map(|last| last.hash));
         let stored = CloudEvent::new(header, run.to_string(), previous, event);
         let bytes = stored.encode()?;

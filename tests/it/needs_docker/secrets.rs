@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use aod_domain::capsule::Needs;
 use aod_domain::manifest::Secret;
+use aod_domain::tenant::Tenant;
 use aod_ports::secrets::{NoSecrets, SecretError, SecretStore, SecretValue};
 use aod_tests::docker_cluster::DockerCluster;
 use async_trait::async_trait;
@@ -19,10 +20,10 @@ struct Kept(BTreeMap<&'static str, &'static str>);
 
 #[async_trait]
 impl SecretStore for Kept {
-    async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+    async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
         match self.0.get(name) {
             Some(value) => Ok(SecretValue::new((*value).to_owned())),
-            None => NoSecrets.get(name).await,
+            None => NoSecrets.get(tenant, name).await,
         }
     }
 }

@@ -33,7 +33,11 @@ pub struct SetRuleArguments {
     #[arg(long, value_name = "NAME")]
     pub capsule: Vec<String>,
 
-    /// What tells runs apart that have room of their own: `capsule`, `requested_by`, `label:NAME`,
+    /// A tenant that it is for; may be given again [default: all]
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Vec<String>,
+
+    /// What tells runs apart that have room of their own: `tenant`, `capsule`, `requested_by`, `label:NAME`,
     /// `argument:/POINTER`; may be given again [default: all share one room]
     #[arg(long, value_name = "PART")]
     pub key: Vec<String>,
@@ -62,6 +66,7 @@ impl From<&SetRuleArguments> for SetRule {
     fn from(arguments: &SetRuleArguments) -> Self {
         Self {
             capsules: arguments.capsule.clone(),
+            tenants: arguments.tenant.clone(),
             key: arguments.key.clone(),
             concurrency: arguments.concurrency,
             rate: arguments.rate,

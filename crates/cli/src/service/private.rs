@@ -11,6 +11,7 @@ use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::subject::Label;
+use aod_domain::tenant::Tenant;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::ContainerRuntime as _;
 use aod_ports::event_log::{Append, EventLog as _, Guard};
@@ -262,7 +263,7 @@ impl Private {
         let log = Arc::new(self.local.broker().event_log());
         let runs = Runs::new(Arc::clone(&log) as _, Arc::new(SystemClock), "/local");
         let event = Event::Registered(registration);
-        let subject = event.subject();
+        let subject = event.subject(&Tenant::default());
         let event = CloudEvent::new(runs.header(), format!("capsule/{name}"), None, event);
         let bytes = event.encode().map_err(|error| {
             Failure::usage("what agent.yaml and tools.yaml say does not fit into an event")

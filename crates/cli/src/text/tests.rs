@@ -15,6 +15,7 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::DeadLetterReason;
+use aod_domain::tenant::Tenant;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -36,6 +37,7 @@ fn root() -> RunId {
 fn summary(id: RunId, capsule: &str, state: RunState) -> RunSummary {
     RunSummary {
         id,
+        tenant: Tenant::default(),
         root: id.root(),
         parent: (id != id.root()).then(|| id.root()),
         kind: RunKind::Capsule,

@@ -19,9 +19,10 @@ use super::{
 use crate::digest::Digest;
 use crate::event::{CloudEvent, Header, Recorded};
 use crate::id::{EventId, RunId};
-use crate::run::{Event, Note, SealedTree};
+use crate::run::{Event, Launched, Note, SealedTree};
 use crate::spending;
 use crate::subject::Subject;
+use crate::tenant::Tenant;
 
 /// A part of a bundle, as it was read.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub enum Entry {
 #[derive(Debug)]
 pub struct Checker {
     root: RunId,
+    /// Whose the tree is, as its first launch says.
+    tenant: Option<Tenant>,
     expected_key: Option<PublicKey>,
     findings: Vec<Finding>,
     tree: TreeHasher,
@@ -67,6 +70,7 @@ impl Checker {
     pub fn new(root: RunId, expected_key: Option<PublicKey>) -> Self {
         Self {
             root,
+            tenant: None,
             expected_key,
             findings: Vec::new(),
             tree: TreeHasher::default(),
@@ -173,12 +177,20 @@ impl Checker {
     }
 
     fn state(&mut self, line: &Line) {
-        let subject = |run, event: &Event| event.subject(run);
+        let known = self.tenant.clone();
+        let subject = |run, event: &Event| {
+            let launched = event.launched().map(|launched| &launched.tenant);
+            let tenant = known.as_ref().or(launched).cloned().unwrap_or_default();
+            event.subject(&tenant, run)
+        };
         let Some((run, recorded)) = self.read::<Event>(line, subject) else {
             return;
         };
         self.artifacts
             .name(&place(line), &named_by(&recorded.event));
+        if let Some(launched) = recorded.event.launched() {
+            self.launched(line, launched);
+        }
         if let Event::Sealed(_) = recorded.event {
             self.find(Finding {
                 kind: FindingKind::Seal,
@@ -193,8 +205,24 @@ impl Checker {
             .extend(self.histories.take(run, &place, recorded));
     }
 
+    /// A tree is one tenant's.
+    fn launched(&mut self, line: &Line, launched: &Launched) {
+        let tenant = self.tenant.get_or_insert_with(|| launched.tenant.clone());
+        if *tenant == launched.tenant {
+            return;
+        }
+        let expected = format!("one of the tenant {tenant}, as the others of its tree");
+        self.find(Finding {
+            kind: FindingKind::Event,
+            place: place(line),
+            found: format!("a run of the tenant {}", launched.tenant),
+            expected,
+        });
+    }
+
     fn spent(&mut self, line: &Line) {
-        let subject = |_, event: &spending::Event| event.subject();
+        let tenant = self.tenant.clone().unwrap_or_default();
+        let subject = |_, event: &spending::Event| event.subject(&tenant);
         let Some((_, recorded)) = self.read(line, subject) else {
             return;
         };
@@ -210,7 +238,8 @@ impl Checker {
     }
 
     fn note(&mut self, line: &Line) {
-        let subject = |run, note: &Note| note.subject(run);
+        let tenant = self.tenant.clone().unwrap_or_default();
+        let subject = |run, note: &Note| note.subject(&tenant, run);
         let Some((run, recorded)) = self.read(line, subject) else {
             return;
         };

@@ -15,6 +15,7 @@ use crate::run::{
 };
 use crate::spending::{self, Answered, ModelCall, Settled, Worst};
 use crate::subject::Subject;
+use crate::tenant::Tenant;
 
 /// What the tree is sealed with, and what somebody else has.
 fn key() -> SealKey {
@@ -36,6 +37,7 @@ fn header(number: u64) -> Header {
 /// Events as they are stored, one after the other.
 #[derive(Clone, Default)]
 struct Log {
+    tenant: Tenant,
     lines: Vec<Line>,
 }
 
@@ -61,7 +63,8 @@ impl Log {
     }
 
     fn state(&mut self, run: RunId, previous: Option<Digest>, event: Event) -> Digest {
-        self.add(run, &event.subject(run), previous, event)
+        let subject = event.subject(&self.tenant, run);
+        self.add(run, &subject, previous, event)
     }
 
     fn note(&mut self, number: u32, previous: Option<Digest>) -> Digest {
@@ -73,7 +76,8 @@ impl Log {
             previous,
         };
         let note = Note::Running(kind);
-        self.add(root(), &note.subject(root()), previous, note)
+        let subject = note.subject(&self.tenant, root());
+        self.add(root(), &subject, previous, note)
     }
 }
 
@@ -95,11 +99,24 @@ fn model_call() -> ModelCall {
 }
 
 fn events() -> Log {
-    let mut log = Log::default();
-    let begun = log.state(root(), None, Event::Launched(Box::new(launched())));
+    events_of(&Tenant::default(), &Tenant::default())
+}
+
+/// A tree of `tenant`, with a callee that says it is `other`'s.
+fn events_of(tenant: &Tenant, other: &Tenant) -> Log {
+    let mut log = Log {
+        tenant: tenant.clone(),
+        lines: Vec::new(),
+    };
+    let launch = Launched {
+        tenant: tenant.clone(),
+        ..launched()
+    };
+    let begun = log.state(root(), None, Event::Launched(Box::new(launch)));
     let leased = log.state(root(), Some(begun), lease());
     let first = log.note(1, None);
     let called = Launched {
+        tenant: other.clone(),
         parent: Some(Parent {
             event: leased,
             ..launched_child().parent.expect("it is a child")
@@ -116,7 +133,8 @@ fn events() -> Log {
     for _ in 0..2 {
         let (call, worst) = (call.clone(), worst);
         let event = spending::Event::Reserved { call, worst };
-        previous = Some(log.add(child(), &event.subject(), previous, event));
+        let subject = event.subject(&log.tenant);
+        previous = Some(log.add(child(), &subject, previous, event));
     }
     let below = log.state(child(), Some(below), lease());
     let below = log.state(child(), Some(below), Event::Ended(Box::new(ended(1))));
@@ -171,7 +189,10 @@ fn seal(lines: &[Line], key: &SealKey, change: impl FnOnce(&mut Sealed)) -> Vec<
 }
 
 fn bundle() -> Bundle {
-    let lines = events().lines;
+    bundle_of(events().lines)
+}
+
+fn bundle_of(lines: Vec<Line>) -> Bundle {
     let held = |name: &str| (Digest::of(name), (3, Digest::of(name)));
     let schema = (Digest::of("schema"), (40, Digest::of("schema")));
     Bundle {
@@ -228,6 +249,21 @@ fn a_tree_as_it_was_sealed_has_no_findings() {
     assert_eq!(seal.public_key, key().public_key());
     assert!(seal.is_key_compared);
     assert_eq!((report.runs, report.events, report.artifacts), (2, 11, 3));
+}
+
+#[test]
+fn a_tree_is_one_tenants() {
+    let acme: Tenant = "acme".parse().expect("a name");
+    let report = bundle_of(events_of(&acme, &acme).lines).check();
+    assert_eq!(report.findings, []);
+    let mixed = bundle_of(events_of(&acme, &Tenant::default()).lines);
+    mixed.assert_found(&[FindingKind::Event]);
+    // Where an event is stored says whose it is, and its launch says the same.
+    let mut moved = bundle_of(events_of(&acme, &acme).lines);
+    for line in &mut moved.before {
+        line.subject = line.subject.replace(".acme.", ".default.");
+    }
+    moved.assert_found(&[FindingKind::Event]);
 }
 
 #[test]
@@ -450,7 +486,8 @@ fn a_tree_is_open_until_its_runs_have_ended_and_its_calls_of_models_are_settled(
         duration_ms: 5,
         contents: None,
     }));
-    log.add(child(), &settled.subject(), None, settled);
+    let subject = settled.subject(&log.tenant);
+    log.add(child(), &subject, None, settled);
     assert!(!is_open(&log.lines));
     let without_result = |line: &&Line| !Subject::is_result(&line.subject);
     let unended: Vec<_> = log.lines.iter().filter(without_result).cloned().collect();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::digest::Digest;
 use crate::manifest::CapsuleName;
 use crate::subject::{self, Subject};
+use crate::tenant::Tenant;
 use crate::text;
 
 /// Rules of one cluster: each is looked at for each request.
@@ -24,10 +25,11 @@ pub const RATE_SECONDS_MAX: u32 = 60 * 60;
 /// Largest weight of a share.
 pub const WEIGHT_MAX: u32 = 1_000;
 
-/// Parts of one key, weights of one rule, and capsules that one rule names.
+/// Parts of one key, weights of one rule, and capsules and tenants that one rule names.
 pub const PARTS_MAX: usize = 4;
 pub const WEIGHTS_MAX: usize = 1_000;
 pub const CAPSULES_MAX: usize = 64;
+pub const TENANTS_MAX: usize = 64;
 
 /// Longest text of a key, in bytes; a longer one is told by its hash.
 const KEY_BYTES_MAX: usize = 160;
@@ -58,8 +60,7 @@ impl FromStr for RuleName {
     type Err = MalformedRuleName;
 
     fn from_str(text: &str) -> Result<Self, MalformedRuleName> {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) {
+        if text::is_token(text) {
             Ok(Self(text.into()))
         } else {
             Err(MalformedRuleName(text.chars().take(80).collect()))
@@ -78,6 +79,8 @@ impl<'de> Deserialize<'de> for RuleName {
 pub enum KeyPart {
     /// The name of the capsule.
     Capsule,
+    /// Whose the run is.
+    Tenant,
     /// Who asked: of a callee, whoever asked for its root.
     RequestedBy,
     /// The value of a label; of a callee, that of its root.
@@ -90,6 +93,7 @@ impl fmt::Display for KeyPart {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Capsule => formatter.write_str("capsule"),
+            Self::Tenant => formatter.write_str("tenant"),
             Self::RequestedBy => formatter.write_str("requested_by"),
             Self::Label(name) => write!(formatter, "label:{name}"),
             Self::Argument(pointer) => write!(formatter, "argument:{pointer}"),
@@ -99,7 +103,7 @@ impl fmt::Display for KeyPart {
 
 /// A text that cannot be a [`KeyPart`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is none of capsule, requested_by, label:NAME, argument:/POINTER")]
+#[error("{0:?} is none of capsule, tenant, requested_by, label:NAME, argument:/POINTER")]
 pub struct MalformedKeyPart(String);
 
 impl FromStr for KeyPart {
@@ -109,6 +113,7 @@ impl FromStr for KeyPart {
         let malformed = || MalformedKeyPart(text.chars().take(80).collect());
         match text.split_once(':') {
             None if text == "capsule" => Ok(Self::Capsule),
+            None if text == "tenant" => Ok(Self::Tenant),
             None if text == "requested_by" => Ok(Self::RequestedBy),
             Some(("label", name)) if !name.is_empty() => Ok(Self::Label(name.into())),
             Some(("argument", pointer)) if pointer.starts_with('/') => {
@@ -147,6 +152,9 @@ pub struct Rule {
     /// The capsules that it is for; all of them if it names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capsules: Vec<CapsuleName>,
+    /// The tenants that it is for; all of them if it names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<Tenant>,
     /// What tells runs apart that have room of their own; without any, all share one room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<KeyPart>,
@@ -186,6 +194,7 @@ impl fmt::Display for RuleKey {
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub capsule: &'a CapsuleName,
+    pub tenant: &'a Tenant,
     /// Who asked for the root.
     pub requested_by: &'a str,
     /// Those of the root.
@@ -196,7 +205,9 @@ pub struct Facts<'a> {
 impl Rule {
     /// The room of this rule that a request with `facts` needs; none if the rule is not for it.
     pub fn room(&self, facts: &Facts<'_>) -> Option<RuleKey> {
-        if !self.capsules.is_empty() && !self.capsules.contains(facts.capsule) {
+        let is_for_capsule = self.capsules.is_empty() || self.capsules.contains(facts.capsule);
+        let is_for_tenant = self.tenants.is_empty() || self.tenants.contains(facts.tenant);
+        if !is_for_capsule || !is_for_tenant {
             return None;
         }
         let values: Vec<String> = self.key.iter().map(|part| value(part, facts)).collect();
@@ -223,6 +234,7 @@ impl Rule {
 fn value(part: &KeyPart, facts: &Facts<'_>) -> String {
     match part {
         KeyPart::Capsule => facts.capsule.to_string(),
+        KeyPart::Tenant => facts.tenant.to_string(),
         KeyPart::RequestedBy => facts.requested_by.to_owned(),
         KeyPart::Label(name) => facts.labels.get(name).cloned().unwrap_or_default(),
         KeyPart::Argument(pointer) => match facts.arguments.pointer(pointer) {

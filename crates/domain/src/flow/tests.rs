@@ -39,6 +39,7 @@ fn rule(name: &str) -> Rule {
     Rule {
         name: name.parse().expect("a name"),
         capsules: Vec::new(),
+        tenants: Vec::new(),
         key: Vec::new(),
         concurrency_max: None,
         rate: None,
@@ -105,6 +106,7 @@ impl Log {
         };
         let facts = Facts {
             capsule: launched.work.name(),
+            tenant: &launched.tenant,
             requested_by: &launched.requested_by,
             labels: &launched.labels,
             arguments,
@@ -484,6 +486,7 @@ fn long_keys_are_told_by_their_hash() {
     let arguments = json!({"text": "x".repeat(1_000), "number": 7});
     let facts = Facts {
         capsule: &name,
+        tenant: &Tenant::default(),
         requested_by: "operator",
         labels: &BTreeMap::new(),
         arguments: &arguments,
@@ -497,10 +500,64 @@ fn long_keys_are_told_by_their_hash() {
         rule.room(&facts).expect("a room").key
     };
     assert_eq!(
-        key(&["capsule", "argument:/number", "label:team"]),
-        "survey,7,"
+        key(&["tenant", "capsule", "argument:/number", "label:team"]),
+        "default,survey,7,"
     );
     assert_eq!(key(&["argument:/text"]).len(), 64);
+}
+
+/// A request of `tenant`.
+fn of_tenant(tenant: &str) -> Launched {
+    Launched {
+        tenant: tenant.parse().expect("a name"),
+        payload: Payload::Inline(json!({})),
+        ..launched()
+    }
+}
+
+#[test]
+fn tenants_share_by_weight_however_many_they_have_waiting() {
+    let fair = Rule {
+        key: by("tenant"),
+        is_fair: true,
+        weights: BTreeMap::from([("small".to_owned(), 2)]),
+        ..rule("tenants")
+    };
+    let mut log = Log::with([fair]);
+    log.slots = BTreeMap::from([(Label::any(), 3)]);
+    for number in 1..=20 {
+        log.request(run(number), of_tenant("large"), 0, vec![]);
+    }
+    for number in 101..=104 {
+        log.request(run(number), of_tenant("small"), 0, vec![]);
+    }
+    // Two for each slot: of each three, two are of the one with twice the weight.
+    let admitted = log.admit();
+    let of_small = admitted.iter().filter(|&&id| id >= run(101));
+    assert_eq!((admitted.len(), of_small.count()), (6, 4));
+}
+
+#[test]
+fn a_rule_for_one_tenant_leaves_others_alone_and_names_none_of_their_runs() {
+    let one = Rule {
+        tenants: vec!["acme".parse().expect("a name")],
+        concurrency_max: Some(1),
+        ..rule("acme")
+    };
+    let both = Rule {
+        concurrency_max: Some(2),
+        ..rule("all")
+    };
+    let mut log = Log::with([one, both]);
+    log.request(run(1), of_tenant("acme"), 0, vec![]);
+    log.request(run(2), of_tenant("acme"), 0, vec![]);
+    log.request(run(3), of_tenant("birds"), 0, vec![]);
+    log.request(run(4), of_tenant("birds"), 0, vec![]);
+    assert_eq!(log.admit(), [run(1), run(3)]);
+    let why = log.why(run(4));
+    assert_eq!((why.holders, why.holders_count), (vec![run(3)], 2));
+    let why = log.why(run(2));
+    assert_eq!((why.holders, why.holders_count), (vec![run(1)], 1));
 }
 
 #[derive(Clone, Debug)]

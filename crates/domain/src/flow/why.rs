@@ -29,8 +29,9 @@ pub enum Block {
 pub struct Why {
     /// None if it is about to be admitted.
     pub block: Option<Block>,
-    /// Runs that it waits for the end of, the first ten.
+    /// Runs of its own tenant that it waits for the end of, the first ten.
     pub holders: Vec<RunId>,
+    /// How many there are, of all tenants.
     pub holders_count: usize,
     /// From 1, among those that what holds it holds, as they would go now.
     pub place: usize,
@@ -41,13 +42,23 @@ pub struct Why {
 impl Flow {
     /// Why `run` waits for admission; none if it does not.
     pub fn why(&self, run: RunId, slots: &Slots, now: Timestamp) -> Option<Why> {
-        let Waiting { lane, sequence, .. } = self.waiting.get(&run)?;
+        let Waiting {
+            lane,
+            tenant,
+            sequence,
+            ..
+        } = self.waiting.get(&run)?;
         let ahead = Ahead::new(self, slots, now);
         let block = ahead.block(lane);
         let place = self.place(lane, *sequence, block.as_ref());
         let going = self.holders(block.as_ref());
+        let is_own = |run: &&RunId| {
+            let holder = self.going.get(run);
+            holder.is_some_and(|going| going.tenant == *tenant)
+        };
+        let own = going.iter().filter(is_own);
         Some(Why {
-            holders: going.iter().take(HOLDERS_MAX).copied().collect(),
+            holders: own.take(HOLDERS_MAX).copied().collect(),
             holders_count: going.len(),
             estimate: self.estimate(block.as_ref(), place, now),
             block,

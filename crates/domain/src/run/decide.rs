@@ -101,9 +101,14 @@ fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
         None if launched.reuses.is_some() => Ok(Some(Event::Reused(Box::new(launched.clone())))),
         None if must_wait(launched) => Ok(Some(Event::Requested(Box::new(launched.clone())))),
         None => Ok(Some(Event::Launched(Box::new(launched.clone())))),
-        Some(run) if run.launched.event.request == launched.request => Ok(None),
+        Some(run) if is_same_request(&run.launched.event, launched) => Ok(None),
         Some(_) => Err(Rejection::KeyReused),
     }
+}
+
+/// Ids say nothing of tenants: nobody joins what is another's.
+fn is_same_request(one: &Launched, other: &Launched) -> bool {
+    one.request == other.request && one.tenant == other.tenant
 }
 
 fn must_wait(launched: &Launched) -> bool {

@@ -18,6 +18,7 @@ use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
 use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Label, Subject};
+use crate::tenant::Tenant;
 use crate::trace::TraceParent;
 
 /// What happens to a run.
@@ -52,25 +53,26 @@ pub enum Event {
 }
 
 impl Event {
-    /// Where the event of `run` is stored.
-    pub fn subject(&self, run: RunId) -> Subject {
-        match self {
+    /// Where the event of `run`, which is `tenant`'s, is stored.
+    pub fn subject(&self, tenant: &Tenant, run: RunId) -> Subject {
+        let kind = match self {
             Self::Launched(launched) => {
-                subject::run_launch(run, &launched.placement.label, launched.placement.class)
+                return launch_subject(tenant, run, &launched.placement);
             }
-            Self::Requested(_) => subject::run_event(run, "request"),
             Self::Admitted(Admitted { placement, .. }) => {
-                subject::run_launch(run, &placement.label, placement.class)
+                return launch_subject(tenant, run, placement);
             }
-            Self::Reused(_) => subject::run_event(run, "reuse"),
-            Self::Delivered(_) => subject::run_event(run, "delivered"),
-            Self::Leased(_) => subject::run_event(run, "lease"),
-            Self::AttemptLost(_) => subject::run_event(run, "attempt_lost"),
-            Self::AttemptFailed(_) => subject::run_event(run, "attempt_failed"),
-            Self::CancelRequested(_) => subject::run_event(run, "cancel"),
-            Self::Ended(_) => subject::run_event(run, "result"),
-            Self::Sealed(_) => subject::run_event(run, "sealed"),
-        }
+            Self::Requested(_) => "request",
+            Self::Reused(_) => "reuse",
+            Self::Delivered(_) => "delivered",
+            Self::Leased(_) => "lease",
+            Self::AttemptLost(_) => "attempt_lost",
+            Self::AttemptFailed(_) => "attempt_failed",
+            Self::CancelRequested(_) => "cancel",
+            Self::Ended(_) => "result",
+            Self::Sealed(_) => "sealed",
+        };
+        subject::run_event(tenant, run, kind)
     }
 
     /// What is asked for, of the first event of a run.
@@ -91,6 +93,10 @@ impl Event {
             _ => None,
         }
     }
+}
+
+fn launch_subject(tenant: &Tenant, run: RunId, placement: &Placement) -> Subject {
+    subject::run_launch(tenant, run, &placement.label, placement.class)
 }
 
 /// JSON that may be too large for an event.
@@ -167,6 +173,9 @@ pub struct Parent {
 /// A run was asked for, and everything that it needs is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launched {
+    /// Whose the run is: the same in the whole tree.
+    #[serde(default, skip_serializing_if = "Tenant::is_default")]
+    pub tenant: Tenant,
     pub work: Work,
     /// The payload after defaults, file references as the callee will find them.
     pub payload: Payload,

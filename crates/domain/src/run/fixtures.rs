@@ -20,6 +20,7 @@ use crate::handoff::Lineage;
 use crate::id::{EventId, GatewayId, IncarnationId, NodeId, RunId};
 use crate::spending::Budget;
 use crate::subject::{Class, Label};
+use crate::tenant::Tenant;
 
 /// The time at which everything happens.
 pub const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -58,6 +59,7 @@ pub fn file(name: &str) -> FileEntry {
 /// The launch of a root, due a day after [`NOW`].
 pub fn launched() -> Launched {
     Launched {
+        tenant: Tenant::default(),
         work: Work::Capsule {
             name: "survey".parse().expect("a name"),
             content: Digest::of("content"),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::id::RunId;
 use crate::subject::{self, Subject};
+use crate::tenant::Tenant;
 
 /// What an attempt has come to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -128,8 +129,8 @@ impl Note {
         }
     }
 
-    /// Where the note on `run` is stored.
-    pub fn subject(&self, run: RunId) -> Subject {
-        subject::run_note(run, self.token())
+    /// Where the note on `run`, which is `tenant`'s, is stored.
+    pub fn subject(&self, tenant: &Tenant, run: RunId) -> Subject {
+        subject::run_note(tenant, run, self.token())
     }
 }

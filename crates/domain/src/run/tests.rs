@@ -76,11 +76,17 @@ fn the_same_request_joins_and_another_is_refused() {
         request: Digest::of("another request"),
         ..launched()
     };
-    check(
-        &[launch()],
-        Command::Launch(Box::new(other)),
-        &Err(Rejection::KeyReused),
-    );
+    let of_another_tenant = Launched {
+        tenant: "acme".parse().expect("a name"),
+        ..launched()
+    };
+    for other in [other, of_another_tenant] {
+        check(
+            &[launch()],
+            Command::Launch(Box::new(other)),
+            &Err(Rejection::KeyReused),
+        );
+    }
 }
 
 #[test]

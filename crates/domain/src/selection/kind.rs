@@ -18,6 +18,8 @@ enum Family {
     Rule,
     Admission,
     Archive,
+    Token,
+    File,
 }
 
 /// A type of events.
@@ -56,6 +58,8 @@ kinds! {
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
     Archive "archive": "archived" "released";
+    Token "token": "issued" "revoked";
+    File "file": "uploaded";
 }
 
 impl Kind {
@@ -95,6 +99,8 @@ impl Kind {
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
+            Family::Token => format!("ev.{tenant}.token.*.{word}"),
+            Family::File => format!("ev.{tenant}.file.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

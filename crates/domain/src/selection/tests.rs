@@ -4,7 +4,7 @@ use uuid::Uuid;
 use super::*;
 use crate::dead_letter;
 use crate::digest::Digest;
-use crate::id::NodeId;
+use crate::id::{NodeId, TokenId};
 use crate::run::fixtures::{NOW, child, every_event, root};
 use crate::run::{Note, NoteKind};
 
@@ -27,7 +27,7 @@ fn subjects() -> Vec<String> {
     let states = every_event();
     let mut subjects: Vec<String> = states
         .iter()
-        .map(|event| event.subject(child()).to_string())
+        .map(|event| event.subject(&Tenant::default(), child()).to_string())
         .collect();
     let kind = NoteKind {
         attempt: 1,
@@ -36,19 +36,24 @@ fn subjects() -> Vec<String> {
         text: None,
         previous: None,
     };
-    subjects.push(Note::Running(kind).subject(child()).to_string());
-    subjects.push(subject::spending_event(child(), "settled").to_string());
-    subjects.push(subject::registrations(&"chart".parse().expect("a name")).to_string());
+    let tenant = &Tenant::default();
+    subjects.push(Note::Running(kind).subject(tenant, child()).to_string());
+    subjects.push(subject::spending_event(tenant, child(), "settled").to_string());
+    let chart = "chart".parse().expect("a name");
+    subjects.push(subject::capsule_event(tenant, &chart, "registered").to_string());
     let node = NodeId::new(Uuid::from_u128(1));
     subjects.push(subject::node_event(node, "drain").to_string());
     let purged = dead_letter::Event::Purged {
         run: child(),
         requested_by: "operator".into(),
     };
-    subjects.push(purged.subject().to_string());
+    subjects.push(purged.subject(tenant).to_string());
     let name = "teams".parse().expect("a name");
     subjects.push(subject::rule_event(&name, "set").to_string());
     subjects.push(subject::admission_event("granted").to_string());
+    let token = TokenId::new(Uuid::from_u128(1));
+    subjects.push(subject::token_event(Some(tenant), token, "issued").to_string());
+    subjects.push(subject::file_event(tenant, &Digest::of("file"), "uploaded").to_string());
     subjects
 }
 
@@ -66,7 +71,7 @@ fn every_type_is_found_by_its_name_and_by_its_last_word() {
             kinds: kinds(&[name]),
             ..Selection::default()
         };
-        let subject = event.subject(child()).to_string();
+        let subject = event.subject(&Tenant::default(), child()).to_string();
         assert!(takes(&selection, &subject), "{subject}");
     }
 }
@@ -85,7 +90,7 @@ fn the_broker_filters_what_subjects_tell() {
     check(whole, &format!("ev.*.run.{of_root}.*.>"));
     let ends = Selection {
         scope: Some(Scope::Run(child)),
-        tenant: Some("default".into()),
+        tenant: Some(Tenant::default()),
         kinds: kinds(&["result"]),
         ..Selection::default()
     };
@@ -165,10 +170,13 @@ fn a_capsule_has_its_registrations_and_the_events_of_its_runs() {
         capsule: Some("chart".parse().expect("a name")),
         ..Selection::default()
     };
-    let registered = |name: &str| subject::registrations(&name.parse().expect("a name"));
+    let registered = |name: &str| {
+        let name = name.parse().expect("a name");
+        subject::capsule_event(&Tenant::default(), &name, "registered")
+    };
     assert!(takes(&selection, registered("chart").as_str()));
     assert!(!takes(&selection, registered("table").as_str()));
-    let lease = subject::run_event(child(), "lease");
+    let lease = subject::run_event(&Tenant::default(), child(), "lease");
     assert!(takes(&selection, lease.as_str()));
     assert_eq!(selection.asks_about(lease.as_str()), Some(child()));
     let facts = |capsule: &str| LaunchFacts {
@@ -247,9 +255,18 @@ fn times_are_those_of_writers_whose_clocks_are_a_little_apart() {
 }
 
 #[test]
-fn a_tenant_is_one_token() {
-    assert_eq!(tenant("default"), Ok("default".to_owned()));
-    for text in ["", "*", ">", "a.b"] {
-        assert!(tenant(text).is_err(), "{text}");
+fn whoever_is_of_one_tenant_sees_nothing_of_others_or_of_the_cluster() {
+    let of = |tenant: &str| Selection {
+        tenant: Some(tenant.parse().expect("a name")),
+        is_of_tenants_only: true,
+        ..Selection::default()
+    };
+    let of_cluster = ["node", "rule", "admission", "token"];
+    for subject in subjects() {
+        assert!(!takes(&of("acme"), &subject), "{subject}");
+        let family = subject.split('.').nth(2).expect("a family");
+        let expected = !of_cluster.contains(&family);
+        assert_eq!(takes(&of("default"), &subject), expected, "{subject}");
+        assert!(takes(&Selection::default(), &subject), "{subject}");
     }
 }

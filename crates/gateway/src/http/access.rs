@@ -1,30 +1,42 @@
-//! Who asks: bearer tokens for people; without them only pages of this very host, for development.
+//! Who asks, and whether they may: bearer tokens for people; without them only pages of this very host, for
+//! development. What a route needs is one table of the rules; what is of another tenant is not there.
 
+use aod_api::TENANT_HEADER;
+use aod_domain::access::needed;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use aod_domain::id::RunId;
+use aod_domain::subject::{self, Subject};
+use aod_domain::tenant::Tenant;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+pub(crate) use aod_domain::access::Principal;
+
 use crate::config::Access;
-use crate::context::Shared;
-use crate::http::error::ApiError;
+use crate::context::{Context, Shared};
+use crate::http::error::{ApiError, ApiResult};
+use crate::reading;
 
 /// Who a run says has asked for it, when there are no tokens.
 const DEVELOPMENT_PRINCIPAL: &str = "development";
 
-/// Whoever asks, as runs name them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Principal(pub(crate) String);
-
-/// Lets a request through when its bearer may use the gateway.
+/// Lets a request through when its bearer may use the route, and what its path names is theirs to know of.
 pub(crate) async fn layer(
     State(context): State<Shared>,
+    path: MatchedPath,
+    parameters: RawPathParams,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match principal(&context.config.access, request.headers(), request.uri()) {
+    let asked = Asked {
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        headers: request.headers().clone(),
+    };
+    match admit(&context, path.as_str(), &parameters, &asked).await {
         Ok(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
@@ -33,32 +45,112 @@ pub(crate) async fn layer(
     }
 }
 
-fn principal(access: &Access, headers: &HeaderMap, uri: &Uri) -> Result<Principal, ApiError> {
-    match access {
-        Access::Development if comes_from_this_host(headers, uri) => {
-            Ok(Principal(DEVELOPMENT_PRINCIPAL.into()))
-        }
-        Access::Development => {
-            let detail =
-                "without tokens only this host itself may ask, and no page of another site";
-            Err(ApiError::new(ErrorCode::Unauthorized, detail).with_status(StatusCode::FORBIDDEN))
-        }
-        Access::Tokens(tokens) => {
-            let given = Digest::of(bearer(headers)?);
-            // Every token is compared, so that the time does not tell which one is near.
-            let found = tokens.iter().fold(None, |found, token| {
-                if is_same(&token.sha256, &given) {
-                    Some(token)
-                } else {
-                    found
-                }
-            });
-            let principal = found.map(|token| Principal(token.principal.clone()));
-            principal.ok_or_else(|| {
-                ApiError::new(ErrorCode::Unauthorized, "the token is not known here")
-            })
+/// A request without its body.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+async fn admit(
+    context: &Context,
+    path: &str,
+    parameters: &RawPathParams,
+    asked: &Asked,
+) -> ApiResult<Principal> {
+    let (headers, method) = (&asked.headers, asked.method.as_str());
+    let (access, tokens) = (&context.config.access, &context.tokens);
+    let now = context.ports.clock.now();
+    let find = |sha256: &Digest| tokens.find(sha256, now);
+    let principal = principal(access, find, headers, &asked.uri)?;
+    // The parameter that takes the rest of a path is marked where it is routed.
+    let need = needed(method, &path.replace("{*", "{")).ok_or_else(|| {
+        ApiError::malformed(format!("{} is not for {method}", asked.uri.path()))
+            .with_status(StatusCode::METHOD_NOT_ALLOWED)
+    })?;
+    let principal = principal.check(need).map(|()| principal)?;
+    let principal = match asked_tenant(headers)? {
+        Some(tenant) => principal.acting_for(tenant)?,
+        None => principal,
+    };
+    for (name, value) in parameters {
+        if matches!(name, "run" | "other") && !sees(context, &principal, value).await? {
+            return Err(not_there(path, value));
         }
     }
+    Ok(principal)
+}
+
+/// The tenant that whoever may act for several wants to act for.
+fn asked_tenant(headers: &HeaderMap) -> ApiResult<Option<Tenant>> {
+    let Some(given) = headers.get(TENANT_HEADER) else {
+        return Ok(None);
+    };
+    let text = given.to_str().unwrap_or_default();
+    let read = text
+        .parse()
+        .map_err(|error| ApiError::malformed(format!("`Aod-Tenant`: {error}")));
+    read.map(Some)
+}
+
+/// Whether there is a run `id`, as far as `principal` may know. What is no id, and what is not there for
+/// whoever sees everything, the route tells.
+async fn sees(context: &Context, principal: &Principal, id: &str) -> ApiResult<bool> {
+    let (Some(own), Ok(run)) = (principal.scope.tenant(), id.parse::<RunId>()) else {
+        return Ok(true);
+    };
+    if let Some(known) = context.waiters.known(run) {
+        return Ok(known.launched.event.tenant == *own);
+    }
+    let log = context.runs.log();
+    let first = log.read(&subject::run_state(run), 0, 1).await?;
+    let tenant = first
+        .first()
+        .and_then(|first| Subject::tenant_of(&first.subject));
+    Ok(tenant.as_ref() == Some(own))
+}
+
+/// What the route says of a run that was never there.
+fn not_there(path: &str, id: &str) -> ApiError {
+    let code = if path.starts_with("/v1/deadletters") {
+        ErrorCode::UnknownDeadLetter
+    } else {
+        ErrorCode::UnknownRun
+    };
+    ApiError::new(code, reading::unknown_text(id))
+}
+
+fn principal(
+    access: &Access,
+    find: impl Fn(&Digest) -> Option<Principal>,
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> ApiResult<Principal> {
+    let configured = match access {
+        Access::Development if !comes_from_this_host(headers, uri) => {
+            let detail =
+                "without tokens only this host itself may ask, and no page of another site";
+            let error = ApiError::new(ErrorCode::Unauthorized, detail);
+            return Err(error.with_status(StatusCode::FORBIDDEN));
+        }
+        Access::Development if !headers.contains_key(header::AUTHORIZATION) => {
+            return Ok(Principal::cluster_admin(DEVELOPMENT_PRINCIPAL));
+        }
+        Access::Development => &[][..],
+        Access::Tokens(tokens) => tokens,
+    };
+    let given = Digest::of(bearer(headers)?);
+    // Every token is compared, so that the time does not tell which one is near.
+    let configured = configured.iter().fold(None, |found, token| {
+        if is_same(&token.sha256, &given) {
+            Some(Principal::cluster_admin(&token.principal))
+        } else {
+            found
+        }
+    });
+    configured
+        .or_else(|| find(&given))
+        .ok_or_else(|| ApiError::new(ErrorCode::Unauthorized, "the token is not known here"))
 }
 
 /// The text after `Authorization: Bearer`.
@@ -133,9 +225,13 @@ mod tests {
     }
 
     fn check(access: &Access, pairs: &[(&'static str, &'static str)], expected: Result<&str, u16>) {
-        let found = principal(access, &headers(pairs), &Uri::from_static("/v1/runs"));
+        let issued = |sha256: &Digest| {
+            (*sha256 == Digest::of("issued")).then(|| Principal::cluster_admin("issued"))
+        };
+        let uri = Uri::from_static("/v1/runs");
+        let found = principal(access, issued, &headers(pairs), &uri);
         let found = found
-            .map(|principal| principal.0)
+            .map(|principal| principal.name)
             .map_err(|error| error.problem().status);
         assert_eq!(found, expected.map(str::to_owned));
     }
@@ -148,6 +244,7 @@ mod tests {
         };
         let access = Access::Tokens(vec![token]);
         check(&access, &[("authorization", "Bearer secret")], Ok("ada"));
+        check(&access, &[("authorization", "Bearer issued")], Ok("issued"));
         check(&access, &[("authorization", "Bearer Secret")], Err(401));
         check(&access, &[("authorization", "Basic secret")], Err(401));
         check(&access, &[], Err(401));
@@ -172,6 +269,17 @@ mod tests {
             &access,
             &[("host", "127.0.0.1:1"), ("origin", "http://evil.example")],
             Err(403),
+        );
+        let here = ("host", "127.0.0.1:1");
+        check(
+            &access,
+            &[here, ("authorization", "Bearer issued")],
+            Ok("issued"),
+        );
+        check(
+            &access,
+            &[here, ("authorization", "Bearer other")],
+            Err(401),
         );
         check(
             &access,

@@ -2,6 +2,7 @@
 
 use aod_api::PROBLEM_MEDIA_TYPE;
 use aod_api::problem::{Problem, ProblemItem};
+use aod_domain::access::{self, Refusal};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::Rejection;
 use aod_ports::BoxError;
@@ -101,6 +102,24 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(": ")
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(ErrorCode::NotPermitted, refusal.to_string())
+    }
+}
+
+impl From<access::Rejection> for ApiError {
+    fn from(rejection: access::Rejection) -> Self {
+        let code = match rejection {
+            access::Rejection::NameTaken(_) => ErrorCode::TokenExists,
+            access::Rejection::TooMany => ErrorCode::RequestMalformed,
+            access::Rejection::OutOfScope => ErrorCode::NotPermitted,
+            access::Rejection::Unknown(_) => ErrorCode::UnknownToken,
+        };
+        Self::new(code, rejection.to_string())
+    }
 }
 
 impl From<ReadError> for ApiError {

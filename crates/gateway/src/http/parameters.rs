@@ -4,9 +4,11 @@
 use std::str::FromStr;
 
 use aod_api::problem::ProblemItem;
+use aod_domain::tenant::Tenant;
 use axum::extract::Query;
 use axum::http::Uri;
 
+use crate::http::access::Principal;
 use crate::http::error::{ApiError, ApiResult};
 
 /// Items of a page, unless asked for less; and at the most.
@@ -92,6 +94,16 @@ impl Parameters {
             cursor,
             at_least: at_least.unwrap_or_default(),
         }
+    }
+
+    /// The one tenant that is asked about: that of `principal`, or for whoever sees all the one that they name.
+    pub(crate) fn tenant(&mut self, principal: &Principal) -> Option<Tenant> {
+        let asked = self.value::<Tenant>("tenant", "1 to 63 of a-z, 0-9 and -");
+        let own = principal.scope.tenant();
+        if let (Some(_), Some(own)) = (asked.as_ref().filter(|asked| Some(*asked) != own), own) {
+            self.error("tenant", format!("expected {own}, the tenant of the token"));
+        }
+        own.cloned().or(asked)
     }
 
     /// Something is wrong with what `name` was given.

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use aod_api::runs::RunState;
+use aod_domain::tenant::Tenant;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
@@ -23,6 +24,7 @@ const LOOKED_UP_MAX: u64 = 1_000;
 enum Condition {
     /// Columns of the runs, with an index for each combination.
     Runs {
+        tenant: Option<Tenant>,
         state: Option<RunState>,
         capsule: Option<String>,
     },
@@ -41,9 +43,14 @@ impl Condition {
     /// Where its runs are, what the place of their launch is called there, and what holds of them.
     fn source(&self) -> (&'static str, &'static str, Statement) {
         match self {
-            Self::Runs { state, capsule } => {
+            Self::Runs {
+                tenant,
+                state,
+                capsule,
+            } => {
                 let (mut sql, mut values) = ("1".to_owned(), Vec::new());
                 let given = [
+                    ("tenant", tenant.as_ref().map(Tenant::to_string)),
                     ("state", state.map(|state| state.as_str().to_owned())),
                     ("capsule", capsule.clone()),
                 ];
@@ -113,8 +120,10 @@ impl Conditions {
         });
         let mut all: Vec<Condition> = labels.collect();
         all.extend(filter.text.as_deref().map(as_words).map(Condition::Text));
-        if state.is_some() || filter.capsule.is_some() || all.is_empty() {
+        let is_of_columns = filter.tenant.is_some() || state.is_some() || filter.capsule.is_some();
+        if is_of_columns || all.is_empty() {
             all.push(Condition::Runs {
+                tenant: filter.tenant.clone(),
                 state,
                 capsule: filter.capsule.clone(),
             });

@@ -21,7 +21,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{ReadModelError, schema};
+use super::{ReadModelError, files, schema};
 use crate::views::{kind_of, node_of, state_of_note};
 
 /// Events of one transaction: enough to make its cost small beside theirs.
@@ -95,6 +95,7 @@ pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusq
 }
 
 fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<()> {
+    files::take(connection, stored)?;
     if Subject::is_dead_letter(&stored.subject) {
         return match Recorded::decode(stored.sequence, &stored.bytes) {
             Ok(recorded) => apply_dead_letter(connection, &recorded.event),
@@ -183,8 +184,8 @@ fn insert(
     connection
         .prepare_cached(
             "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
-             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0)",
+             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted, tenant)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0, ?13)",
         )?
         .execute(params![
             recorded.sequence,
@@ -199,6 +200,7 @@ fn insert(
             launched.deadline.as_millisecond(),
             queued_until(recorded.time, launched).map(Timestamp::as_millisecond),
             state.as_str(),
+            launched.tenant.as_str(),
         ])?;
     for (name, value) in &launched.labels {
         let sql =

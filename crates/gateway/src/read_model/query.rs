@@ -2,19 +2,23 @@
 
 use aod_api::dead_letters::DeadLetterSummary;
 use aod_api::runs::{RunKind, RunState, RunSummary};
+use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::run::{ATTEMPTS_LOST_MAX, DELIVERIES_COUNTED_MAX};
+use aod_domain::tenant::Tenant;
 use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use super::conditions::Conditions;
+use crate::http::access::Principal;
 use crate::http::parameters::Parameters;
 
 /// Which runs a list shows; what is empty does not matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
+    pub(super) tenant: Option<Tenant>,
     states: Vec<RunState>,
     pub(super) capsule: Option<String>,
     pub(super) labels: Vec<(String, String)>,
@@ -24,8 +28,9 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Takes the filters out of `parameters`, which keep what is wrong with them.
-    pub(crate) fn read(parameters: &mut Parameters) -> Self {
+    pub(crate) fn read(parameters: &mut Parameters, principal: &Principal) -> Self {
         let mut filter = Self {
+            tenant: parameters.tenant(principal),
             capsule: parameters.text("capsule"),
             ..Self::default()
         };
@@ -57,6 +62,14 @@ impl Filter {
         }
         filter
     }
+
+    /// All that `principal` may see.
+    pub(super) fn seen_by(principal: &Principal) -> Self {
+        Self {
+            tenant: principal.scope.tenant().cloned(),
+            ..Self::default()
+        }
+    }
 }
 
 fn states() -> String {
@@ -73,7 +86,7 @@ pub(crate) struct Suspect {
 }
 
 pub(super) const COLUMNS: &str = "runs.launch_sequence, runs.id, runs.root, runs.parent, runs.kind, runs.capsule, runs.state, \
-    runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error";
+    runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error, runs.tenant";
 
 /// Up to `limit` runs launched before `before`, the latest first, and the cursor of the next page.
 pub(super) fn page(
@@ -106,6 +119,7 @@ pub(super) fn page(
 /// As [`page`], of runs that were given up: those about which nothing was done, or all.
 pub(super) fn dead_letters(
     connection: &Connection,
+    tenant: Option<&Tenant>,
     is_all: bool,
     before: i64,
     limit: usize,
@@ -118,16 +132,17 @@ pub(super) fn dead_letters(
     let sql = format!(
         "SELECT {COLUMNS}, runs.dead_reason, runs.dead_state, runs.requeued_as FROM runs INDEXED BY runs_dead
          WHERE runs.dead_reason IS NOT NULL AND runs.launch_sequence < ?1 {condition}
+             AND (?3 IS NULL OR runs.tenant = ?3)
          ORDER BY runs.launch_sequence DESC LIMIT ?2"
     );
     let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![before, most], |row| {
+    let rows = statement.query_map(params![before, most, tenant.map(Tenant::as_str)], |row| {
         let summary = DeadLetterSummary {
             run: summary(row)?,
-            reason: word(row, 14)?,
-            dead_letter: word(row, 15)?,
-            requeued_as: optional_text(row, 16)?,
+            reason: word(row, 15)?,
+            dead_letter: word(row, 16)?,
+            requeued_as: optional_text(row, 17)?,
         };
         Ok((row.get(0)?, summary))
     })?;
@@ -168,6 +183,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     Ok(RunSummary {
         id: text(row, 1)?,
         root: text(row, 2)?,
+        tenant: text(row, 14)?,
         parent: optional_text(row, 3)?,
         kind: if kind == "build" {
             RunKind::Build
@@ -228,6 +244,20 @@ pub(super) fn count_tree(
     connection
         .prepare_cached(sql)?
         .query_row(params![root.root().to_string(), limit], |row| row.get(0))
+}
+
+/// Whether `tenant` has a file with this content.
+pub(super) fn has_file(
+    connection: &Connection,
+    tenant: &Tenant,
+    digest: Digest,
+) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM files WHERE tenant = ?1 AND digest = ?2)";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![tenant.as_str(), digest.as_bytes()], |row| {
+            row.get(0)
+        })
 }
 
 /// The sequence of the first launch whose run has not ended; of the next event if all have.

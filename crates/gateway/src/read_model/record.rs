@@ -43,6 +43,7 @@ pub(crate) fn of(seen: &Seen, dead_letter: Option<State>) -> Value {
     json!({
         "launch_sequence": run.launched.sequence,
         "root": summary.root,
+        "tenant": summary.tenant,
         "parent": summary.parent,
         "kind": summary.kind,
         "capsule": summary.capsule,

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use super::ReadModelError;
 
 /// A change of the tables changes the number: the old file is left, the new one is filled anew.
-pub(super) const FILE_NAME: &str = "read-model-3.sqlite3";
+pub(super) const FILE_NAME: &str = "read-model-4.sqlite3";
 
 /// What a file says whose tables have all been made.
 const IS_COMPLETE: i64 = 1;
@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS runs (
     launch_sequence INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     root TEXT NOT NULL,
+    tenant TEXT NOT NULL,
     parent TEXT,
     kind TEXT NOT NULL,
     capsule TEXT NOT NULL,
@@ -48,12 +49,17 @@ CREATE INDEX IF NOT EXISTS runs_by_parent ON runs (parent) WHERE parent IS NOT N
 CREATE INDEX IF NOT EXISTS runs_by_state ON runs (state, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_by_capsule ON runs (capsule, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_by_capsule_and_state ON runs (capsule, state, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_tenant ON runs (tenant, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_tenant_and_state ON runs (tenant, state, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_tenant_and_capsule ON runs (tenant, capsule, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_roots_by_tenant ON runs (tenant, launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots_by_capsule ON runs (capsule, launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_by_end ON runs (substr(ended_at, 1, 19), launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
 CREATE INDEX IF NOT EXISTS runs_dead ON runs (launch_sequence) WHERE dead_reason IS NOT NULL;
 CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS files (tenant TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (tenant, digest)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS run_texts USING fts5 (arguments, error);
 ";
 

@@ -50,7 +50,7 @@ pub(super) async fn register(
     request: Request,
 ) -> ApiResult<Response> {
     context.admit_root().await?;
-    let options = options(&request, principal)?;
+    let options = options(&request, &principal)?;
     let is_async = is_async(request.headers());
     if !is_tar(request.headers()) {
         return Err(unsupported("application/x-tar"));
@@ -58,7 +58,9 @@ pub(super) async fn register(
     let incoming = limited(request.into_body().into_data_stream(), PACKAGE_BYTES_MAX);
     let package = context.ports.artifacts.put_stream(incoming).await?;
     let prepared = registration::prepare(&context, package, options).await?;
-    if let Ok(registered) = context.capsules.find(prepared.name().as_str())
+    if let Ok(registered) = context
+        .capsules
+        .find(&principal.tenant(), prepared.name().as_str())
         && prepared.is_registered_as(&registered.event)
     {
         let capsule = view(&context, &registered).await?;
@@ -81,12 +83,13 @@ pub(super) async fn register(
         )
             .into_response());
     }
-    finish(context, prepared, build).await
+    finish(context, principal, prepared, build).await
 }
 
 /// On a task of its own: a caller that goes away must not leave an image without its registration.
 async fn finish(
     context: Shared,
+    principal: Principal,
     prepared: Prepared,
     build: aod_domain::run::Run,
 ) -> ApiResult<Response> {
@@ -98,7 +101,8 @@ async fn finish(
     let sequence = registered.map_err(|error| {
         ApiError::new(ErrorCode::Internal, "it was not registered").because(error)
     })??;
-    let registered = context.capsules.get(name.as_str()).await?;
+    let capsules = &context.capsules;
+    let registered = capsules.get(&principal.tenant(), name.as_str()).await?;
     let capsule = view(&context, &registered).await?;
     let body = RegisteredCapsule {
         capsule,
@@ -112,7 +116,7 @@ async fn finish(
     Ok(response)
 }
 
-fn options(request: &Request, principal: Principal) -> ApiResult<Options> {
+fn options(request: &Request, principal: &Principal) -> ApiResult<Options> {
     let mut parameters = Parameters::of(request.uri())?;
     let directory = parameters.text("directory");
     let label = parameters
@@ -131,7 +135,8 @@ fn options(request: &Request, principal: Principal) -> ApiResult<Options> {
         directory,
         label,
         is_open,
-        registered_by: principal.0,
+        tenant: principal.tenant(),
+        registered_by: principal.name.clone(),
     })
 }
 
@@ -164,10 +169,13 @@ fn is_tar(headers: &HeaderMap) -> bool {
         (status = "default", body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(context): State<Shared>) -> Json<CapsuleList> {
+pub(super) async fn list(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> Json<CapsuleList> {
     let items = context
         .capsules
-        .all()
+        .all(&principal.tenant())
         .iter()
         .map(view_without_schema)
         .collect();
@@ -185,9 +193,10 @@ pub(super) async fn list(State(context): State<Shared>) -> Json<CapsuleList> {
 )]
 pub(super) async fn show(
     State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> ApiResult<Json<CapsuleView>> {
-    let registered = context.capsules.get(&name).await?;
+    let registered = context.capsules.get(&principal.tenant(), &name).await?;
     Ok(Json(view(&context, &registered).await?))
 }
 

@@ -26,6 +26,7 @@ const LAST_LINES: usize = 20;
     get, path = "/v1/deadletters", tag = "dead letters",
     params(
         ("all" = Option<bool>, Query, description = "Also those that were requeued or purged"),
+        ("tenant" = Option<String>, Query, description = "Only those of this tenant"),
         ("limit" = Option<u32>, Query, description = "1 to 500, 50 unless given"),
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("at_least" = Option<u64>, Query, description = "Waits until the list contains this sequence"),
@@ -37,15 +38,17 @@ const LAST_LINES: usize = 20;
 )]
 pub(super) async fn list(
     State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
     uri: Uri,
 ) -> ApiResult<Json<DeadLetterPage>> {
     let mut parameters = Parameters::of(&uri)?;
     let is_all = parameters.value("all", "true or false").unwrap_or_default();
+    let tenant = parameters.tenant(&principal);
     let page = parameters.page();
     parameters.finish()?;
     let lists = &context.read_model;
     lists.wait_for(page.at_least).await?;
-    let page = lists.dead_letters(is_all, page.cursor, page.limit);
+    let page = lists.dead_letters(tenant, is_all, page.cursor, page.limit);
     Ok(Json(page.await?))
 }
 
@@ -91,7 +94,7 @@ pub(super) async fn requeue(
     Path(run): Path<String>,
 ) -> ApiResult<Response> {
     let found = find(&context, run_id(&run)?).await?;
-    let (run, sequence) = found.requeue(&context, &principal.0).await?;
+    let (run, sequence) = found.requeue(&context, &principal.name).await?;
     let view = reading::view_of(&context, run.clone()).await?;
     let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
     put_headers(&mut response, &run);
@@ -114,7 +117,7 @@ pub(super) async fn purge(
     Path(run): Path<String>,
 ) -> ApiResult<Response> {
     let found = find(&context, run_id(&run)?).await?;
-    let purged = found.purge(&context, &principal.0).await?;
+    let purged = found.purge(&context, &principal.name).await?;
     let mut response = Json(view(&context, &purged).await?).into_response();
     put_sequence(&mut response, purged.sequence);
     Ok(response)

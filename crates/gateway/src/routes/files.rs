@@ -8,11 +8,12 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
+use crate::http::access::Principal;
 use crate::http::error::{ApiError, ApiResult};
 use crate::routes::upload;
 
@@ -25,8 +26,13 @@ use crate::routes::upload;
         (status = "default", body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn upload(State(context): State<Shared>, request: Request) -> ApiResult<Response> {
+pub(super) async fn upload(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> ApiResult<Response> {
     let stored = upload::store(&context, request.into_body()).await?;
+    crate::files::uploaded(&context, &principal, stored).await?;
     let file = UploadedFile {
         file: format!("{FILE_REFERENCE_PREFIX}{}", stored.digest),
         digest: stored.digest,
@@ -35,7 +41,7 @@ pub(super) async fn upload(State(context): State<Shared>, request: Request) -> A
     Ok((StatusCode::CREATED, Json(file)).into_response())
 }
 
-/// The bytes of a file, by its digest. `Range` and `If-None-Match` are honoured.
+/// The bytes of a file that the tenant has, by its digest. `Range` and `If-None-Match` are honoured.
 #[utoipa::path(
     get, path = "/v1/files/{digest}", tag = "files",
     params(("digest" = String, Path)),
@@ -47,12 +53,14 @@ pub(super) async fn upload(State(context): State<Shared>, request: Request) -> A
 )]
 pub(super) async fn download(
     State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
     Path(digest): Path<String>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     let digest = digest
         .parse()
         .map_err(|error| ApiError::new(ErrorCode::UnknownFile, format!("{error}")))?;
+    crate::files::check(&context, &principal, digest).await?;
     serve(&context, digest, &headers).await
 }
 

@@ -91,7 +91,10 @@ async fn admit(
     tree_runs: u64,
 ) -> ApiResult<Registered> {
     check_wanted(caller)?;
-    let target = context.capsules.get(target).await?;
+    let target = context
+        .capsules
+        .get(&caller.launched.event.tenant, target)
+        .await?;
     check_allowed(context, caller, &target)?;
     check_tree(caller, tree_runs)?;
     Ok(target)
@@ -190,7 +193,8 @@ fn holds(run: &Run, attempt: u32, token: &Digest) -> bool {
 /// By the list that was registered with the caller's own image.
 fn check_allowed(context: &Context, caller: &Run, target: &Registered) -> ApiResult<()> {
     let handoffs = handoffs(caller);
-    if context.capsules.allows(handoffs, &target.event) {
+    let tenant = &caller.launched.event.tenant;
+    if context.capsules.allows(tenant, handoffs, &target.event) {
         return Ok(());
     }
     let allowed = match handoffs {
@@ -277,6 +281,7 @@ async fn start_callee(
         context.ports.clock.now() + SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed());
     let caller_admission = caller.launched.event.admission.as_deref();
     let origin = |call_key| Origin {
+        tenant: caller.launched.event.tenant.clone(),
         parent: Some(Parent {
             run: caller.id,
             attempt: request.attempt,
@@ -466,9 +471,10 @@ pub(super) async fn targets(
     let caller = caller(&context, &run, attempt, &headers).await?;
     let handoffs = handoffs(&caller);
     let mut targets = Vec::new();
-    for registered in context.capsules.all() {
+    let tenant = &caller.launched.event.tenant;
+    for registered in context.capsules.all(tenant) {
         let registration = &registered.event;
-        if !context.capsules.allows(handoffs, registration) {
+        if !context.capsules.allows(tenant, handoffs, registration) {
             continue;
         }
         let schema = context.capsules.schema(registration).await?;

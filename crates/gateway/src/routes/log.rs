@@ -4,12 +4,13 @@ use aod_api::events::{EventView, SelectedEvents};
 use aod_api::problem::Problem;
 use aod_ports::event_log::From;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 
 use crate::context::Shared;
+use crate::http::access::Principal;
 use crate::http::error::ApiResult;
 use crate::http::parameters::Parameters;
 use crate::routes::{events, sse};
@@ -46,11 +47,12 @@ use crate::selecting;
 )]
 pub(super) async fn select(
     State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     uri: Uri,
 ) -> ApiResult<Response> {
     let mut parameters = Parameters::of(&uri)?;
-    let selection = selecting::read(&mut parameters);
+    let selection = selecting::read(&mut parameters, &principal);
     let after: Option<u64> = parameters.value("after", "a sequence of the log");
     let limit = parameters.limit();
     parameters.finish()?;

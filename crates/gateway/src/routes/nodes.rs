@@ -67,7 +67,7 @@ pub(super) async fn drain(
     let member = find(&context, &node).await?;
     let event = Event::DrainRequested {
         node: member.node,
-        requested_by: principal.0,
+        requested_by: principal.name,
         within_seconds,
     };
     store(&context, member, event).await
@@ -90,7 +90,7 @@ pub(super) async fn resume(
     let member = find(&context, &node).await?;
     let event = Event::ResumeRequested {
         node: member.node,
-        requested_by: principal.0,
+        requested_by: principal.name,
     };
     store(&context, member, event).await
 }

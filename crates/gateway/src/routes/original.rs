@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 use crate::context::{Context, Shared};
+use crate::files::Files;
 use crate::http::access::Principal;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
@@ -49,10 +50,10 @@ pub(super) async fn execute(
         input: arguments,
         files: named,
     } = read_execute(&whole(request).await?)?;
-    let artifacts = context.ports.artifacts.as_ref();
+    let known = Files::Of(&context, &principal);
     let mut files = Vec::new();
     for (name, reference) in named.unwrap_or_default() {
-        match upload::uploaded(artifacts, &name, &reference, &format!("/files/{name}")).await? {
+        match upload::uploaded(known, &name, &reference, &format!("/files/{name}")).await? {
             Ok(file) => files.push(file),
             Err(error) => {
                 let refusal = ApiError::new(ErrorCode::FileRefused, error.message.clone())
@@ -142,7 +143,7 @@ async fn run(
         deadline_seconds: TOTAL_SECONDS_DEFAULT,
         priority: 0,
         idempotency_key: None,
-        requested_by: principal.0,
+        principal,
         trace: None,
         on_disconnect: OnDisconnect::Detach,
         arguments_pointer,
@@ -209,12 +210,15 @@ fn refused(error: &ApiError) -> Answer {
     get, path = "/capsules", tag = "original",
     responses((status = 200, body = Capsules), (status = "default", body = Problem, content_type = "application/problem+json")),
 )]
-pub(super) async fn capsules(State(context): State<Shared>) -> Json<Capsules> {
+pub(super) async fn capsules(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> Json<Capsules> {
     let place = |registration: &aod_domain::capsule::Registration| CapsulePlace {
         path: format!("{FILE_REFERENCE_PREFIX}{}", registration.content),
         image: registration.image.config_digest.clone(),
     };
-    let all = context.capsules.all();
+    let all = context.capsules.all(&principal.tenant());
     let capsules = all
         .iter()
         .map(|capsule| (capsule.event.name.to_string(), place(&capsule.event)))
@@ -233,9 +237,10 @@ pub(super) async fn capsules(State(context): State<Shared>) -> Json<Capsules> {
 )]
 pub(super) async fn schema(
     State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> ApiResult<Json<Value>> {
-    let registered = context.capsules.get(&name).await?;
+    let registered = context.capsules.get(&principal.tenant(), &name).await?;
     Ok(Json(
         context
             .capsules
@@ -251,8 +256,12 @@ pub(super) async fn schema(
     get, path = "/visualizer/state", tag = "original",
     responses((status = 200, body = VisualizerState), (status = "default", body = Problem, content_type = "application/problem+json")),
 )]
-pub(super) async fn visualizer(State(context): State<Shared>) -> ApiResult<Json<VisualizerState>> {
-    let runs = context.read_model.latest(VISUALIZED_RUNS_MAX).await?;
+pub(super) async fn visualizer(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Json<VisualizerState>> {
+    let lists = &context.read_model;
+    let runs = lists.latest(&principal, VISUALIZED_RUNS_MAX).await?;
     let names: HashMap<_, _> = runs
         .iter()
         .map(|run| (run.id, run.capsule.clone()))

@@ -11,12 +11,12 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::rerun::{self, registration};
 use aod_domain::run::{Anew, FileEntry, Launched, Run};
-use aod_ports::artifact_store::ArtifactStore;
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
 use crate::context::{Context, Shared};
+use crate::files::Files;
 use crate::http::access::Principal;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
@@ -56,7 +56,7 @@ struct Change {
 )]
 pub(super) async fn create(
     State(context): State<Shared>,
-    Extension(Principal(requested_by)): Extension<Principal>,
+    Extension(principal): Extension<Principal>,
     Path(run): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
@@ -65,7 +65,7 @@ pub(super) async fn create(
     let headers = request.headers().clone();
     let wait = prefer::wait(&headers, context.wait_max());
     let key = idempotency_key(&headers)?;
-    let change = read(context.ports.artifacts.as_ref(), request).await?;
+    let change = read(Files::Of(&context, &principal), request).await?;
     let of = repeatable(&context, id).await?;
     let anew = match change.from {
         Some(from) => way(&context, id, from).await?,
@@ -75,20 +75,20 @@ pub(super) async fn create(
     let checked = check(&context, &of, change).await?;
     let checked = checked.for_rerun(&rerun_digest(id, &anew));
     let id = match &key {
-        Some(key) => root_of_key(&requested_by, key),
+        Some(key) => root_of_key(&principal, key),
         None => context.ports.clock.fresh_root(),
     };
     let origin = Origin {
         rerun: Some(rerun::begin(&of, anew)),
         trace: trace_parent(&headers),
-        ..origin(&context, &of, &checked, requested_by)
+        ..origin(&context, &of, &checked, principal.name)
     };
     let started = launch::launch(&context, id, &checked, origin).await?;
     answer(&context, started, wait, None).await
 }
 
 /// Reads the body strictly; none is as an empty one.
-async fn read(artifacts: &dyn ArtifactStore, request: Request) -> ApiResult<Change> {
+async fn read(known: Files<'_>, request: Request) -> ApiResult<Change> {
     let bytes = body::whole(request.into_body().into_data_stream(), body::JSON_BYTES_MAX).await?;
     let bytes = if bytes.is_empty() {
         b"{}".as_slice()
@@ -97,7 +97,7 @@ async fn read(artifacts: &dyn ArtifactStore, request: Request) -> ApiResult<Chan
     };
     let mut fields = Fields::parse(bytes)?;
     let arguments = fields.object("arguments").unwrap_or_default();
-    let files = files_of(artifacts, &mut fields).await?;
+    let files = files_of(known, &mut fields).await?;
     let is_fresh = match fields.take("fresh") {
         None => false,
         Some(Value::Bool(is_fresh)) => is_fresh,
@@ -176,6 +176,7 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
 /// As a root with as much time as it had.
 fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) -> Origin {
     Origin {
+        tenant: of.launched.event.tenant.clone(),
         parent: None,
         rerun: None,
         reuses: None,

@@ -10,9 +10,10 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::event::CloudEvent;
 use aod_domain::flow::{
     CAPSULES_MAX, Event, KeyPart, PARTS_MAX, RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule,
-    RuleName, WEIGHT_MAX, WEIGHTS_MAX,
+    RuleName, TENANTS_MAX, WEIGHT_MAX, WEIGHTS_MAX,
 };
 use aod_domain::manifest::CapsuleName;
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, Guard};
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
@@ -79,7 +80,7 @@ pub(super) async fn set(
     }
     let event = Event::Set {
         rule: rule.clone(),
-        requested_by: principal.0,
+        requested_by: principal.name,
     };
     let sequence = store(&context, event).await?;
     let view = Json(view(&context, &rule));
@@ -110,7 +111,7 @@ pub(super) async fn remove(
         let text = format!("there is no rule {name}");
         return Err(ApiError::new(ErrorCode::UnknownRule, text));
     }
-    let requested_by = principal.0;
+    let requested_by = principal.name;
     let sequence = store(&context, Event::Removed { name, requested_by }).await?;
     Ok((StatusCode::NO_CONTENT, [sequence_header(sequence)]).into_response())
 }
@@ -149,6 +150,7 @@ fn read(name: RuleName, bytes: &[u8]) -> ApiResult<Rule> {
     let rule = Rule {
         name,
         capsules: words::<CapsuleName>(&mut fields, "capsules", CAPSULES_MAX),
+        tenants: words::<Tenant>(&mut fields, "tenants", TENANTS_MAX),
         key: words::<KeyPart>(&mut fields, "key", PARTS_MAX),
         concurrency_max: fields.number("concurrency", 0, RUNS_MAX),
         rate: read_rate(&mut fields),

@@ -18,7 +18,6 @@ use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::spending::{Budget, Cost};
 use aod_domain::subject::Label;
 use aod_domain::trace::TraceParent;
-use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::program::inherit;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
@@ -30,6 +29,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::context::{Context, Shared};
+use crate::files::Files;
 use crate::http::access::Principal;
 use crate::http::body::{self, Media, media, unsupported};
 use crate::http::error::{ApiError, ApiResult};
@@ -64,7 +64,7 @@ pub(crate) struct RootRequest {
     /// Who goes first of those that wait for admission.
     pub(crate) priority: i8,
     pub(crate) idempotency_key: Option<String>,
-    pub(super) requested_by: String,
+    pub(super) principal: Principal,
     /// The trace that whoever asks tells its own work as.
     pub(super) trace: Option<TraceParent>,
     pub(crate) on_disconnect: OnDisconnect,
@@ -107,7 +107,8 @@ pub(super) async fn create(
         Media::Other => return Err(unsupported("application/json or multipart/form-data")),
     };
     let wait = prefer::wait(&headers, context.wait_max());
-    let request = read_request(artifacts, &headers, &bytes, files, principal).await?;
+    let known = Files::Of(&context, &principal);
+    let request = read_request(known, &headers, &bytes, files, principal.clone()).await?;
     let (started, caller) = match (wait, request.on_disconnect) {
         (Some(_), OnDisconnect::Cancel) => launch_for_caller(&context, request).await?,
         _ => (launch_root(&context, request).await?, None),
@@ -154,7 +155,7 @@ async fn launch_for_caller(
     let (sender, launched) = oneshot::channel();
     let shared = Arc::clone(context);
     context.tasks.spawn(inherit(async move {
-        let caller = request.requested_by.clone();
+        let caller = request.principal.name.clone();
         let launched = launch_root(&shared, request).await.map(|started| {
             let caller = WaitingCaller::new(&shared, started.run.id, caller);
             (started, Some(caller))
@@ -178,7 +179,7 @@ pub(super) fn put_headers(response: &mut Response, run: &Run) {
 
 /// Reads the body strictly; `files` came along with it.
 pub(crate) async fn read_request(
-    artifacts: &dyn ArtifactStore,
+    known: Files<'_>,
     headers: &HeaderMap,
     bytes: &[u8],
     mut files: Vec<FileEntry>,
@@ -187,7 +188,7 @@ pub(crate) async fn read_request(
     let mut fields = Fields::parse(bytes)?;
     let target = fields.required_text("capsule");
     let arguments = fields.object("arguments").unwrap_or_default();
-    files.extend(files_of(artifacts, &mut fields).await?);
+    files.extend(files_of(known, &mut fields).await?);
     let labels = fields.texts("labels");
     let fits = |text: &String| text.len() <= LABEL_BYTES_MAX;
     if labels.len() > LABELS_MAX || !labels.iter().all(|(name, value)| fits(name) && fits(value)) {
@@ -219,7 +220,7 @@ pub(crate) async fn read_request(
         deadline_seconds: deadline_seconds.map_or(TOTAL_SECONDS_DEFAULT, u64::from),
         priority,
         idempotency_key: idempotency_key(headers)?,
-        requested_by: principal.0,
+        principal,
         trace: trace_parent(headers),
         on_disconnect,
         arguments_pointer: "/arguments",
@@ -227,15 +228,12 @@ pub(crate) async fn read_request(
 }
 
 /// Files that were uploaded before.
-pub(super) async fn files_of(
-    artifacts: &dyn ArtifactStore,
-    fields: &mut Fields,
-) -> ApiResult<Vec<FileEntry>> {
+pub(super) async fn files_of(known: Files<'_>, fields: &mut Fields) -> ApiResult<Vec<FileEntry>> {
     let mut files = Vec::new();
     for (index, given) in fields.list("files").iter().enumerate() {
         let text = |key: &str| given.get(key).and_then(Value::as_str).unwrap_or_default();
         let pointer = format!("/files/{index}");
-        match upload::uploaded(artifacts, text("name"), text("file"), &pointer).await? {
+        match upload::uploaded(known, text("name"), text("file"), &pointer).await? {
             Ok(file) => files.push(file),
             Err(error) => fields.error(error.pointer, error.message),
         }
@@ -342,7 +340,11 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> 
 
 /// Checks and stores the launch of a root.
 pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiResult<Started> {
-    let registration = context.capsules.get(&request.wanted.target).await?;
+    let tenant = request.principal.tenant();
+    let registration = context
+        .capsules
+        .get(&tenant, &request.wanted.target)
+        .await?;
     let pointer = request.arguments_pointer;
     let checked = launch::check(
         context,
@@ -353,12 +355,13 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
     )
     .await?;
     let id = match &request.idempotency_key {
-        Some(key) => root_of_key(&request.requested_by, key),
+        Some(key) => root_of_key(&request.principal, key),
         None => context.ports.clock.fresh_root(),
     };
     let seconds =
         i64::try_from(request.deadline_seconds).unwrap_or(i64::from(DEADLINE_SECONDS_MAX));
     let origin = Origin {
+        tenant,
         parent: None,
         rerun: None,
         reuses: None,
@@ -367,7 +370,7 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         },
         budget: request.wanted.budget,
         deadline: context.ports.clock.now() + SignedDuration::from_secs(seconds),
-        requested_by: request.requested_by,
+        requested_by: request.principal.name,
         trace: request.trace,
         labels: request.labels,
         priority: request.priority,
@@ -381,12 +384,16 @@ pub(super) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
-/// A key belongs to whoever gave it: two people may choose the same.
-pub(super) fn root_of_key(principal: &str, key: &str) -> RunId {
+/// A key belongs to whoever gave it, and to the tenant that they gave it for: two people may choose the same.
+pub(super) fn root_of_key(principal: &Principal, key: &str) -> RunId {
     let mut hasher = Hasher::new();
     hasher.field(b"root");
-    hasher.field(principal.as_bytes());
+    hasher.field(principal.name.as_bytes());
     hasher.field(key.as_bytes());
+    let tenant = principal.tenant();
+    if !tenant.is_default() {
+        hasher.field(tenant.as_str().as_bytes());
+    }
     RunId::root_of_key(&hasher.finish())
 }
 
@@ -399,6 +406,7 @@ pub(super) fn root_of_key(principal: &str, key: &str) -> RunId {
         ("label" = Option<Vec<String>>, Query, description = "`name=value`, all of which must be there"),
         ("text" = Option<String>, Query, description = "Words that occur in arguments or errors"),
         ("roots" = Option<bool>, Query, description = "Only runs that nobody called"),
+        ("tenant" = Option<String>, Query, description = "Only runs of this tenant"),
         ("limit" = Option<u32>, Query, description = "1 to 500, 50 unless given"),
         ("cursor" = Option<String>, Query, description = "`next` of the page before"),
         ("at_least" = Option<u64>, Query, description = "Waits until the list contains this sequence"),
@@ -408,9 +416,13 @@ pub(super) fn root_of_key(principal: &str, key: &str) -> RunId {
         (status = "default", body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(context): State<Shared>, uri: Uri) -> ApiResult<Json<RunPage>> {
+pub(super) async fn list(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    uri: Uri,
+) -> ApiResult<Json<RunPage>> {
     let mut parameters = Parameters::of(&uri)?;
-    let filter = Filter::read(&mut parameters);
+    let filter = Filter::read(&mut parameters, &principal);
     let page = parameters.page();
     parameters.finish()?;
     let lists = &context.read_model;
@@ -470,7 +482,7 @@ pub(super) async fn cancel(
 ) -> ApiResult<Response> {
     let id = run_id(&run)?;
     let reason = cancel_reason(request).await?;
-    let run = stopping::cancel(&context, id, &principal.0, &reason).await?;
+    let run = stopping::cancel(&context, id, &principal.name, &reason).await?;
     let view = reading::view_of(&context, run.clone()).await?;
     let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
     put_headers(&mut response, &run);

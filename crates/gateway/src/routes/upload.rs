@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 
 use crate::context::Context;
+use crate::files::Files;
 use crate::http::body::{JSON_BYTES_MAX, limited, whole};
 use crate::http::error::{ApiError, ApiResult};
 
@@ -136,7 +137,7 @@ fn file_name(text: &str) -> ApiResult<FileName> {
 
 /// Looks up a file that was uploaded before; `pointer` is where the request names it.
 pub(crate) async fn uploaded(
-    artifacts: &dyn ArtifactStore,
+    known: Files<'_>,
     name: &str,
     reference: &str,
     pointer: &str,
@@ -155,7 +156,7 @@ pub(crate) async fn uploaded(
         );
         return Ok(Err(ProblemItem::new(pointer, message)));
     };
-    match artifacts.size(digest).await? {
+    match known.size(digest).await? {
         Some(size_bytes) => Ok(Ok(FileEntry {
             name,
             digest,

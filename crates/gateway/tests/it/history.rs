@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use aod_domain::event::CloudEvent;
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Event};
+use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, Guard};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -216,7 +217,7 @@ async fn a_history_that_does_not_follow_is_told() {
         requested_by: "forger".into(),
         reason: String::new(),
     });
-    let subject = event.subject(id);
+    let subject = event.subject(&Tenant::default(), id);
     let event = CloudEvent::new(cluster.runs.header(), run.clone(), None, event);
     let forged = Append {
         subject,

@@ -4,6 +4,7 @@ use aod_domain::capsule::Handoffs;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Event};
+use aod_domain::tenant::Tenant;
 use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::event_log::{Append, Guard};
 use futures::future::join_all;
@@ -127,7 +128,7 @@ async fn append_stray(cluster: &Cluster, time: Timestamp) {
         requested_by: "tester".into(),
         reason: String::new(),
     });
-    let subject = event.subject(run);
+    let subject = event.subject(&Tenant::default(), run);
     let header = Header {
         time,
         ..cluster.runs.header()

@@ -10,6 +10,7 @@ use aod_domain::id::{EventId, RunId};
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Run, Work};
 use aod_domain::spending::{Budget, Command, ModelCall, Price, Spent, Worst};
+use aod_domain::tenant::Tenant;
 use aod_ports::secrets::SecretValue;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as UrlPath, State};
@@ -59,6 +60,7 @@ pub(crate) struct ModelAccess {
 /// Who asks, and what it may have.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
+    pub(crate) tenant: Tenant,
     pub(crate) run: RunId,
     pub(crate) attempt: u32,
     pub(crate) capsule: CapsuleName,
@@ -71,6 +73,7 @@ impl Asker {
     pub(crate) fn of(run: &Run, attempt: u32) -> Self {
         let launched = &run.launched.event;
         Self {
+            tenant: launched.tenant.clone(),
             run: run.id,
             attempt,
             capsule: launched.work.name().clone(),
@@ -129,6 +132,10 @@ impl ModelAccess {
 
     pub(super) const fn run(&self) -> RunId {
         self.asker.run
+    }
+
+    pub(super) const fn tenant(&self) -> &Tenant {
+        &self.asker.tenant
     }
 
     pub(super) fn add(&self, spent: Spent) {
@@ -298,11 +305,12 @@ impl ModelAccess {
         Err(Box::new(Problem::new(ErrorCode::ModelNotAllowed, text)))
     }
 
+    /// The operator's: the same for all tenants.
     async fn key(&self, provider: &Provider) -> Result<Option<SecretValue>, Box<Problem>> {
         let Some(name) = &provider.key else {
             return Ok(None);
         };
-        match self.models.secrets.get(name).await {
+        match self.models.secrets.get(&Tenant::default(), name).await {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
                 // Where the operator keeps it is not the capsule's business.
@@ -324,7 +332,7 @@ impl ModelAccess {
         let reserved = self
             .models
             .accounts
-            .handle(self.asker.run.root(), &command)
+            .handle(&self.asker.tenant, self.asker.run.root(), &command)
             .await;
         reserved.map_err(|error| Box::new(refusal::of_spending(&model, &error)))
     }

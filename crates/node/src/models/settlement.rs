@@ -189,7 +189,9 @@ async fn store(access: Arc<ModelAccess>, mut settled: Settled, keeping: Option<K
     let command = Command::Settle(Box::new(settled));
     let mut pause = Duration::from_secs(1);
     for _ in 0..STORE_TRIES_MAX {
-        let Err(error) = access.models.accounts.handle(root, &command).await else {
+        let tenant = access.tenant();
+        let stored = access.models.accounts.handle(tenant, root, &command).await;
+        let Err(error) = stored else {
             return;
         };
         warn!(error = %chain(&error), "what a call of a model took is not stored yet");

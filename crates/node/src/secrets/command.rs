@@ -4,6 +4,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use aod_domain::manifest::is_secret_name;
+use aod_domain::tenant::Tenant;
 use aod_ports::secrets::{SECRET_BYTES_MAX, SecretError, SecretStore, SecretValue};
 use async_trait::async_trait;
 use thiserror::Error;
@@ -17,7 +18,8 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// What it complains of, as far as it is quoted, in bytes.
 const COMPLAINT_BYTES_MAX: u64 = 256;
 
-/// A command that is run with the name of a secret as its last argument, and prints the value.
+/// A command that is run with the name of a secret as its last argument, and prints the value. Of another tenant
+/// than the first it is `tenant/NAME`.
 #[derive(Clone, Debug)]
 pub struct CommandSecrets {
     program: String,
@@ -63,9 +65,17 @@ impl CommandSecrets {
     }
 }
 
+fn asked(tenant: &Tenant, name: &str) -> String {
+    if tenant.is_default() {
+        name.to_owned()
+    } else {
+        format!("{tenant}/{name}")
+    }
+}
+
 #[async_trait]
 impl SecretStore for CommandSecrets {
-    async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+    async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
         let absent = |reason| SecretError::Absent {
             name: name.to_owned(),
             reason,
@@ -73,7 +83,7 @@ impl SecretStore for CommandSecrets {
         if !is_secret_name(name) {
             return Err(absent("this is no name of a secret".to_owned()));
         }
-        let ran = timeout(self.limit, self.run(name)).await;
+        let ran = timeout(self.limit, self.run(&asked(tenant, name))).await;
         let ran = ran.map_err(|_| SecretError::TimedOut {
             name: name.to_owned(),
             limit: self.limit,
@@ -120,15 +130,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_tenants_secret_is_asked_for_with_its_name() {
+        let acme = "acme".parse().unwrap();
+        let value = store("printf 'the value of %s\\n'")
+            .get(&acme, "API_KEY")
+            .await;
+        assert_eq!(value.unwrap().expose(), "the value of acme/API_KEY");
+    }
+
+    #[tokio::test]
     async fn the_name_is_the_last_argument() {
-        let value = store("printf 'the value of %s\\n'").get("API_KEY").await;
+        let value = store("printf 'the value of %s\\n'")
+            .get(&Tenant::default(), "API_KEY")
+            .await;
         assert_eq!(value.unwrap().expose(), "the value of API_KEY");
     }
 
     #[tokio::test]
     async fn a_name_is_never_an_option_or_a_text_for_a_shell() {
         for name in ["--help", "$(id)", "a b", ""] {
-            let error = store("printf %s").get(name).await.unwrap_err();
+            let error = store("printf %s")
+                .get(&Tenant::default(), name)
+                .await
+                .unwrap_err();
             assert!(error.is_absent(), "{name}: {error}");
         }
     }
@@ -136,7 +160,10 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_fails_has_no_such_secret() {
         let secrets = store("sh -c 'echo value; echo no such thing >&2; exit 3'");
-        let error = secrets.get("API_KEY").await.unwrap_err();
+        let error = secrets
+            .get(&Tenant::default(), "API_KEY")
+            .await
+            .unwrap_err();
         assert!(error.is_absent());
         let text = error.to_string();
         assert!(
@@ -153,7 +180,10 @@ mod tests {
             ..store("sh -c 'exec sleep 60'")
         };
         let began = Instant::now();
-        let error = secrets.get("API_KEY").await.unwrap_err();
+        let error = secrets
+            .get(&Tenant::default(), "API_KEY")
+            .await
+            .unwrap_err();
         assert!(matches!(error, SecretError::TimedOut { .. }), "{error}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }
@@ -161,13 +191,18 @@ mod tests {
     #[tokio::test]
     async fn a_value_that_is_too_large_is_refused_and_holds_nobody_up() {
         let secrets = store("sh -c 'head -c 1000000 /dev/zero'");
-        let error = secrets.get("API_KEY").await.unwrap_err();
+        let error = secrets
+            .get(&Tenant::default(), "API_KEY")
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("larger than"), "{error}");
     }
 
     #[tokio::test]
     async fn a_program_that_is_not_there_is_named() {
-        let error = store("/nowhere/vault read").get("API_KEY").await;
+        let error = store("/nowhere/vault read")
+            .get(&Tenant::default(), "API_KEY")
+            .await;
         assert!(error.unwrap_err().to_string().contains("/nowhere/vault"));
     }
 

@@ -1,4 +1,5 @@
-//! Secrets as files of one directory: the name of each is the secret's, its content the value.
+//! Secrets as files of one directory: the name of each is the secret's, its content the value. Those of other
+//! tenants than the first are in a directory below it that is called as the tenant.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aod_domain::manifest::is_secret_name;
+use aod_domain::tenant::Tenant;
 use aod_ports::program::blocking;
 use aod_ports::secrets::{SECRET_BYTES_MAX, SecretError, SecretStore, SecretValue};
 use async_trait::async_trait;
@@ -27,14 +29,19 @@ impl DirectorySecrets {
 
 #[async_trait]
 impl SecretStore for DirectorySecrets {
-    async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+    async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
         if !is_secret_name(name) {
             return Err(SecretError::Absent {
                 name: name.to_owned(),
                 reason: "this is no name of a secret".to_owned(),
             });
         }
-        let (name, path) = (name.to_owned(), self.path.clone());
+        let path = if tenant.is_default() {
+            self.path.clone()
+        } else {
+            self.path.join(tenant.as_str())
+        };
+        let name = name.to_owned();
         blocking(move || read(&name, &path)).await
     }
 }
@@ -97,7 +104,10 @@ mod tests {
     async fn a_file_that_only_its_owner_reads_is_a_secret() {
         for mode in [0o600, 0o400] {
             let (_directory, secrets) = directory(mode);
-            let value = secrets.get("DB_PASSWORD").await.unwrap();
+            let value = secrets
+                .get(&Tenant::default(), "DB_PASSWORD")
+                .await
+                .unwrap();
             assert_eq!(value.expose(), "opensesame");
         }
     }
@@ -106,7 +116,10 @@ mod tests {
     async fn a_file_that_others_could_use_is_refused() {
         for mode in [0o640, 0o604, 0o620] {
             let (_directory, secrets) = directory(mode);
-            let error = secrets.get("DB_PASSWORD").await.unwrap_err();
+            let error = secrets
+                .get(&Tenant::default(), "DB_PASSWORD")
+                .await
+                .unwrap_err();
             assert!(matches!(error, SecretError::Exposed { .. }), "{error}");
             assert!(
                 error.to_string().contains(&format!("{mode:04o}")),
@@ -121,10 +134,29 @@ mod tests {
         fs::create_dir(directory.path().join("nested")).unwrap();
         fs::write(directory.path().join("nested/KEY"), "x").unwrap();
         for name in ["OTHER", "nested/KEY", "../DB_PASSWORD", ""] {
-            let error = secrets.get(name).await.unwrap_err();
+            let error = secrets.get(&Tenant::default(), name).await.unwrap_err();
             assert!(error.is_absent(), "{name}: {error}");
         }
-        let error = secrets.get("nested").await.unwrap_err();
+        let error = secrets.get(&Tenant::default(), "nested").await.unwrap_err();
         assert!(matches!(error, SecretError::Unusable { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_for_one_tenant_no_other_gets() {
+        let (directory, secrets) = directory(0o600);
+        let acme: Tenant = "acme".parse().unwrap();
+        let missing = secrets.get(&acme, "DB_PASSWORD").await.unwrap_err();
+        assert!(missing.is_absent(), "{missing}");
+        fs::create_dir(directory.path().join("acme")).unwrap();
+        let path = directory.path().join("acme/API_KEY");
+        fs::write(&path, "acmes\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let value = secrets.get(&acme, "API_KEY").await.unwrap();
+        assert_eq!(value.expose(), "acmes");
+        for tenant in ["default", "birds"] {
+            let other = tenant.parse().unwrap();
+            let missing = secrets.get(&other, "API_KEY").await.unwrap_err();
+            assert!(missing.is_absent(), "{tenant}: {missing}");
+        }
     }
 }

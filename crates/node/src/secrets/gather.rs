@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::manifest::Secret;
 use aod_domain::run::RunError;
+use aod_domain::tenant::Tenant;
 use aod_ports::container_runtime::{SECRETS_DIRECTORY, SecretFile};
 use aod_ports::secrets::{SecretError, SecretStore};
 use futures::future::join_all;
@@ -23,12 +24,13 @@ pub(crate) struct Gathered {
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// Asks `store` for all that is `wanted`, at the same time. Nobody gets one that is `withheld`: the keys of
+/// Asks `store` for all that is `wanted` of `tenant`, at the same time. Nobody gets one that is `withheld`: the keys of
 /// providers of models, which lie beside the others. `host` is what people call this node.
 ///
 /// # Errors
 /// One [`ErrorCode::SecretMissing`] about all that is required and not there, or cannot be used.
 pub(crate) async fn gather(
+    tenant: &Tenant,
     wanted: &[Secret],
     store: &dyn SecretStore,
     withheld: &BTreeSet<String>,
@@ -41,7 +43,7 @@ pub(crate) async fn gather(
                 "this is the key of a provider of models, which no container gets".to_owned();
             return Err(SecretError::Unusable { name, reason });
         }
-        store.get(&name).await
+        store.get(tenant, &name).await
     });
     let values = join_all(values).await;
     let mut gathered = Gathered::default();
@@ -102,10 +104,10 @@ mod tests {
 
     #[async_trait]
     impl SecretStore for Kept {
-        async fn get(&self, name: &str) -> Result<SecretValue, SecretError> {
+        async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
             match self.0.get(name) {
                 Some(value) => Ok(SecretValue::new(value.clone())),
-                None => NoSecrets.get(name).await,
+                None => NoSecrets.get(tenant, name).await,
             }
         }
     }
@@ -122,9 +124,15 @@ mod tests {
     async fn what_is_there_becomes_a_file_and_a_variable() {
         let store = Kept(BTreeMap::from([("KEY", "opensesame".to_owned())]));
         let wanted = [secret("KEY", true), secret("OTHER", false)];
-        let gathered = gather(&wanted, &store, &BTreeSet::new(), "birch")
-            .await
-            .unwrap();
+        let gathered = gather(
+            &Tenant::default(),
+            &wanted,
+            &store,
+            &BTreeSet::new(),
+            "birch",
+        )
+        .await
+        .unwrap();
         let variable = ("MY_KEY_FILE".to_owned(), "/run/secrets/KEY".to_owned());
         assert_eq!(gathered.variables, [variable]);
         assert_eq!(gathered.files.len(), 1);
@@ -135,9 +143,15 @@ mod tests {
     #[tokio::test]
     async fn all_that_is_missing_is_named_at_once() {
         let wanted = [secret("A", true), secret("B", false), secret("C", true)];
-        let error = gather(&wanted, &NoSecrets, &BTreeSet::new(), "birch")
-            .await
-            .unwrap_err();
+        let error = gather(
+            &Tenant::default(),
+            &wanted,
+            &NoSecrets,
+            &BTreeSet::new(),
+            "birch",
+        )
+        .await
+        .unwrap_err();
         assert_eq!(error.code, "secret_missing");
         assert_eq!(error.detail, Some(json!({"secrets": ["A", "C"]})));
         assert!(
@@ -158,7 +172,7 @@ mod tests {
                 env: "KEY".into(),
                 required,
             }];
-            let error = gather(&wanted, &store, &withheld, "birch")
+            let error = gather(&Tenant::default(), &wanted, &store, &withheld, "birch")
                 .await
                 .unwrap_err();
             assert_eq!(error.code, "secret_missing");
@@ -176,13 +190,25 @@ mod tests {
         let store = Kept(BTreeMap::from(["A", "B", "C"].map(large)));
         let wanted = ["A", "B", "C"].map(|name| secret(name, true));
         assert!(
-            gather(&wanted[..2], &store, &BTreeSet::new(), "birch")
-                .await
-                .is_ok()
-        );
-        let error = gather(&wanted, &store, &BTreeSet::new(), "birch")
+            gather(
+                &Tenant::default(),
+                &wanted[..2],
+                &store,
+                &BTreeSet::new(),
+                "birch"
+            )
             .await
-            .unwrap_err();
+            .is_ok()
+        );
+        let error = gather(
+            &Tenant::default(),
+            &wanted,
+            &store,
+            &BTreeSet::new(),
+            "birch",
+        )
+        .await
+        .unwrap_err();
         assert!(error.message.contains("at most 32768"), "{}", error.message);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use aod_domain::tenant::Tenant;
 use aod_node::{DirectorySecrets, REDACTED_BYTES_MIN};
 use aod_ports::secrets::SecretStore as _;
 
@@ -11,25 +12,17 @@ use super::{Check, Status};
 pub(super) async fn check(directory: &Path) -> Check {
     const NAME: &str = "secrets";
     let shown = directory.display();
-    let entries = std::fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = match entries {
-        Ok(entries) => entries,
+    let names = match names(directory) {
+        Ok(names) => names,
         Err(error) => {
             return Check::new(NAME, Status::Failed, format!("{shown}: {error}"))
                 .advise("name the directory with the operator's secrets with --secrets");
         }
     };
-    let mut names: Vec<String> = entries
-        .iter()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        // What mounts keep for themselves.
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    names.sort_unstable();
     let store = DirectorySecrets::new(directory.to_owned());
     let (mut unusable, mut short) = (Vec::new(), Vec::new());
-    for name in &names {
-        match store.get(name).await {
+    for (tenant, name) in &names {
+        match store.get(tenant, name).await {
             Ok(value) if value.expose().len() < REDACTED_BYTES_MIN => short.push(name.as_str()),
             Ok(_) => (),
             Err(error) => unusable.push(error.to_string()),
@@ -48,6 +41,33 @@ pub(super) async fn check(directory: &Path) -> Check {
             .advise("values so short are not taken out of logs and answers: choose longer ones");
     }
     Check::new(NAME, Status::Ok, format!("{} in {shown}", names.len()))
+}
+
+/// Files, with the tenants that they are kept for: those of the directory, and of others one below it for each.
+fn names(directory: &Path) -> std::io::Result<Vec<(Tenant, String)>> {
+    let mut names = Vec::new();
+    for name in listed(directory)? {
+        let path = directory.join(&name);
+        match name.parse::<Tenant>() {
+            Ok(tenant) if path.is_dir() => {
+                let own = listed(&path)?.into_iter();
+                names.extend(own.map(|name| (tenant.clone(), name)));
+            }
+            _ => names.push((Tenant::default(), name)),
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn listed(directory: &Path) -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(directory)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names: std::io::Result<Vec<String>> = names.collect();
+    let mut names = names?;
+    // What mounts keep for themselves.
+    names.retain(|name| !name.starts_with('.'));
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -75,6 +95,10 @@ mod tests {
             found.found.starts_with("PIN: shorter than 6 bytes"),
             "{found:?}"
         );
+        fs::create_dir(directory.path().join("acme")).unwrap();
+        write("acme/CODE", "123", 0o600);
+        let found = check(directory.path()).await;
+        assert!(found.found.starts_with("CODE, PIN: shorter"), "{found:?}");
         write("OPEN", "opensesame", 0o644);
         let found = check(directory.path()).await;
         assert_eq!(found.status, Status::Failed);

@@ -10,6 +10,7 @@ mod limits;
 mod policy;
 mod rules;
 mod service;
+mod tokens;
 
 use std::path::PathBuf;
 
@@ -31,6 +32,7 @@ pub use self::service::{
     ArchiveArguments, BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments,
     TraceArguments, UpArguments,
 };
+pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
 use crate::console::Format;
 use crate::logging::LogFormat;
 
@@ -107,6 +109,9 @@ pub enum Command {
     /// Say how many runs of a kind go at once, how often they begin, and in what shares
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// Give people and programs tokens, each for one tenant and with one role
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Look at nodes, or take one out of work
     #[command(subcommand)]
     Nodes(NodesCommand),
@@ -146,6 +151,16 @@ pub struct ConnectArguments {
         hide_env_values = true
     )]
     pub token_file: Option<PathBuf>,
+
+    /// Tenant to act for, with a token that is for all of them
+    // Every command has it, few need it: the guide tells of it.
+    #[arg(
+        long = "acting-for",
+        env = "AOD_TENANT",
+        value_name = "TENANT",
+        hide = true
+    )]
+    pub acting_for: Option<String>,
 
     /// Data directory of the `aod up` to talk to [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]

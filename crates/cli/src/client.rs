@@ -9,8 +9,8 @@ pub(crate) use self::events::parsed;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aod_api::CONNECTION_REUSE_SECONDS_MAX;
 use aod_api::problem::Problem;
+use aod_api::{CONNECTION_REUSE_SECONDS_MAX, TENANT_HEADER};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
@@ -73,13 +73,23 @@ impl ClientError {
 }
 
 impl Client {
-    fn new(base: &str, token: Option<&str>, hint: String) -> Result<Self, Failure> {
+    fn new(
+        base: &str,
+        token: Option<&str>,
+        tenant: Option<&str>,
+        hint: String,
+    ) -> Result<Self, Failure> {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
                 .map_err(|error| Failure::usage("the token cannot be sent").because(&error))?;
             value.set_sensitive(true);
             headers.insert(reqwest::header::AUTHORIZATION, value);
+        }
+        if let Some(tenant) = tenant {
+            let value = HeaderValue::from_str(tenant)
+                .map_err(|error| Failure::usage("the tenant cannot be sent").because(&error))?;
+            headers.insert(TENANT_HEADER, value);
         }
         let http = reqwest::Client::builder()
             .default_headers(headers)

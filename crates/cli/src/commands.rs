@@ -17,6 +17,7 @@ mod rules;
 mod run;
 mod runs;
 mod services;
+mod tokens;
 mod up;
 
 pub(crate) use self::capsule::Inspection;
@@ -49,6 +50,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Audit(command) => audit::audit(command, console).await,
         Command::Capsule(command) => capsule::capsule(command, console).await,
         Command::Rules(command) => rules::rules(command, console).await,
+        Command::Tokens(command) => tokens::tokens(command, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,
         Command::Completions(completions) => completions::completions(&completions),

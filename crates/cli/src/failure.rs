@@ -86,6 +86,7 @@ impl Failure {
                 failure.with_hint("`aod deadletters ls` lists the dead letters")
             }
             "unknown_node" => failure.with_hint("`aod nodes ls` lists the nodes"),
+            "unknown_token" => failure.with_hint("`aod tokens ls` lists the tokens"),
             "internal" => failure.with_hint(format!(
                 "the gateway's log has more under request {}",
                 problem.request_id

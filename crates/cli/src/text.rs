@@ -11,6 +11,7 @@ pub(crate) mod problem;
 pub(crate) mod rule;
 pub(crate) mod run;
 pub(crate) mod table;
+pub(crate) mod token;
 pub(crate) mod tree;
 pub(crate) mod units;
 

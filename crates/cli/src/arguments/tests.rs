@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 37] = [
+    let commands: [&[&str]; 39] = [
         &[],
         &["up"],
         &["down"],
@@ -58,6 +58,8 @@ fn every_command_explains_itself() {
         &["capsule", "build"],
         &["rules"],
         &["rules", "set"],
+        &["tokens"],
+        &["tokens", "create"],
         &["nodes"],
         &["nodes", "drain"],
         &["doctor"],

@@ -13,12 +13,13 @@ impl Client {
     /// The gateway that `arguments` name.
     pub(crate) fn connect(arguments: &ConnectArguments) -> Result<Self, Failure> {
         let named = arguments.token_file.as_deref();
+        let tenant = arguments.acting_for.as_deref();
         if let Some(url) = &arguments.url {
             check_url(url)?;
             let token = named.map(read_token).transpose()?;
             let hint =
                 "see that the address is right (--url or AOD_URL), and that a gateway runs there";
-            return Self::new(url, token.as_deref(), hint.to_owned());
+            return Self::new(url, token.as_deref(), tenant, hint.to_owned());
         }
         let data = data::directory(arguments.data.as_deref())?;
         let connection = Connection::read(&data).ok_or_else(|| not_running(&data))?;
@@ -31,7 +32,7 @@ impl Client {
             data.display(),
             connection.pid
         );
-        Self::new(&connection.url, Some(&token), hint)
+        Self::new(&connection.url, Some(&token), tenant, hint)
     }
 }
 

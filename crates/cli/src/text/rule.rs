@@ -12,13 +12,9 @@ pub(crate) fn table(rules: &[RuleView]) -> String {
     }
     let mut table = plain(&["RULE", "FOR", "KEY", "LIMIT", "GOING", "WAITING"]);
     for rule in rules {
-        let capsules = match rule.rule.capsules.as_slice() {
-            [] => "all capsules".to_owned(),
-            names => names.join(", "),
-        };
         table.add_row([
             rule.name.clone(),
-            capsules,
+            whom(&rule.rule),
             rule.rule.key.join(", "),
             limit(&rule.rule),
             rule.going.to_string(),
@@ -36,15 +32,24 @@ pub(crate) fn table(rules: &[RuleView]) -> String {
 /// A rule in words.
 pub(crate) fn sentence(view: &RuleView) -> String {
     let rule = &view.rule;
-    let whom = match rule.capsules.as_slice() {
-        [] => "all capsules".to_owned(),
-        names => names.join(", "),
-    };
+    let whom = whom(rule);
     let key = match rule.key.as_slice() {
         [] => String::new(),
         parts => format!(", by {}", parts.join(" and ")),
     };
     format!("rule {} for {whom}{key}: {}", view.name, limit(rule))
+}
+
+/// What it is for.
+fn whom(rule: &SetRule) -> String {
+    let capsules = match rule.capsules.as_slice() {
+        [] => "all capsules".to_owned(),
+        names => names.join(", "),
+    };
+    match rule.tenants.as_slice() {
+        [] => capsules,
+        tenants => format!("{capsules} of {}", tenants.join(", ")),
+    }
 }
 
 fn limit(rule: &SetRule) -> String {

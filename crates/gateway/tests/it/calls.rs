@@ -16,6 +16,20 @@ use tokio::sync::Mutex;
 use crate::harness::{Answer, Client, Cluster, PATIENCE, any_schema, http_client, send};
 use crate::node::{ScriptedNode, Taken, lease};
 
+/// Has the run of `taken` call `target` through the gateway at `url`, and answers with its output.
+pub(crate) async fn call_once(url: &str, taken: &Taken, target: &str, arguments: Value) -> Value {
+    let url = format!("{url}/internal/v1/runs/{}/calls", taken.id());
+    let body = json!({
+        "attempt": taken.attempt,
+        "target": target,
+        "arguments": arguments,
+        "call_key": given_key("once"),
+    });
+    let request = http_client().post(url).timeout(PATIENCE);
+    let answer = send(request.bearer_auth(&taken.token).json(&body)).await;
+    lines(&answer)[1]["ended"]["output"]["inline"].clone()
+}
+
 /// A caller that a test holds itself, and a gateway to call through.
 struct Caller {
     cluster: Cluster,

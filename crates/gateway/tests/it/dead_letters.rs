@@ -46,7 +46,7 @@ async fn handle(cluster: &Cluster, run: RunId, command: Command) {
 }
 
 /// Loses every attempt that `run` may lose.
-async fn lose(cluster: &Cluster, run: RunId) {
+pub(crate) async fn lose(cluster: &Cluster, run: RunId) {
     for attempt in 1..=ATTEMPTS_LOST_MAX {
         handle(cluster, run, lease(attempt.into()).0).await;
         let error = RunError::new(ErrorCode::RuntimeFailed, format!("engine {attempt} failed"));

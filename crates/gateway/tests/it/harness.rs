@@ -1,7 +1,7 @@
 //! A broker, an artifact store, and gateways in this process; all gone with the value.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
+use aod_domain::tenant::Tenant;
 use aod_gateway::{Access, Config, Gateway, LISTS_DELAY, Ports, Token};
 use aod_jetstream::{Broker, StreamLimits};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::runs::Runs;
-use aod_testkit::capsules::{registered, registration};
+use aod_testkit::capsules::{registered_for, registration};
 use aod_testkit::{NatsConfig, NatsServer, Scratch};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -94,6 +95,18 @@ impl Cluster {
 
     /// Registers a capsule as if its image had been built.
     pub(crate) async fn register(&self, name: &str, schema: &Value, handoffs: Handoffs) -> u64 {
+        self.register_for(&Tenant::default(), name, schema, handoffs)
+            .await
+    }
+
+    /// As [`Self::register`], for `tenant`.
+    pub(crate) async fn register_for(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        schema: &Value,
+        handoffs: Handoffs,
+    ) -> u64 {
         let schema = self.store(serde_json::to_vec(schema).unwrap()).await;
         let registration = Registration {
             title: Some(format!("The {name}")),
@@ -102,7 +115,7 @@ impl Cluster {
             handoffs,
             ..registration(name, schema)
         };
-        let append = registered(self.runs.header(), registration);
+        let append = registered_for(tenant, self.runs.header(), registration);
         self.ports.log.append(append).await.unwrap()
     }
 
@@ -112,10 +125,30 @@ impl Cluster {
             .await;
     }
 
+    /// Whether `text` occurs in any file of broker, store and gateways.
+    pub(crate) fn is_at_rest(&self, text: &str) -> bool {
+        let (broker, rest) = (self.server.store(), self.scratch.path());
+        occurs_below(&broker, text) || occurs_below(rest, text)
+    }
+
     pub(crate) async fn store(&self, bytes: Vec<u8>) -> Digest {
         let piece = futures::stream::iter([Ok(Bytes::from(bytes))]).boxed();
         self.ports.artifacts.put_stream(piece).await.unwrap().digest
     }
+}
+
+fn occurs_below(directory: &Path, text: &str) -> bool {
+    std::fs::read_dir(directory).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return occurs_below(&path, text);
+        }
+        // What goes away meanwhile is not at rest.
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    })
 }
 
 pub(crate) fn image(name: &str) -> Image {

@@ -15,3 +15,4 @@ mod openapi;
 mod refusals;
 mod runs;
 mod streams;
+mod tenants;

@@ -16,7 +16,7 @@ use aod_ports::clock::Clock;
 use aod_ports::event_log::{Append, Guard};
 use aod_ports::program::Program;
 use aod_ports::runs::Runs;
-use aod_testkit::capsules::{registered, registration};
+use aod_testkit::capsules::{registered, registered_for, registration};
 use jiff::SignedDuration;
 
 use crate::broker::Broker;
@@ -31,6 +31,7 @@ use crate::link::{Link, Switch};
 use crate::network::{Listening, Network, Route};
 use crate::plan::rules;
 use crate::store::{Objects, SimulatedStore};
+use crate::tenants;
 use crate::world::World;
 
 /// Lease of simulated clusters, in seconds.
@@ -38,6 +39,9 @@ pub(crate) const LEASE_SECONDS: u32 = 5;
 
 pub(crate) const GATEWAYS: usize = 2;
 pub(crate) const NODES: usize = 3;
+
+/// One cluster in so many has two tenants.
+const TENANTS_ONE_IN: u64 = 8;
 
 /// One cluster in so many has rules.
 const RULES_ONE_IN: u64 = 3;
@@ -95,6 +99,8 @@ pub(crate) struct Cluster {
     ids: Vec<NodeId>,
     /// How long the broker keeps events, where they are archived.
     log_age: Option<SignedDuration>,
+    /// Whether people are of two tenants; else nobody has a token, and all is the first one's.
+    pub(crate) has_tenants: bool,
 }
 
 /// One cluster in so many archives its log: these take a third longer than others.
@@ -136,6 +142,7 @@ impl Cluster {
             engines,
             ids,
             log_age: (world.below(ARCHIVED_ONE_IN) == 0).then_some(LOG_AGE),
+            has_tenants: world.below(TENANTS_ONE_IN) == 0,
         };
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
@@ -165,7 +172,16 @@ impl Cluster {
             "/simulator",
         );
         let registration = registration(planned::NAME, schema.digest);
-        self.broker.store(&registered(runs.header(), registration));
+        if !self.has_tenants {
+            self.broker.store(&registered(runs.header(), registration));
+            return;
+        }
+        for tenant in tenants::BOTH {
+            let of_tenant = registration.clone();
+            let append = registered_for(&tenant.name(), runs.header(), of_tenant);
+            self.broker.store(&append);
+            self.broker.store(&tenant.issued(runs.header()));
+        }
     }
 
     /// As an operator does, before anybody asks for anything.
@@ -233,9 +249,19 @@ impl Cluster {
         })
     }
 
+    /// The way of whoever asks for the plan with `number`, with their tenant's token if there are several.
+    pub(crate) fn route_of(&self, who: &str, number: u64) -> Route {
+        let bearer = self.has_tenants.then(|| tenants::of(number).token());
+        Route {
+            bearer,
+            ..self.route(who, &Switch::new())
+        }
+    }
+
     /// The way of whoever is called `who` to the gateways.
     pub(crate) fn route(&self, who: &str, host: &Switch) -> Route {
         Route {
+            bearer: None,
             network: self.network.clone(),
             world: self.world.clone(),
             who: who.to_owned(),

@@ -28,6 +28,7 @@ mod operator;
 mod person;
 mod plan;
 mod store;
+mod tenants;
 mod world;
 
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 60] = [
+pub const KINDS: [&str; 61] = [
     "acknowledgement",
     "admitted",
     "answer broke off",
@@ -92,6 +93,7 @@ pub const KINDS: [&str; 60] = [
     "host lost",
     "killed by a launch",
     "killed by its gate",
+    "looked across",
     "node cut off",
     "node killed",
     "prepared too long",

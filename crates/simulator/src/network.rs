@@ -70,6 +70,8 @@ pub(crate) struct Route {
     pub(crate) world: World,
     pub(crate) who: String,
     pub(crate) host: Switch,
+    /// The token of a person, if they have one.
+    pub(crate) bearer: Option<String>,
 }
 
 /// The head of an answer, and its pieces: an end is told by none, without one it broke off.

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::capsule;
 use crate::cluster::{Cluster, GATEWAYS};
-use crate::link::Switch;
 use crate::network::Route;
 use crate::operator;
 use crate::plan::{Plan, policies};
+use crate::tenants;
 
 /// The longest that one request waits for a result, in seconds.
 const WAIT_SECONDS: u64 = 20;
@@ -44,7 +44,7 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 /// Asks for `plan` and compares the answer, which it returns.
 pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
     let who = format!("person-{}", plan.number);
-    let route = cluster.route(&who, &Switch::new());
+    let route = cluster.route_of(&who, plan.number);
     let has_second_thoughts = cluster.world.strikes("cancelled", CANCELLED_ONE_IN);
     if has_second_thoughts {
         tokio::spawn(cancel(Arc::clone(&cluster), route.clone(), plan.clone()));
@@ -56,6 +56,7 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
         match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
             Ok(Some(view)) if view["ended_at"].is_string() => {
                 compare(&cluster, &plan, &view, has_second_thoughts);
+                tenants::look_across(&cluster, &plan, &view).await;
                 if view["error"]["code"] == "dead_letter" {
                     operator::attend(&cluster, &plan, &view["id"]).await;
                 }
@@ -95,7 +96,7 @@ async fn rerun(cluster: &Cluster, route: &Route, plan: &Plan, view: &Value) {
 
 /// Asks another gateway for `plan` once more: it has the recorded answer, at once.
 pub(crate) async fn ask_again(cluster: &Cluster, plan: &Plan, answer: &Value) {
-    let route = cluster.route(&format!("again-{}", plan.number), &Switch::new());
+    let route = cluster.route_of(&format!("again-{}", plan.number), plan.number);
     let prefer = format!("wait={WAIT_SECONDS}");
     for _ in 0..TRIES_MAX {
         let began = Instant::now();
@@ -132,8 +133,7 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
         let url = url_of(attempt, &plan);
         if let Some(view) = post(&route, &url, &plan, "respond-async").await {
             let id = view["id"].as_str().unwrap_or_default();
-            let request = Request::post(format!("{url}/{id}/cancel"))
-                .header("host", "127.0.0.1")
+            let request = request(&route, format!("{url}/{id}/cancel"))
                 .body(Bytes::new())
                 .expect("a request");
             // A run that has ended is not cancelled any more: that is an answer, too.
@@ -160,10 +160,18 @@ async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Val
     send(route, url, &body, &key, prefer).await
 }
 
+/// A request of whoever `route` is of.
+fn request(route: &Route, url: String) -> http::request::Builder {
+    let request = Request::post(url).header("host", "127.0.0.1");
+    match &route.bearer {
+        Some(bearer) => request.header("authorization", format!("Bearer {bearer}")),
+        None => request,
+    }
+}
+
 /// What a gateway answers that takes `body`.
 async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -> Option<Value> {
-    let request = Request::post(url)
-        .header("host", "127.0.0.1")
+    let request = request(route, url.to_owned())
         .header("content-type", "application/json")
         .header("idempotency-key", key)
         .header("prefer", prefer)

@@ -16,6 +16,7 @@ async fn the_way_to_the_gateways_conforms() {
     };
     network.listen("gateway", listening);
     let route = Route {
+        bearer: None,
         network: network.clone(),
         world,
         who: "node".into(),

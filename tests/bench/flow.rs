@@ -76,21 +76,24 @@ async fn call(client: &mut Client, capsule: &str, number: usize) -> anyhow::Resu
     Ok(began.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// Ten runs of one share, alone, and while thousands of another wait.
+/// Ten runs of one tenant, alone, and while thousands of another wait.
 async fn shares() -> anyhow::Result<Vec<Measurement>> {
     say("==> flow: shares");
     let mut site = Site::start(None).await?;
     site.add_simulated_node(LABEL, SLOTS, Scratch::Memory)?;
-    site.register(PAUSE, &words_schema()).await?;
+    for tenant in ["small", "large"] {
+        site.register_for(&tenant.parse()?, PAUSE, &words_schema())
+            .await?;
+    }
     site.wait_for_nodes().await?;
     let mut client = site.client().await?;
-    let rule = json!({"key": ["label:team"], "fair": true});
-    client.put("/v1/rules/teams", &rule).await?;
+    let rule = json!({"key": ["tenant"], "fair": true});
+    client.put("/v1/rules/tenants", &rule).await?;
     let mut alone = Vec::new();
     for round in 0..ROUNDS {
         alone.push(longest_wait(&mut client, round).await?);
     }
-    say(&format!("    {LARGE} runs of another share"));
+    say(&format!("    {LARGE} runs of another tenant"));
     let began = Instant::now();
     let each = LARGE / ASKING + 1;
     try_join_all((0..ASKING).map(|asking| ask_for(&site, asking * each, each))).await?;
@@ -101,10 +104,10 @@ async fn shares() -> anyhow::Result<Vec<Measurement>> {
     }
     let waiting = client.get("/v1/rules").await?["items"][0]["waiting"].clone();
     let note = format!(
-        "{SMALL} runs of 100 ms on {SLOTS} slots, the longest wait of each round; {waiting} of the other share wait at the end"
+        "{SMALL} runs of 100 ms on {SLOTS} slots, the longest wait of each round; {waiting} of the other tenant wait at the end"
     );
     Ok(vec![
-        Measurement::new("small_share_longest_wait", "ms", &beside)?
+        Measurement::new("small_tenant_longest_wait", "ms", &beside)?
             .beside("alone", &beside, &alone)?
             .bounded("ratio <= 3")?
             .noted(&note),
@@ -116,9 +119,7 @@ async fn shares() -> anyhow::Result<Vec<Measurement>> {
 async fn ask_for(site: &Site, first: usize, count: usize) -> anyhow::Result<()> {
     let mut client = site.client().await?;
     for number in first..first + count {
-        client
-            .start_labelled(PAUSE, &words(number), "large")
-            .await?;
+        client.start_for("large", PAUSE, &words(number)).await?;
     }
     Ok(())
 }
@@ -128,7 +129,7 @@ async fn longest_wait(client: &mut Client, round: usize) -> anyhow::Result<f64> 
     let mut runs = Vec::new();
     for number in 0..SMALL {
         let arguments = words(1_000_000 + round * SMALL + number);
-        runs.push(client.start_labelled(PAUSE, &arguments, "small").await?);
+        runs.push(client.start_for("small", PAUSE, &arguments).await?);
     }
     let mut longest: f64 = 0.0;
     for run in &runs {

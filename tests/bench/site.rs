@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use aod_artifacts::CacheConfig;
+use aod_domain::tenant::Tenant;
 use aod_jetstream::object_store::BucketConfig;
 use aod_jetstream::{Broker, Config as BrokerConfig};
 use aod_ports::artifact_store::ArtifactStore;
@@ -190,11 +191,21 @@ impl Site {
 
     /// Registers a capsule of the simulated nodes.
     pub(crate) async fn register(&self, name: &str, schema: &Value) -> anyhow::Result<()> {
+        self.register_for(&Tenant::default(), name, schema).await
+    }
+
+    /// The same for a tenant.
+    pub(crate) async fn register_for(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        schema: &Value,
+    ) -> anyhow::Result<()> {
         let (broker, artifacts) = (
             self.broker("registrar").await?,
             self.artifacts("registrar").await?,
         );
-        aod_tests::cluster::register(&broker, artifacts.as_ref(), name, schema).await;
+        aod_tests::cluster::register_for(tenant, &broker, artifacts.as_ref(), name, schema).await;
         Ok(())
     }
 }
@@ -295,24 +306,26 @@ impl Client {
         capsule: &str,
         arguments: &Value,
     ) -> anyhow::Result<String> {
-        self.ask(&json!({"capsule": capsule, "arguments": arguments}))
-            .await
+        let tenant = aod_domain::tenant::DEFAULT;
+        self.start_for(tenant, capsule, arguments).await
     }
 
-    /// The same of a team.
-    pub(crate) async fn start_labelled(
+    /// The same for a tenant.
+    pub(crate) async fn start_for(
         &mut self,
+        tenant: &str,
         capsule: &str,
         arguments: &Value,
-        team: &str,
     ) -> anyhow::Result<String> {
-        let labels = json!({"team": team});
-        self.ask(&json!({"capsule": capsule, "arguments": arguments, "labels": labels}))
-            .await
+        let body = json!({"capsule": capsule, "arguments": arguments});
+        self.ask(tenant, &body).await
     }
 
-    async fn ask(&mut self, body: &Value) -> anyhow::Result<String> {
-        let headers = [("prefer", "respond-async")];
+    async fn ask(&mut self, tenant: &str, body: &Value) -> anyhow::Result<String> {
+        let headers = [
+            ("prefer", "respond-async"),
+            (aod_api::TENANT_HEADER, tenant),
+        ];
         let view = self.send("POST", "/v1/runs", &headers, Some(body)).await?;
         Ok(view["id"]
             .as_str()

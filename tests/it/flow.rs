@@ -116,7 +116,7 @@ fn cross(story: &Story) -> Command {
 }
 
 /// Two gateways, and a node with so many slots.
-async fn cluster(story: &Story, slots: usize) -> Cluster {
+pub(crate) async fn cluster(story: &Story, slots: usize) -> Cluster {
     let mut cluster = Cluster::start(2).await;
     let capacity = Capacity {
         slots,
@@ -159,12 +159,12 @@ async fn remove_rule(broker: &Broker, name: &str) {
 }
 
 /// What the real `aod` prints when an operator asks it.
-async fn operate(cluster: &Cluster, words: &[&str]) -> String {
+pub(crate) async fn operate(cluster: &Cluster, words: &[&str]) -> String {
     let output = ask(cluster.gateways[0].url(), 0, words).await;
     String::from_utf8(output.stdout).expect("text")
 }
 
-async fn hold(client: &Client, number: i64, team: &str, priority: i8) -> String {
+pub(crate) async fn hold(client: &Client, number: i64, team: &str, priority: i8) -> String {
     let body = json!({"labels": {"team": team}, "priority": priority});
     client
         .start_with("hold", json!({"number": number}), body)
@@ -191,7 +191,7 @@ async fn waits_for(client: &Client, run: &str, expected: impl Fn(&str) -> bool) 
     last.into_inner().expect("nobody panics")
 }
 
-async fn all_succeed(client: &Client, runs: &[String]) {
+pub(crate) async fn all_succeed(client: &Client, runs: &[String]) {
     for run in runs {
         let result = client.result(run).await;
         assert_eq!(result["state"], "succeeded", "{result}");
@@ -347,30 +347,6 @@ async fn another_gateway_admits_when_the_first_is_gone() {
     story.release_all();
     all_succeed(&newest, &runs).await;
     assert_eq!(story.state().most, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_small_share_does_not_wait_for_a_large_one() {
-    let story = Story::new();
-    let cluster = cluster(&story, 2).await;
-    let set = ["rules", "set", "teams", "--key", "label:team", "--fair"];
-    operate(&cluster, &set).await;
-    let client = cluster.client(0);
-    let mut runs = Vec::new();
-    for number in 1..=60 {
-        runs.push(hold(&client, number, "large", 0).await);
-    }
-    for number in 101..=104 {
-        runs.push(hold(&client, number, "small", 0).await);
-    }
-    story.release_all();
-    all_succeed(&client, &runs).await;
-    let started = story.started();
-    let last = started.iter().position(|number| *number == 104);
-    assert!(
-        last < Some(30),
-        "the last of the small one was {last:?} of {started:?}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

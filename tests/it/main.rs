@@ -11,4 +11,5 @@ mod needs_root;
 mod ports;
 mod rerun;
 mod simulated;
+mod tenants;
 mod why;

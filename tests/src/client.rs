@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
 /// How long a test waits for a result at the most.
@@ -16,8 +17,19 @@ pub struct Client {
 
 impl Client {
     pub fn new(url: &str) -> Self {
+        Self::with(url, HeaderMap::new())
+    }
+
+    /// Somebody who shows a token.
+    pub fn with_token(url: &str, token: &str) -> Self {
+        let value = format!("Bearer {token}").parse().expect("a plain token");
+        Self::with(url, HeaderMap::from_iter([(AUTHORIZATION, value)]))
+    }
+
+    fn with(url: &str, headers: HeaderMap) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
+            .default_headers(headers)
             .no_proxy()
             .timeout(PATIENCE)
             .pool_idle_timeout(Duration::from_secs(aod_api::CONNECTION_REUSE_SECONDS_MAX))

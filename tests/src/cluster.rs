@@ -12,6 +12,7 @@ use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
+use aod_domain::tenant::Tenant;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
 use aod_node::{
@@ -25,7 +26,7 @@ use aod_ports::event_log::EventLog;
 use aod_ports::network::Network;
 use aod_ports::runs::Runs;
 use aod_ports::secrets::{NoSecrets, SecretStore};
-use aod_testkit::capsules::{registered, registration};
+use aod_testkit::capsules::{registered_for, registration};
 use aod_testkit::{NatsConfig, NatsServer};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -247,15 +248,26 @@ impl Cluster {
     }
 }
 
-/// Registers the simulated capsule `name`, which may call everyone.
+/// Registers the simulated capsule `name`, which may call everyone, for the first tenant.
 pub async fn register(
     broker: &Broker,
     artifacts: &dyn ArtifactStore,
     name: &str,
     schema: &serde_json::Value,
 ) {
+    register_for(&Tenant::default(), broker, artifacts, name, schema).await;
+}
+
+/// The same for `tenant`.
+pub async fn register_for(
+    tenant: &Tenant,
+    broker: &Broker,
+    artifacts: &dyn ArtifactStore,
+    name: &str,
+    schema: &serde_json::Value,
+) {
     let schema = store_schema(artifacts, schema).await;
-    append_registration(broker, registration(name, schema)).await;
+    append_registration_for(tenant, broker, registration(name, schema)).await;
 }
 
 /// Stores a `schema.json`.
@@ -267,15 +279,19 @@ pub async fn store_schema(artifacts: &dyn ArtifactStore, schema: &serde_json::Va
     stored.expect("the schema is stored").digest
 }
 
-/// Stores `registration` as a gateway does at the end of a build.
+/// Stores `registration` as a gateway does at the end of a build for the first tenant.
 pub async fn append_registration(broker: &Broker, registration: Registration) {
+    append_registration_for(&Tenant::default(), broker, registration).await;
+}
+
+async fn append_registration_for(tenant: &Tenant, broker: &Broker, registration: Registration) {
     let log = Arc::new(broker.event_log());
     let runs = Runs::new(
         Arc::clone(&log) as Arc<dyn EventLog>,
         Arc::new(SystemClock) as Arc<dyn Clock>,
         "/tests",
     );
-    log.append(registered(runs.header(), registration))
+    log.append(registered_for(tenant, runs.header(), registration))
         .await
         .expect("the registration is stored");
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::route::{Need, ROUTES, Reach, Route, needed};
 pub use self::token::{
-    Command, Event, MalformedTokenName, Rejection, TOKENS_MAX, Token, TokenName, Tokens, decide,
-    secret_text,
+    Command, DEVELOPMENT, Event, MalformedTokenName, OPERATOR, Rejection, TOKENS_MAX, Token,
+    TokenName, Tokens, decide, secret_text,
 };
 use crate::tenant::Tenant;
 

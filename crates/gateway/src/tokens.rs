@@ -72,6 +72,8 @@ impl TokenBook {
             }
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "an event about a token cannot be read");
+                let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                tokens.skip(stored.sequence, Digest::of(&stored.bytes));
             }
         }
     }

@@ -17,9 +17,6 @@ use super::{credentials, data, wiring};
 use crate::arguments::GatewayArguments;
 use crate::failure::Failure;
 
-/// As whom runs name whoever has the one token.
-const PRINCIPAL: &str = "operator";
-
 /// The longest that one request may wait for a result, in seconds: a client asks again after that,
 /// and connections that are gone without a word are noticed by then.
 const WAIT_SECONDS_MAX: u32 = 15 * 60;
@@ -57,7 +54,7 @@ pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
     };
     let token = credentials::read_token(path)?;
     Ok(Access::Tokens(vec![Token {
-        principal: PRINCIPAL.to_owned(),
+        principal: aod_domain::access::OPERATOR.to_owned(),
         sha256: Digest::of(token),
     }]))
 }

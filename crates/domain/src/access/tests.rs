@@ -167,3 +167,43 @@ fn where_a_token_is_stored_says_whose_it_is() {
     assert!(of(Some("acme")).starts_with("ev.acme.token."));
     assert!(of(None).starts_with("ev.default.token."));
 }
+
+#[test]
+fn a_full_tenant_keeps_no_other_from_tokens_and_what_expired_counts_no_more() {
+    let mut log = Log::default();
+    let full = TOKENS_MAX as u128;
+    for number in 0..full {
+        let mut token = token(number, Some("acme"), &format!("t{number}"));
+        token.expires_at = (number == 0).then_some(NOW + SignedDuration::from_secs(1));
+        log.issue(token, &admin()).expect("there is room");
+    }
+    let more = || token(full, Some("acme"), "more");
+    assert_eq!(log.issue(more(), &admin()), Err(Rejection::TooMany));
+    let other = token(full + 1, Some("birds"), "more");
+    log.issue(other, &admin()).expect("another tenant has room");
+    let later = NOW + SignedDuration::from_secs(2);
+    decide(&log.0, &Command::Issue(more()), &admin(), later).expect("one has expired");
+}
+
+#[test]
+fn nobody_is_called_as_who_has_no_token_of_their_own() {
+    let mut log = Log::default();
+    for (number, name) in [OPERATOR, DEVELOPMENT].into_iter().enumerate() {
+        let number = number as u128;
+        let refused = log.issue(token(number, None, name), &admin());
+        assert_eq!(refused, Err(Rejection::NameTaken(name.into())));
+        let of_tenant = token(number, Some("acme"), name);
+        log.issue(of_tenant, &admin()).expect("it is acme's");
+    }
+}
+
+#[test]
+fn behind_an_event_that_cannot_be_read_it_goes_on() {
+    let mut log = Log::default();
+    log.0.skip(7, Digest::of("unknown"));
+    assert_eq!(log.0.last(), Some((7, Digest::of("unknown"))));
+    log.0.skip(3, Digest::of("old"));
+    assert_eq!(log.0.sequence(), 7);
+    log.issue(token(1, Some("acme"), "ci"), &admin())
+        .expect("it goes on");
+}

@@ -20,8 +20,17 @@ use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 use crate::text;
 
-/// Tokens that are kept at a time: each gateway has all of them in memory.
+/// Tokens of one tenant, or of all tenants, that count at a time: each gateway has all of them in memory.
 pub const TOKENS_MAX: usize = 10_000;
+
+/// As whom events name whoever has the token that a gateway is started with.
+pub const OPERATOR: &str = "operator";
+
+/// As whom events name everybody where there are no tokens.
+pub const DEVELOPMENT: &str = "development";
+
+/// Names that no token of all tenants may have: events could not tell who acted.
+const WITHOUT_TOKEN: [&str; 2] = [OPERATOR, DEVELOPMENT];
 
 /// The secret of a token as people have it: so marked that whoever finds one knows what it opens.
 pub fn secret_text(random: &[u8; 32]) -> String {
@@ -163,6 +172,11 @@ impl Tokens {
         }
     }
 
+    /// Goes on behind an event that cannot be read.
+    pub fn skip(&mut self, sequence: u64, hash: Digest) {
+        self.last = self.last.max(Some((sequence, hash)));
+    }
+
     /// The last event: what the next one is guarded on and chained to.
     pub const fn last(&self) -> Option<(u64, Digest)> {
         self.last
@@ -199,7 +213,7 @@ pub enum Rejection {
     /// The name tells events who acted.
     #[error("there is a token {0} already: revoke it first, or choose another name")]
     NameTaken(String),
-    #[error("there are {TOKENS_MAX} tokens, and may not be more")]
+    #[error("there are {TOKENS_MAX} tokens, and may not be more: revoke some")]
     TooMany,
     /// Nobody makes a token that sees more than they do.
     #[error("a token of a tenant makes tokens of that tenant only")]
@@ -231,12 +245,19 @@ fn issue(
     if !by.scope.covers(&token.scope()) {
         return Err(Rejection::OutOfScope);
     }
-    let others = || tokens.by_id.values().map(|other| &other.event);
-    let is_same = |other: &Token| other.name == token.name && other.tenant == token.tenant;
-    if others().any(|other| is_same(other) && !other.is_expired(now)) {
+    if token.tenant.is_none() && WITHOUT_TOKEN.contains(&token.name.0.as_str()) {
         return Err(Rejection::NameTaken(token.principal().name));
     }
-    if tokens.by_id.len() >= TOKENS_MAX {
+    let others = tokens.by_id.values().map(|other| &other.event);
+    let of_tenant = others.filter(|other| other.tenant == token.tenant && !other.is_expired(now));
+    let mut count = 0;
+    for other in of_tenant {
+        if other.name == token.name {
+            return Err(Rejection::NameTaken(token.principal().name));
+        }
+        count += 1;
+    }
+    if count >= TOKENS_MAX {
         return Err(Rejection::TooMany);
     }
     Ok(Event::Issued(token.clone()))

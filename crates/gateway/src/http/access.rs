@@ -2,7 +2,7 @@
 //! development. What a route needs is one table of the rules; what is of another tenant is not there.
 
 use aod_api::TENANT_HEADER;
-use aod_domain::access::needed;
+use aod_domain::access::{self, needed};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
@@ -19,9 +19,6 @@ use crate::config::Access;
 use crate::context::{Context, Shared};
 use crate::http::error::{ApiError, ApiResult};
 use crate::reading;
-
-/// Who a run says has asked for it, when there are no tokens.
-const DEVELOPMENT_PRINCIPAL: &str = "development";
 
 /// Lets a request through when its bearer may use the route, and what its path names is theirs to know of.
 pub(crate) async fn layer(
@@ -134,7 +131,7 @@ fn principal(
             return Err(error.with_status(StatusCode::FORBIDDEN));
         }
         Access::Development if !headers.contains_key(header::AUTHORIZATION) => {
-            return Ok(Principal::cluster_admin(DEVELOPMENT_PRINCIPAL));
+            return Ok(Principal::cluster_admin(access::DEVELOPMENT));
         }
         Access::Development => &[][..],
         Access::Tokens(tokens) => tokens,

@@ -52,6 +52,7 @@ CREATE INDEX IF NOT EXISTS runs_by_capsule_and_state ON runs (capsule, state, la
 CREATE INDEX IF NOT EXISTS runs_by_tenant ON runs (tenant, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_by_tenant_and_state ON runs (tenant, state, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_by_tenant_and_capsule ON runs (tenant, capsule, launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_by_tenant_capsule_and_state ON runs (tenant, capsule, state, launch_sequence);
 CREATE INDEX IF NOT EXISTS runs_roots_by_tenant ON runs (tenant, launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots_by_capsule ON runs (capsule, launch_sequence) WHERE parent IS NULL;

@@ -31,6 +31,8 @@ pub(super) async fn upload(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> ApiResult<Response> {
+    // An upload is an event, and leaves the rest of the log to runs that are there.
+    context.admit_root().await?;
     let stored = upload::store(&context, request.into_body()).await?;
     crate::files::uploaded(&context, &principal, stored).await?;
     let file = UploadedFile {

@@ -64,6 +64,13 @@ fn read(name: &str, directory: &Path) -> Result<SecretValue, SecretError> {
         Err(error) => return Err(broken(error)),
     };
     let metadata = file.metadata().map_err(broken)?;
+    // The secrets of a tenant: whether they are there is nobody else's business.
+    if metadata.is_dir() {
+        return Err(SecretError::Absent {
+            name: name.to_owned(),
+            reason: format!("there is no file {}", path.display()),
+        });
+    }
     if !metadata.is_file() {
         return Err(SecretError::Unusable {
             name: name.to_owned(),
@@ -133,12 +140,10 @@ mod tests {
         let (directory, secrets) = directory(0o600);
         fs::create_dir(directory.path().join("nested")).unwrap();
         fs::write(directory.path().join("nested/KEY"), "x").unwrap();
-        for name in ["OTHER", "nested/KEY", "../DB_PASSWORD", ""] {
+        for name in ["OTHER", "nested/KEY", "nested", "../DB_PASSWORD", ""] {
             let error = secrets.get(&Tenant::default(), name).await.unwrap_err();
             assert!(error.is_absent(), "{name}: {error}");
         }
-        let error = secrets.get(&Tenant::default(), "nested").await.unwrap_err();
-        assert!(matches!(error, SecretError::Unusable { .. }), "{error}");
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use aod_ports::BoxError;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::event_log::{
-    Append, EventLog, Fill, From, Guard, ReadError, StoredEvent, Told, Tried,
+    Append, AppendError, EventLog, Fill, From, Guard, ReadError, StoredEvent, Told, Tried,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -204,6 +204,10 @@ fn failed(what: &str) -> impl FnOnce(BoxError) -> ReadError + '_ {
 
 #[async_trait]
 impl EventLog for ArchivedLog {
+    fn concluded(&self, append: &Append, answer: &Result<u64, AppendError>) {
+        self.broker.concluded(append, answer);
+    }
+
     async fn try_append(&self, append: &Append, deadline: Instant) -> Tried {
         match self.is_taken(&append.guard).await {
             Ok(false) => (),

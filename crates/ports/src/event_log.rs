@@ -2,7 +2,7 @@
 
 mod certain;
 
-pub use certain::append_until_certain;
+use certain::append_until_certain;
 
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
@@ -112,8 +112,13 @@ pub trait EventLog: Send + Sync + std::fmt::Debug {
     /// The same append may be tried again after any error: if an earlier try was stored after
     /// all, its sequence is the answer, and never a conflict with oneself.
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        append_until_certain(self, &append).await
+        let answer = append_until_certain(self, &append).await;
+        self.concluded(&append, &answer);
+        answer
     }
+
+    /// Hears what an append has come to, also of those that a log around this one has tried.
+    fn concluded(&self, _append: &Append, _answer: &Result<u64, AppendError>) {}
 
     /// Tries once; no answer by `deadline` is [`Tried::Unknown`].
     async fn try_append(&self, append: &Append, deadline: Instant) -> Tried;

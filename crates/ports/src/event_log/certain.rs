@@ -31,11 +31,11 @@ enum Following {
     Nothing,
 }
 
-/// What [`EventLog::append`] is, for those who look at its answer, too.
+/// What [`EventLog::append`] is.
 ///
 /// # Errors
 /// As there.
-pub async fn append_until_certain<L>(log: &L, append: &Append) -> Result<u64, AppendError>
+pub(super) async fn append_until_certain<L>(log: &L, append: &Append) -> Result<u64, AppendError>
 where
     L: EventLog + ?Sized,
 {

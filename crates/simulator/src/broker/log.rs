@@ -6,7 +6,6 @@ use aod_domain::subject::{Subject, is_under};
 use aod_ports::BoxError;
 use aod_ports::event_log::{
     Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
-    append_until_certain,
 };
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -63,14 +62,12 @@ impl SimulatedLog {
 
 #[async_trait]
 impl EventLog for SimulatedLog {
-    async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        let answer = append_until_certain(self, &append).await;
+    fn concluded(&self, append: &Append, answer: &Result<u64, AppendError>) {
         let is_conflict = matches!(answer, Err(AppendError::Conflict { .. }));
         if is_conflict && self.broker.holds(&append.id) {
             let text = format!("{} is in conflict with itself", append.subject);
             self.link.world.violation(text);
         }
-        answer
     }
 
     async fn try_append(&self, append: &Append, deadline: Instant) -> Tried {

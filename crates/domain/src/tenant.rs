@@ -1,12 +1,8 @@
 //! A tenant: whose a run is, and everything about it.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, Serializer};
-
-use crate::text;
+use crate::text::token_text;
 
 /// The tenant of all that was stored before there were others, and of whoever does not say.
 pub const DEFAULT: &str = "default";
@@ -16,10 +12,6 @@ pub const DEFAULT: &str = "default";
 pub struct Tenant(Arc<str>);
 
 impl Tenant {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     pub fn is_default(&self) -> bool {
         self.as_str() == DEFAULT
     }
@@ -31,40 +23,12 @@ impl Default for Tenant {
     }
 }
 
-impl fmt::Display for Tenant {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-/// A text that cannot be the name of a [`Tenant`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the tenant {0:?} is not 1 to 63 of a-z, 0-9 and -")]
-pub struct MalformedTenant(String);
-
-impl FromStr for Tenant {
-    type Err = MalformedTenant;
-
-    fn from_str(text: &str) -> Result<Self, MalformedTenant> {
-        if text::is_token(text) {
-            Ok(Self(text.into()))
-        } else {
-            Err(MalformedTenant(text.chars().take(80).collect()))
-        }
-    }
-}
-
-impl Serialize for Tenant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Tenant {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::deserialize(deserializer)
-    }
-}
+token_text!(
+    Tenant,
+    /// A text that cannot be the name of a [`Tenant`].
+    MalformedTenant,
+    "tenant"
+);
 
 #[cfg(test)]
 mod tests {

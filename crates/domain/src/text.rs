@@ -14,6 +14,53 @@ pub(crate) fn is_token(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(allowed)
 }
 
+/// What all texts have in common that are one token of subjects: how each is read, told, and refused.
+macro_rules! token_text {
+    ($name:ident, $(#[$about:meta])* $malformed:ident, $told:literal) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        #[error("the {told} {0:?} is not 1 to 63 of a-z, 0-9 and -", told = $told)]
+        pub struct $malformed(String);
+
+        impl std::str::FromStr for $name {
+            type Err = $malformed;
+
+            fn from_str(text: &str) -> Result<Self, $malformed> {
+                if $crate::text::is_token(text) {
+                    Ok(Self(text.into()))
+                } else {
+                    Err($malformed(text.chars().take(80).collect()))
+                }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::text::deserialize(deserializer)
+            }
+        }
+    };
+}
+pub(crate) use token_text;
+
 /// Reads what is a string by its `FromStr`, without a copy of the text.
 pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where

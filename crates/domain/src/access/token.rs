@@ -5,8 +5,6 @@
 //! nothing either.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
@@ -18,7 +16,7 @@ use crate::event::Recorded;
 use crate::id::TokenId;
 use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
-use crate::text;
+use crate::text::token_text;
 
 /// Tokens of one tenant, or of all tenants, that count at a time: each gateway has all of them in memory.
 pub const TOKENS_MAX: usize = 10_000;
@@ -38,38 +36,15 @@ pub fn secret_text(random: &[u8; 32]) -> String {
 }
 
 /// The name of a token: 1 to 63 of `a-z`, `0-9` and `-`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenName(String);
 
-impl fmt::Display for TokenName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-/// A text that cannot be a [`TokenName`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the name {0:?} is not 1 to 63 of a-z, 0-9 and -")]
-pub struct MalformedTokenName(String);
-
-impl FromStr for TokenName {
-    type Err = MalformedTokenName;
-
-    fn from_str(text: &str) -> Result<Self, MalformedTokenName> {
-        if text::is_token(text) {
-            Ok(Self(text.into()))
-        } else {
-            Err(MalformedTokenName(text.chars().take(80).collect()))
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for TokenName {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::deserialize(deserializer)
-    }
-}
+token_text!(
+    TokenName,
+    /// A text that cannot be a [`TokenName`].
+    MalformedTokenName,
+    "name"
+);
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,7 +220,7 @@ fn issue(
     if !by.scope.covers(&token.scope()) {
         return Err(Rejection::OutOfScope);
     }
-    if token.tenant.is_none() && WITHOUT_TOKEN.contains(&token.name.0.as_str()) {
+    if token.tenant.is_none() && WITHOUT_TOKEN.contains(&token.name.as_str()) {
         return Err(Rejection::NameTaken(token.principal().name));
     }
     let others = tokens.by_id.values().map(|other| &other.event);

@@ -11,7 +11,7 @@ use crate::digest::Digest;
 use crate::manifest::CapsuleName;
 use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
-use crate::text;
+use crate::text::{self, token_text};
 
 /// Rules of one cluster: each is looked at for each request.
 pub const RULES_MAX: usize = 64;
@@ -35,44 +35,15 @@ pub const TENANTS_MAX: usize = 64;
 const KEY_BYTES_MAX: usize = 160;
 
 /// The name of a rule: 1 to 63 of `a-z`, `0-9` and `-`, a token of subjects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleName(String);
 
-impl RuleName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RuleName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-/// A text that cannot be a [`RuleName`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the name {0:?} is not 1 to 63 of a-z, 0-9 and -")]
-pub struct MalformedRuleName(String);
-
-impl FromStr for RuleName {
-    type Err = MalformedRuleName;
-
-    fn from_str(text: &str) -> Result<Self, MalformedRuleName> {
-        if text::is_token(text) {
-            Ok(Self(text.into()))
-        } else {
-            Err(MalformedRuleName(text.chars().take(80).collect()))
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for RuleName {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::deserialize(deserializer)
-    }
-}
+token_text!(
+    RuleName,
+    /// A text that cannot be a [`RuleName`].
+    MalformedRuleName,
+    "name"
+);
 
 /// What of a request tells runs apart that have room of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

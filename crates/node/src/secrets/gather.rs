@@ -120,19 +120,16 @@ mod tests {
         }
     }
 
+    /// For the first tenant on the node birch, which withholds nothing.
+    async fn gathered(wanted: &[Secret], store: &dyn SecretStore) -> Result<Gathered, RunError> {
+        gather(&Tenant::default(), wanted, store, &BTreeSet::new(), "birch").await
+    }
+
     #[tokio::test]
     async fn what_is_there_becomes_a_file_and_a_variable() {
         let store = Kept(BTreeMap::from([("KEY", "opensesame".to_owned())]));
         let wanted = [secret("KEY", true), secret("OTHER", false)];
-        let gathered = gather(
-            &Tenant::default(),
-            &wanted,
-            &store,
-            &BTreeSet::new(),
-            "birch",
-        )
-        .await
-        .unwrap();
+        let gathered = gathered(&wanted, &store).await.unwrap();
         let variable = ("MY_KEY_FILE".to_owned(), "/run/secrets/KEY".to_owned());
         assert_eq!(gathered.variables, [variable]);
         assert_eq!(gathered.files.len(), 1);
@@ -143,15 +140,7 @@ mod tests {
     #[tokio::test]
     async fn all_that_is_missing_is_named_at_once() {
         let wanted = [secret("A", true), secret("B", false), secret("C", true)];
-        let error = gather(
-            &Tenant::default(),
-            &wanted,
-            &NoSecrets,
-            &BTreeSet::new(),
-            "birch",
-        )
-        .await
-        .unwrap_err();
+        let error = gathered(&wanted, &NoSecrets).await.unwrap_err();
         assert_eq!(error.code, "secret_missing");
         assert_eq!(error.detail, Some(json!({"secrets": ["A", "C"]})));
         assert!(
@@ -189,26 +178,8 @@ mod tests {
         let large = |name| (name, "x".repeat(12 * 1024));
         let store = Kept(BTreeMap::from(["A", "B", "C"].map(large)));
         let wanted = ["A", "B", "C"].map(|name| secret(name, true));
-        assert!(
-            gather(
-                &Tenant::default(),
-                &wanted[..2],
-                &store,
-                &BTreeSet::new(),
-                "birch"
-            )
-            .await
-            .is_ok()
-        );
-        let error = gather(
-            &Tenant::default(),
-            &wanted,
-            &store,
-            &BTreeSet::new(),
-            "birch",
-        )
-        .await
-        .unwrap_err();
+        assert!(gathered(&wanted[..2], &store).await.is_ok());
+        let error = gathered(&wanted, &store).await.unwrap_err();
         assert!(error.message.contains("at most 32768"), "{}", error.message);
     }
 }

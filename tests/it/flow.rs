@@ -147,14 +147,9 @@ async fn remove_rule(broker: &Broker, name: &str) {
     let log = Arc::new(broker.event_log());
     let (shared, clock) = (Arc::clone(&log) as _, Arc::new(SystemClock) as _);
     let header = Runs::new(shared, clock, "/tests").header();
-    let (subject, id) = (event.subject(), header.id.to_string());
+    let subject = event.subject();
     let event = CloudEvent::new(header, format!("rule/{name}"), None, event);
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id,
-        bytes: event.encode().expect("a small event").into(),
-    };
+    let append = Append::of(subject, Guard::None, &event).expect("a small event");
     log.append(append).await.expect("it is stored");
 }
 

@@ -186,16 +186,11 @@ impl Archiver {
         let subject = event.subject();
         let previous = last.map(|last| last.hash);
         let event = CloudEvent::new(self.runs.header(), "archive".to_owned(), previous, event);
-        let append = Append {
-            subject,
-            guard: Guard::Last {
-                filter: subject::ARCHIVE.to_owned(),
-                sequence: last.map_or(0, |last| last.sequence),
-            },
-            id: event.id.to_string(),
-            bytes: event.encode()?.into(),
+        let guard = Guard::Last {
+            filter: subject::ARCHIVE.to_owned(),
+            sequence: last.map_or(0, |last| last.sequence),
         };
-        match self.log.append(append).await {
+        match self.log.append(Append::of(subject, guard, &event)?).await {
             Ok(_) => Ok(true),
             Err(AppendError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error.into()),

@@ -219,16 +219,12 @@ impl Sealer {
         };
         let subject = event.subject(&run.launched.event.tenant, root);
         let cloud_event = CloudEvent::new(header, root.to_string(), Some(result), event);
-        let append = Append {
-            subject,
-            // Whatever of the tree is in the log before its seal was read and signed.
-            guard: Guard::Last {
-                filter: subject::tree(root),
-                sequence: tree.sealed.last,
-            },
-            id: cloud_event.id.to_string(),
-            bytes: cloud_event.encode()?.into(),
+        // Whatever of the tree is in the log before its seal was read and signed.
+        let guard = Guard::Last {
+            filter: subject::tree(root),
+            sequence: tree.sealed.last,
         };
+        let append = Append::of(subject, guard, &cloud_event)?;
         self.runs.log().append(append).await?;
         Ok(true)
     }

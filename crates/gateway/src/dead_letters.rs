@@ -156,13 +156,8 @@ async fn append(
     let subject = event.subject(tenant);
     let filter = subject::dead_letter(id);
     let cloud_event = CloudEvent::new(context.runs.header(), id.to_string(), None, event);
-    let bytes = cloud_event.encode().expect("ids and a name fit an event");
-    let append = Append {
-        subject,
-        guard: Guard::Last { filter, sequence },
-        id: cloud_event.id.to_string(),
-        bytes: bytes.into(),
-    };
+    let append = Append::of(subject, Guard::Last { filter, sequence }, &cloud_event);
+    let append = append.expect("ids and a name fit an event");
     context.runs.log().append(append).await
 }
 

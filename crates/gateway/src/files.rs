@@ -84,15 +84,8 @@ pub(crate) async fn uploaded(
     let subject = event.subject(&tenant);
     let about = format!("file/{digest}");
     let event = CloudEvent::new(context.runs.header(), about, None, event);
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id: event.id.to_string(),
-        bytes: event
-            .encode()
-            .expect("a digest and a name fit an event")
-            .into(),
-    };
+    let append = Append::of(subject, Guard::None, &event);
+    let append = append.expect("a digest and a name fit an event");
     context.runs.log().append(append).await?;
     Ok(())
 }

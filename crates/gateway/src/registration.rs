@@ -358,19 +358,13 @@ async fn append(context: &Context, tenant: &Tenant, registration: Registration) 
     let event = Event::Registered(registration);
     let subject = event.subject(tenant);
     let cloud_event = CloudEvent::new(context.runs.header(), about, None, event);
-    let bytes = cloud_event.encode().map_err(|error| {
+    let append = Append::of(subject, Guard::None, &cloud_event).map_err(|error| {
         ApiError::new(
             ErrorCode::CapsuleInvalid,
             "what agent.yaml and tools.yaml say does not fit into an event",
         )
         .because(error)
     })?;
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id: cloud_event.id.to_string(),
-        bytes: bytes.into(),
-    };
     let sequence = context.runs.log().append(append).await?;
     context.capsules.wait_applied(sequence).await;
     Ok(sequence)

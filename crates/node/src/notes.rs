@@ -314,14 +314,10 @@ impl Writer {
         let subject = note.subject(&self.tenant, self.run);
         let previous = self.summary.as_ref().map(|summary| summary.hash);
         let event = CloudEvent::new(self.runs.header(), self.run.to_string(), previous, note);
-        let Ok(bytes) = event.encode() else { return };
-        let hash = Digest::of(&bytes);
-        let append = Append {
-            subject,
-            guard: Guard::None,
-            id: event.id.to_string(),
-            bytes: bytes.into(),
+        let Ok(append) = Append::of(subject, Guard::None, &event) else {
+            return;
         };
+        let hash = Digest::of(&append.bytes);
         match self.runs.log().append(append).await {
             Ok(_) => self.summary = Some(NotesSummary { number, hash }),
             Err(error) => debug!(run = %self.run, %error, "a note was not stored"),

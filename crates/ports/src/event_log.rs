@@ -4,10 +4,12 @@ mod certain;
 
 use certain::append_until_certain;
 
+use aod_domain::event::{CloudEvent, EventTooLarge};
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use serde::Serialize;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -39,6 +41,25 @@ pub struct Append {
     /// The event's id as text: a second try of the same append stores nothing more.
     pub id: String,
     pub bytes: Bytes,
+}
+
+impl Append {
+    /// `event` on its way to `subject`.
+    ///
+    /// # Errors
+    /// One that is too large, as [`CloudEvent::encode`].
+    pub fn of<E: Serialize>(
+        subject: Subject,
+        guard: Guard,
+        event: &CloudEvent<E>,
+    ) -> Result<Self, EventTooLarge> {
+        Ok(Self {
+            subject,
+            guard,
+            id: event.id.to_string(),
+            bytes: event.encode()?.into(),
+        })
+    }
 }
 
 /// What has become of one try to append.

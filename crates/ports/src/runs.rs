@@ -6,7 +6,6 @@ use aod_domain::event::{CloudEvent, Header, MalformedEvent, Recorded};
 use aod_domain::id::RunId;
 use aod_domain::run::{BrokenHistory, Command, Event, Rejection, Run, decide};
 use aod_domain::subject;
-use bytes::Bytes;
 use thiserror::Error;
 
 use crate::clock::Clock;
@@ -168,19 +167,13 @@ impl Runs {
             run.map(|run| run.last.hash),
             event,
         );
-        let bytes: Bytes = cloud_event
-            .encode()
-            .map_err(|source| AppendError::Unconfirmed {
+        let append = Append::of(subject.clone(), guard, &cloud_event).map_err(|source| {
+            AppendError::Unconfirmed {
                 subject: subject.to_string(),
                 source: Box::new(source),
-            })?
-            .into();
-        let append = Append {
-            subject,
-            guard,
-            id: cloud_event.id.to_string(),
-            bytes: bytes.clone(),
-        };
+            }
+        })?;
+        let bytes = append.bytes.clone();
         let sequence = self.log.append(append).await?;
         Ok(Recorded::decode(sequence, &bytes).expect("what was just encoded can be read"))
     }

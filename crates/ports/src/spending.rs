@@ -130,21 +130,17 @@ impl Accounts {
             .last
             .map_or((0, None), |(sequence, hash)| (sequence, Some(hash)));
         let cloud_event = CloudEvent::new(self.runs.header(), about, previous, event);
-        let bytes = cloud_event
-            .encode()
-            .map_err(|source| AppendError::Unconfirmed {
+        let guard = Guard::Last {
+            filter: subject::spending(root),
+            sequence,
+        };
+        let append = Append::of(subject.clone(), guard, &cloud_event).map_err(|source| {
+            AppendError::Unconfirmed {
                 subject: subject.to_string(),
                 source: Box::new(source),
-            })?;
-        let append = Append {
-            subject,
-            guard: Guard::Last {
-                filter: subject::spending(root),
-                sequence,
-            },
-            id: cloud_event.id.to_string(),
-            bytes: bytes.clone().into(),
-        };
+            }
+        })?;
+        let bytes = append.bytes.clone();
         let sequence = self.runs.log().append(append).await?;
         Ok(Recorded::decode(sequence, &bytes).expect("what was just encoded can be read"))
     }

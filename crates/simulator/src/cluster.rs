@@ -195,14 +195,10 @@ impl Cluster {
             };
             let requested_by = "operator".to_owned();
             let event = flow::Event::Set { rule, requested_by };
-            let (subject, id) = (event.subject(), header.id.to_string());
+            let subject = event.subject();
             let event = CloudEvent::new(header, "rule".into(), None, event);
-            self.broker.store(&Append {
-                subject,
-                guard: Guard::None,
-                id,
-                bytes: event.encode().expect("a small event").into(),
-            });
+            let append = Append::of(subject, Guard::None, &event);
+            self.broker.store(&append.expect("a small event"));
         }
     }
 

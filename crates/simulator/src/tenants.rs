@@ -84,12 +84,7 @@ impl One {
         let event = Event::Issued(token);
         let (subject, about) = (event.subject(), event.token().to_string());
         let event = CloudEvent::new(header, about, None, event);
-        Append {
-            subject,
-            guard: Guard::None,
-            id: event.id.to_string(),
-            bytes: event.encode().expect("a small event").into(),
-        }
+        Append::of(subject, Guard::None, &event).expect("a small event")
     }
 }
 

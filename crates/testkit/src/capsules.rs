@@ -47,10 +47,5 @@ pub fn registered_for(tenant: &Tenant, header: Header, registration: Registratio
     let event = Event::Registered(registration);
     let subject = event.subject(tenant);
     let event = CloudEvent::new(header, about, None, event);
-    Append {
-        subject,
-        guard: Guard::None,
-        id: event.id.to_string(),
-        bytes: event.encode().expect("a small event").into(),
-    }
+    Append::of(subject, Guard::None, &event).expect("a small event")
 }

@@ -265,16 +265,10 @@ impl Private {
         let event = Event::Registered(registration);
         let subject = event.subject(&Tenant::default());
         let event = CloudEvent::new(runs.header(), format!("capsule/{name}"), None, event);
-        let bytes = event.encode().map_err(|error| {
+        let append = Append::of(subject, Guard::None, &event).map_err(|error| {
             Failure::usage("what agent.yaml and tools.yaml say does not fit into an event")
                 .because(&error)
         })?;
-        let append = Append {
-            subject,
-            guard: Guard::None,
-            id: event.id.to_string(),
-            bytes: bytes.into(),
-        };
         log.append(append).await.map_err(|error| {
             Failure::environment(format!("{name} cannot be registered")).because(&error)
         })?;

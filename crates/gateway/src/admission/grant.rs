@@ -95,18 +95,12 @@ async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
     let (subject, runs) = (granted.subject(), granted.runs().to_vec());
     let header = context.runs.header();
     let event = CloudEvent::new(header, "admission".to_owned(), previous, granted);
-    let bytes = event
-        .encode()
-        .expect("a bounded number of ids fits an event");
-    let append = Append {
-        subject,
-        guard: Guard::Last {
-            filter: subject::ADMISSIONS.to_owned(),
-            sequence,
-        },
-        id: event.id.to_string(),
-        bytes: bytes.into(),
+    let guard = Guard::Last {
+        filter: subject::ADMISSIONS.to_owned(),
+        sequence,
     };
+    let append = Append::of(subject, guard, &event);
+    let append = append.expect("a bounded number of ids fits an event");
     let mut applied = admitter.granted_applied.subscribe();
     let stored = match context.runs.log().append(append).await {
         Ok(stored) => {

@@ -98,15 +98,8 @@ pub(super) async fn resume(
 async fn store(context: &Context, member: NodeMember, event: Event) -> ApiResult<Response> {
     let subject = event.subject();
     let cloud_event = CloudEvent::new(context.runs.header(), member.node.to_string(), None, event);
-    let bytes = cloud_event
-        .encode()
+    let append = Append::of(subject, Guard::None, &cloud_event)
         .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id: cloud_event.id.to_string(),
-        bytes: bytes.into(),
-    };
     let sequence = context.runs.log().append(append).await?;
     let mut response = (StatusCode::ACCEPTED, Json(view(member))).into_response();
     response

@@ -130,15 +130,8 @@ async fn store(context: &Context, event: Event) -> ApiResult<u64> {
     let subject = event.subject();
     let about = format!("rule/{}", event.name());
     let cloud_event = CloudEvent::new(context.runs.header(), about, None, event);
-    let bytes = cloud_event
-        .encode()
+    let append = Append::of(subject, Guard::None, &cloud_event)
         .map_err(|error| ApiError::new(ErrorCode::PayloadTooLarge, error.to_string()))?;
-    let append = Append {
-        subject,
-        guard: Guard::None,
-        id: cloud_event.id.to_string(),
-        bytes: bytes.into(),
-    };
     let sequence = context.runs.log().append(append).await?;
     context.admitter.wait_for_rule(sequence).await;
     Ok(sequence)

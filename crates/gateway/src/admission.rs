@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-pub(crate) use self::follow::{follow_rules, follow_runs};
+pub(crate) use self::follow::follow_runs;
 pub(crate) use self::grant::admit;
 use crate::context::Context;
 use crate::http::error::ApiResult;
@@ -57,7 +57,7 @@ impl Admitter {
     pub(crate) async fn load(log: &dyn EventLog) -> Result<Self, ReadError> {
         let admitter = Self::default();
         loop {
-            let after = *admitter.rules_applied.borrow();
+            let after = admitter.rules_sequence();
             let page = log.read(subject::RULES, after, PAGE_SIZE).await?;
             for stored in &page {
                 admitter.take_rule(stored);
@@ -98,7 +98,12 @@ impl Admitter {
         drop(tokio::time::timeout(APPLIED_PATIENCE, seen).await);
     }
 
-    fn take_rule(&self, stored: &StoredEvent) {
+    /// The last event about a rule that was taken in; 0 for none.
+    pub(crate) fn rules_sequence(&self) -> u64 {
+        *self.rules_applied.borrow()
+    }
+
+    pub(crate) fn take_rule(&self, stored: &StoredEvent) {
         match Recorded::<flow::Event>::decode(stored.sequence, &stored.bytes) {
             Ok(recorded) => {
                 let mut flow = self.flow();

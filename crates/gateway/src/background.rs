@@ -6,8 +6,11 @@ use std::time::Duration;
 use aod_archive::Archiver;
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Run};
+use aod_domain::subject;
 use aod_ports::BoxError;
+use aod_ports::event_log::{From, StoredEvent, Told};
 use aod_ports::presence::{GatewayMember, Member};
+use futures::StreamExt as _;
 use tokio::time::MissedTickBehavior;
 
 use crate::context::Context;
@@ -39,11 +42,51 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps the catalogue up to date.
 pub(crate) async fn follow_capsules(context: &Context) {
+    let capsules = &context.capsules;
+    let take = |stored: &StoredEvent| capsules.apply(stored);
+    keep_up(context, subject::CAPSULES, || capsules.sequence(), take).await;
+}
+
+/// Keeps the tokens up to date.
+pub(crate) async fn follow_tokens(context: &Context) {
+    let tokens = &context.tokens;
+    let known = || tokens.tokens().sequence();
+    let take = |stored: &StoredEvent| tokens.take(stored);
+    keep_up(context, subject::TOKENS, known, take).await;
+}
+
+/// Keeps the rules up to date.
+pub(crate) async fn follow_rules(context: &Context) {
+    let admitter = &context.admitter;
+    let take = |stored: &StoredEvent| admitter.take_rule(stored);
+    keep_up(context, subject::RULES, || admitter.rules_sequence(), take).await;
+}
+
+/// Takes in the events under `filter` after the one that is `known`, until the gateway ends.
+async fn keep_up(
+    context: &Context,
+    filter: &str,
+    known: impl Fn() -> u64,
+    take: impl Fn(&StoredEvent),
+) {
     while !context.shutdown.is_cancelled() {
-        if let Err(error) = context.capsules.follow(context.shutdown.clone()).await {
-            tracing::warn!(error = chain(&error), "registrations are not followed now");
-            pause(context, RETRY_PAUSE).await;
+        match context
+            .runs
+            .log()
+            .follow(filter, From::After(known()))
+            .await
+        {
+            Ok(mut told) => {
+                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
+                {
+                    if let Told::Event(stored) = told {
+                        take(&stored);
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(filter, error = chain(&error), "not followed now"),
         }
+        pause(context, RETRY_PAUSE).await;
     }
 }
 

@@ -13,11 +13,9 @@ use aod_domain::manifest::{self, ResolveError, resolve};
 use aod_domain::subject::{self, Subject};
 use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::ArtifactStore;
-use aod_ports::event_log::{EventLog, From, ReadError, StoredEvent, Told};
-use futures::StreamExt as _;
+use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
@@ -69,32 +67,18 @@ impl Capsules {
         Ok(capsules)
     }
 
-    /// Takes in what others register, until the gateway ends.
-    pub(crate) async fn follow(&self, shutdown: CancellationToken) -> Result<(), ReadError> {
-        let after = *self.applied.borrow();
-        let mut told = self
-            .log
-            .follow(subject::CAPSULES, From::After(after))
-            .await?;
-        loop {
-            let next = tokio::select! {
-                biased;
-                next = told.next() => next,
-                () = shutdown.cancelled() => return Ok(()),
-            };
-            match next {
-                Some(Told::Event(stored)) => self.apply(&stored),
-                Some(Told::Reconnected) => (),
-                None => return Ok(()),
-            }
-        }
+    /// The last event about capsules that was taken in; 0 for none.
+    pub(crate) fn sequence(&self) -> u64 {
+        *self.applied.borrow()
     }
 
     /// Reads what was registered meanwhile.
     async fn catch_up(&self) -> Result<(), ReadError> {
         loop {
-            let after = *self.applied.borrow();
-            let page = self.log.read(subject::CAPSULES, after, PAGE_SIZE).await?;
+            let page = self
+                .log
+                .read(subject::CAPSULES, self.sequence(), PAGE_SIZE)
+                .await?;
             for stored in &page {
                 self.apply(stored);
             }
@@ -104,13 +88,14 @@ impl Capsules {
         }
     }
 
-    fn apply(&self, stored: &StoredEvent) {
+    /// Takes in what somebody registered.
+    pub(crate) fn apply(&self, stored: &StoredEvent) {
         let mut catalogues = self
             .catalogues
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         // The subscription and a catching up may both bring an event.
-        if stored.sequence <= *self.applied.borrow() {
+        if stored.sequence <= self.sequence() {
             return;
         }
         match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::read_model::{ReadModel, ReadModelError};
 use crate::rerun::RecordedTrees;
 use crate::routes;
-use crate::tokens::{self, TokenBook};
+use crate::tokens::TokenBook;
 use crate::waiters::{self, Waiters};
 
 /// How long open answers may take to end before they are broken off.
@@ -219,7 +219,9 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
         background::follow_capsules(&shared).await;
     });
     let shared = Arc::clone(context);
-    spawn(context, async move { tokens::follow(&shared).await });
+    spawn(context, async move {
+        background::follow_tokens(&shared).await;
+    });
     let shared = Arc::clone(context);
     spawn(context, async move {
         background::follow_read_model(&shared).await;
@@ -246,7 +248,7 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
     spawn(context, async move {
         let follow = async {
             tokio::join!(
-                admission::follow_rules(&shared),
+                background::follow_rules(&shared),
                 admission::follow_runs(&shared)
             )
         };

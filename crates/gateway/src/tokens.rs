@@ -2,30 +2,23 @@
 //! one that is revoked, a moment after it is stored.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
 
 use aod_domain::access::{Command, Event, Principal, Tokens, decide};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::{CloudEvent, Recorded};
 use aod_domain::subject;
-use aod_ports::event_log::{
-    Append, AppendError, EventLog, From, Guard, ReadError, StoredEvent, Told,
-};
-use futures::StreamExt as _;
+use aod_ports::event_log::{Append, AppendError, EventLog, Guard, ReadError, StoredEvent};
 use jiff::Timestamp;
 
 use crate::context::Context;
-use crate::http::error::{ApiError, ApiResult, chain};
+use crate::http::error::{ApiError, ApiResult};
 
 /// Events about tokens read at a time.
 const PAGE_SIZE: usize = 500;
 
 /// How often a decision is taken anew because somebody else was faster: administrators are few.
 const DECIDE_ATTEMPTS_MAX: u32 = 16;
-
-/// How long to wait before what failed is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// All tokens, as this gateway knows them.
 #[derive(Debug, Default)]
@@ -64,7 +57,7 @@ impl TokenBook {
         }
     }
 
-    fn take(&self, stored: &StoredEvent) {
+    pub(crate) fn take(&self, stored: &StoredEvent) {
         match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
             Ok(recorded) => {
                 let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -76,26 +69,6 @@ impl TokenBook {
                 tokens.skip(stored.sequence, Digest::of(&stored.bytes));
             }
         }
-    }
-}
-
-/// Keeps the tokens up to date.
-pub(crate) async fn follow(context: &Context) {
-    while !context.shutdown.is_cancelled() {
-        let after = From::After(context.tokens.tokens().sequence());
-        match context.runs.log().follow(subject::TOKENS, after).await {
-            Ok(mut told) => {
-                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
-                {
-                    if let Told::Event(stored) = told {
-                        context.tokens.take(&stored);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(error = chain(&error), "tokens are not followed now"),
-        }
-        let pause = tokio::time::sleep(RETRY_PAUSE);
-        context.shutdown.run_until_cancelled(pause).await;
     }
 }
 
@@ -135,16 +108,12 @@ async fn append(
     let (sequence, previous) = last.map_or((0, None), |(sequence, hash)| (sequence, Some(hash)));
     let (subject, about) = (event.subject(), event.token().to_string());
     let event = CloudEvent::new(context.runs.header(), about, previous, event);
-    let bytes = event.encode().expect("names and a hash fit an event");
-    let append = Append {
-        subject,
-        guard: Guard::Last {
-            filter: subject::TOKENS.to_owned(),
-            sequence,
-        },
-        id: event.id.to_string(),
-        bytes: bytes.clone().into(),
+    let guard = Guard::Last {
+        filter: subject::TOKENS.to_owned(),
+        sequence,
     };
+    let append = Append::of(subject, guard, &event).expect("names and a hash fit an event");
+    let bytes = append.bytes.clone();
     let sequence = context.runs.log().append(append).await?;
     Ok(Recorded::decode(sequence, &bytes).expect("what was just encoded can be read"))
 }

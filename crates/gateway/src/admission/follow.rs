@@ -1,4 +1,4 @@
-//! What a gateway takes in: rules always, and runs while they are of interest.
+//! The runs, which a gateway takes in while they are of interest to admission.
 
 use std::time::Duration;
 
@@ -15,25 +15,6 @@ use crate::http::error::{ApiError, ApiResult, chain};
 
 /// How often runs are looked for that wait although there are no rules.
 const LEFT_OVER_LOOK: Duration = Duration::from_secs(5);
-
-/// Keeps the rules up to date.
-pub(crate) async fn follow_rules(context: &Context) {
-    while !context.shutdown.is_cancelled() {
-        let after = From::After(*context.admitter.rules_applied.borrow());
-        match context.runs.log().follow(subject::RULES, after).await {
-            Ok(mut told) => {
-                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
-                {
-                    if let Told::Event(stored) = told {
-                        context.admitter.take_rule(&stored);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(error = chain(&error), "rules are not followed now"),
-        }
-        pause(context, RETRY_PAUSE).await;
-    }
-}
 
 /// How far the clocks of those who end runs may be behind this one.
 const CLOCKS_APART_MAX: SignedDuration = SignedDuration::from_secs(60);

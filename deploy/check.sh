@@ -44,12 +44,25 @@ lock_of_fuzz_programs() {
     "$cargo" metadata --quiet --locked --format-version 1 --manifest-path tests/fuzz/Cargo.toml >/dev/null
 }
 
+# The simulator is shown to fail by patches, which are applied seldom: they must not fall behind.
+mutants_fit() {
+    local patch status=0
+    for patch in "$DEPLOY_DIR"/mutants/*.patch; do
+        patch --dry-run --quiet --force --strip=1 <"$patch" >/dev/null || {
+            say "    the patch $(basename "$patch") does not fit any more: make it anew"
+            status=1
+        }
+    done
+    return "$status"
+}
+
 part formatting "$cargo" fmt --all --check
 part "shell scripts" shell_scripts
 part lints "$cargo" clippy --quiet --workspace --all-targets --locked -- -D warnings
 part "bans, licences, sources" "$cargo" deny --all-features --log-level error check bans licenses sources
 part advisories advisories
 part "lock of fuzz programs" lock_of_fuzz_programs
+part "patches of mutants" mutants_fit
 part documentation documentation
 part "doc tests" "$cargo" test --quiet --workspace --doc --locked
 if [ "${1:-}" != --without-tests ]; then

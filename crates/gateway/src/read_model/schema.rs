@@ -60,6 +60,7 @@ CREATE INDEX IF NOT EXISTS runs_by_end ON runs (substr(ended_at, 1, 19), launch_
 CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
 CREATE INDEX IF NOT EXISTS runs_dead ON runs (launch_sequence) WHERE dead_reason IS NOT NULL;
 CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS run_labels_by_run ON run_labels (launch_sequence);
 CREATE TABLE IF NOT EXISTS files (tenant TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (tenant, digest)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS run_texts USING fts5 (arguments, error);
 ";

@@ -6,6 +6,7 @@
 mod append;
 mod release;
 
+use aod_domain::subject;
 use aod_ports::BoxError;
 use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
 use async_nats::jetstream::message::StreamMessage;
@@ -52,6 +53,9 @@ impl JetStreamEventLog {
         after: u64,
         limit: usize,
     ) -> Result<Vec<StreamMessage>, BoxError> {
+        // The server counts what is left for each page: by all its subjects, one by one, unless it is told that all
+        // are meant. Source: nats-server `server/filestore.go`, `NumPending`.
+        let filter = if filter == subject::ALL { ">" } else { filter };
         let mut messages = batch::read(&self.link, EVENTS, filter, after, limit).await?;
         if !self.is_replicated || messages.len() >= limit {
             return Ok(messages);

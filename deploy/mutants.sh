@@ -23,7 +23,8 @@ build() {
     rm -rf "$copy"
     mkdir -p "$copy"
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory "$copy"
-    patch --quiet --strip=1 --directory="$copy" <"$DEPLOY_DIR/mutants/$1.patch" ||
+    # The copy is no part of this repository, for git neither.
+    (cd "$copy" && GIT_CEILING_DIRECTORIES="$(dirname "$copy")" git apply "$DEPLOY_DIR/mutants/$1.patch") ||
         die "the patch $1 does not fit any more" "make it anew: deploy/mutants/$1.patch"
     (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked \
         --profile simulation --config profile.simulation.lto=false --config profile.simulation.codegen-units=16 \

@@ -167,6 +167,7 @@ impl Launcher {
         let was_killed = Arc::new(AtomicBool::new(false));
         let watch = Watch::begin(self.engine.clone(), id.clone(), Arc::clone(&was_killed));
         let (greeted, uid) = self.await_gate(&id, listener, &watch).await?;
+        watch.heard();
         creation::ensure_user(self.config.capsule_user, uid)?;
         let left = lease_until
             .borrow()

@@ -17,6 +17,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::engine::{CallError, Engine};
@@ -41,13 +42,19 @@ const EXIT_CODE_KILLED: i64 = 137;
 
 /// The engine does not say what has become of a container.
 #[derive(Clone, Copy, Debug, Error)]
-#[error("{FAILED_LOOKS_MAX} looks at the container failed in a row")]
-struct GaveUp;
+enum GaveUp {
+    #[error("{FAILED_LOOKS_MAX} looks at the container failed in a row")]
+    Failed,
+    /// An engine that is killed while it starts a container may not know of that when it is back.
+    #[error("the engine says that it has not started the container, whose gate has spoken")]
+    Forgotten,
+}
 
 /// A watch in progress.
 #[derive(Debug)]
 pub(crate) struct Watch {
     outcome: watch::Receiver<Option<Result<Verdict, GaveUp>>>,
+    has_spoken: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
@@ -55,20 +62,25 @@ impl Watch {
     /// Begins to watch a container that is created, and about to be started.
     pub(crate) fn begin(engine: Engine, name: String, was_killed: Arc<AtomicBool>) -> Self {
         let (sender, outcome) = watch::channel(None);
+        let has_spoken = Arc::<AtomicBool>::default();
+        let spoken = Arc::clone(&has_spoken);
         let work = async move {
-            let verdict = follow(&engine, &name, &was_killed).await;
-            if verdict.is_err() {
-                warn!(
-                    container = name,
-                    "the engine does not say what has become of a container"
-                );
+            let verdict = follow(&engine, &name, &was_killed, &spoken).await;
+            if let Err(error) = verdict {
+                warn!(container = name, %error, "what has become of a container is not known");
             }
             sender.send_replace(Some(verdict));
         };
         Self {
             outcome,
+            has_spoken,
             task: tokio::spawn(work).abort_handle(),
         }
+    }
+
+    /// Its gate has spoken: it runs, or has run, whatever the engine says.
+    pub(crate) fn heard(&self) {
+        self.has_spoken.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the end.
@@ -79,9 +91,9 @@ impl Watch {
         };
         let mut outcome = self.outcome.clone();
         let Ok(outcome) = outcome.wait_for(Option::is_some).await else {
-            return Err(failed(GaveUp));
+            return Err(failed(GaveUp::Failed));
         };
-        outcome.unwrap_or(Err(GaveUp)).map_err(failed)
+        outcome.unwrap_or(Err(GaveUp::Failed)).map_err(failed)
     }
 }
 
@@ -91,9 +103,15 @@ impl Drop for Watch {
     }
 }
 
-async fn follow(engine: &Engine, name: &str, was_killed: &AtomicBool) -> Result<Verdict, GaveUp> {
+async fn follow(
+    engine: &Engine,
+    name: &str,
+    was_killed: &AtomicBool,
+    has_spoken: &AtomicBool,
+) -> Result<Verdict, GaveUp> {
     let mut has_run = false;
     let mut failed_looks = 0;
+    let mut denied_since = None;
     let mut waited = wait(engine, name).boxed().fuse();
     while failed_looks < FAILED_LOOKS_MAX {
         tokio::select! {
@@ -112,7 +130,17 @@ async fn follow(engine: &Engine, name: &str, was_killed: &AtomicBool) -> Result<
                     waited = wait(engine, name).boxed().fuse();
                 }
             }
-            Ok(Seen::NotYet) => failed_looks = if has_run { failed_looks + 1 } else { 0 },
+            Ok(Seen::NotYet) if has_run => failed_looks += 1,
+            Ok(Seen::NotYet) => {
+                failed_looks = 0;
+                // It may be about to say so: the gate mostly speaks before the start is answered.
+                if has_spoken.load(Ordering::Relaxed)
+                    && denied_since.get_or_insert_with(Instant::now).elapsed()
+                        > engine.timeouts.start
+                {
+                    return Err(GaveUp::Forgotten);
+                }
+            }
             Ok(Seen::Ended { exit_code }) => {
                 return Ok(judge(engine, name, exit_code, was_killed).await);
             }
@@ -120,7 +148,7 @@ async fn follow(engine: &Engine, name: &str, was_killed: &AtomicBool) -> Result<
             Err(_) => failed_looks += 1,
         }
     }
-    Err(GaveUp)
+    Err(GaveUp::Failed)
 }
 
 /// The exit code once the container has ended; none when the wait itself has failed.

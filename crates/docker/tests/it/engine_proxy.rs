@@ -20,7 +20,12 @@ pub(crate) enum Fault {
     Hangs,
     /// The connection closes at once.
     Refused,
+    /// The engine never hears of it; the answer is that of a container that is created and was never started.
+    Forgotten,
 }
+
+/// An inspection of such a container.
+const FORGOTTEN: &str = r#"{"State": {"Status": "created", "Running": false}}"#;
 
 /// Which requests: those whose first line contains the text, for so many times.
 #[derive(Clone, Debug)]
@@ -92,6 +97,13 @@ async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
     match fault {
         Some(Fault::Refused) => return,
         Some(Fault::Hangs) => return std::future::pending().await,
+        Some(Fault::Forgotten) => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
+            let size_bytes = FORGOTTEN.len();
+            let answer = format!("{head}\r\nContent-Length: {size_bytes}\r\n\r\n{FORGOTTEN}");
+            let _ = client.write_all(answer.as_bytes()).await;
+            return;
+        }
         _ => (),
     }
     let mut engine = UnixStream::connect(ENGINE)

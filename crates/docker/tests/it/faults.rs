@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use aod_docker::Config;
 use aod_docker::config::Timeouts;
-use aod_ports::container_runtime::{ContainerRuntime as _, RuntimeError};
+use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _, RuntimeError};
+use futures::StreamExt as _;
 use tempfile::TempDir;
 
 use crate::engine_proxy::{EngineProxy, Fault, Rule};
@@ -108,6 +109,40 @@ async fn an_end_is_seen_without_the_engines_wait() {
         )
         .await;
     }
+}
+
+/// As an engine does that is killed before it has written down that the container runs.
+#[tokio::test]
+async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let image = fixture.script("echo done");
+    // What is known of the image is not asked for again.
+    let first = finish(fixture.start(fixture.spec(&image)).await).await;
+    assert_eq!(first.code(), Some(0));
+    let always = |contains, fault| Rule {
+        times: u32::MAX,
+        ..once(contains, fault)
+    };
+    proxy.set(&[
+        always("/json", Fault::Forgotten),
+        always("/wait", Fault::Hangs),
+    ]);
+    let mut container = fixture.start(fixture.spec(&image)).await;
+    let events = container.events().collect::<Vec<_>>().await;
+    assert!(
+        matches!(events.last(), Some(ContainerEvent::Exited { .. })),
+        "{events:?}"
+    );
+    let gone = tokio::time::timeout(PATIENCE, container.gone())
+        .await
+        .expect("in time");
+    assert!(gone.is_err(), "nothing is known of its end: {gone:?}");
+    proxy.set(&[]);
+    fixture
+        .runtime
+        .remove(container.name())
+        .await
+        .expect("it can be removed");
 }
 
 #[tokio::test]

@@ -91,12 +91,11 @@ impl Container for DockerContainer {
 
     async fn kill(&self) -> Result<(), RuntimeError> {
         self.was_killed.store(true, Ordering::Relaxed);
-        let Err(error) = self.signal("SIGKILL").await else {
-            return Ok(());
-        };
-        debug!(container = self.name, %error, "the engine does not kill, the gate is asked to");
-        // A lease without length: the gate kills everything at once.
-        let Err(_) = self.gate.renew(0).await else {
+        let killed = self.signal("SIGKILL").await;
+        // A lease without length: the gate kills everything at once. Also where the engine says that nothing runs,
+        // since it may have forgotten the start.
+        let told = self.gate.renew(0).await;
+        let (Err(error), Err(_)) = (killed, told) else {
             return Ok(());
         };
         Err(error.during("killing a container"))

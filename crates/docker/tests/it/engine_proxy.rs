@@ -20,12 +20,9 @@ pub(crate) enum Fault {
     Hangs,
     /// The connection closes at once.
     Refused,
-    /// The engine never hears of it; the answer is that of a container that is created and was never started.
+    /// The engine never hears of it; what is asked about a container, or to be killed, was never started.
     Forgotten,
 }
-
-/// An inspection of such a container.
-const FORGOTTEN: &str = r#"{"State": {"Status": "created", "Running": false}}"#;
 
 /// Which requests: those whose first line contains the text, for so many times.
 #[derive(Clone, Debug)]
@@ -98,9 +95,19 @@ async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
         Some(Fault::Refused) => return,
         Some(Fault::Hangs) => return std::future::pending().await,
         Some(Fault::Forgotten) => {
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
-            let size_bytes = FORGOTTEN.len();
-            let answer = format!("{head}\r\nContent-Length: {size_bytes}\r\n\r\n{FORGOTTEN}");
+            let (status, body) = if first_line.contains("/kill") {
+                ("409 Conflict", r#"{"message": "it is not running"}"#)
+            } else {
+                (
+                    "200 OK",
+                    r#"{"State": {"Status": "created", "Running": false}}"#,
+                )
+            };
+            let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json");
+            let size_bytes = body.len();
+            let answer = format!(
+                "{head}\r\nConnection: close\r\nContent-Length: {size_bytes}\r\n\r\n{body}"
+            );
             let _ = client.write_all(answer.as_bytes()).await;
             return;
         }

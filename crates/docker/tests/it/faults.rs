@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use aod_docker::Config;
 use aod_docker::config::Timeouts;
-use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _, RuntimeError};
+use aod_ports::container_runtime::{
+    ContainerEvent, ContainerRuntime as _, ContainerSpec, RuntimeError,
+};
 use futures::StreamExt as _;
 use tempfile::TempDir;
 
 use crate::engine_proxy::{EngineProxy, Fault, Rule};
-use crate::fixture::{Fixture, PATIENCE, docker, finish, wait_for_output};
+use crate::fixture::{Fixture, PATIENCE, docker, finish, lease, wait_for_output};
 
 /// A cluster whose engine is behind a proxy, and patience for two seconds only.
 async fn behind_proxy() -> (TempDir, EngineProxy, Fixture) {
@@ -47,6 +49,13 @@ async fn ends_well(fixture: &Fixture, rules: &[Rule], proxy: &EngineProxy) {
         1,
         "{rules:?}"
     );
+}
+
+fn always(contains: &'static str, fault: Fault) -> Rule {
+    Rule {
+        times: u32::MAX,
+        ..once(contains, fault)
+    }
 }
 
 fn once(contains: &'static str, fault: Fault) -> Rule {
@@ -119,10 +128,6 @@ async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
     // What is known of the image is not asked for again.
     let first = finish(fixture.start(fixture.spec(&image)).await).await;
     assert_eq!(first.code(), Some(0));
-    let always = |contains, fault| Rule {
-        times: u32::MAX,
-        ..once(contains, fault)
-    };
     proxy.set(&[
         always("/json", Fault::Forgotten),
         always("/wait", Fault::Hangs),
@@ -146,15 +151,30 @@ async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
+async fn what_the_engine_has_forgotten_is_killed_by_its_gate() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let script = "trap '' TERM; echo ready; while true; do busybox sleep 0.05; done";
+    let spec = ContainerSpec {
+        // Far longer than is waited for.
+        lease_until: lease(10 * PATIENCE),
+        ..fixture.spec(&fixture.script(script))
+    };
+    let mut container = fixture.start(spec).await;
+    let events = wait_for_output(&mut container, "ready").await;
+    proxy.set(&[always("/kill", Fault::Forgotten)]);
+    container.kill().await.expect("the gate takes it");
+    tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>())
+        .await
+        .expect("nothing of it runs");
+}
+
+#[tokio::test]
 async fn a_container_outlives_an_engine_that_is_away() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let script = "trap 'exit 5' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
     let _events = wait_for_output(&mut container, "ready").await;
-    proxy.set(&[Rule {
-        times: u32::MAX,
-        ..once("", Fault::Refused)
-    }]);
+    proxy.set(&[always("", Fault::Refused)]);
     assert!(fixture.runtime.describe().await.is_err());
     container
         .renew(60_000)
@@ -177,10 +197,7 @@ async fn killing_goes_by_the_gate_when_the_engine_is_away() {
     let script = "trap '' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
     let _events = wait_for_output(&mut container, "ready").await;
-    proxy.set(&[Rule {
-        times: u32::MAX,
-        ..once("/kill", Fault::Refused)
-    }]);
+    proxy.set(&[always("/kill", Fault::Refused)]);
     container.kill().await.expect("the gate takes it");
     let verdict = tokio::time::timeout(PATIENCE, container.gone())
         .await
@@ -193,10 +210,7 @@ async fn an_engine_that_hangs_makes_the_node_not_ready() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let image = fixture.script("echo done");
     fixture.runtime.describe().await.expect("it answers");
-    proxy.set(&[Rule {
-        times: u32::MAX,
-        ..once("/containers/create", Fault::Hangs)
-    }]);
+    proxy.set(&[always("/containers/create", Fault::Hangs)]);
     let started = fixture
         .runtime
         .start(fixture.spec(&image))
@@ -243,10 +257,7 @@ async fn a_removal_while_the_engine_is_away_is_done_as_soon_as_it_is_back() {
     let container = fixture
         .start(fixture.spec(&fixture.script("busybox sleep 600")))
         .await;
-    proxy.set(&[Rule {
-        times: u32::MAX,
-        ..once("", Fault::Refused)
-    }]);
+    proxy.set(&[always("", Fault::Refused)]);
     let removed = fixture.runtime.remove(container.name()).await;
     assert!(
         matches!(removed, Err(RuntimeError::Engine { .. })),

@@ -132,7 +132,6 @@ async fn figures(
     say(&format!("    lists made anew in {rebuild:.1} s"));
     all.push(Figure::new("rebuild", "events/s", vec![per(last, rebuild)]));
     site.stop_gateway();
-    loader::remove_queue(publisher).await?;
     let ready = started(site, last).await?;
     all.push(Figure::new("ready_again", "s", vec![ready]).bounded("p50 <= 10 s"));
     let mut client = site.client().await?;

@@ -154,6 +154,12 @@ pub(crate) async fn reconcile(context: &Context) {
 
 /// Keeps the queue of launches from beginning before what is needed, and makes it if it is lost.
 pub(crate) async fn keep_queue(context: &Context) {
+    // Lists that are made anew take launches for needed whose end they have not reached: a queue made by them
+    // would have the whole history, which nodes look at one by one.
+    context
+        .shutdown
+        .run_until_cancelled(lists_have_caught_up(context))
+        .await;
     let mut ticks = ticks(QUEUE_INTERVAL);
     while next_tick(context, &mut ticks).await {
         let kept = match context.read_model.first_needed().await {
@@ -166,6 +172,20 @@ pub(crate) async fn keep_queue(context: &Context) {
         if let Err(error) = kept {
             tracing::warn!(error = chain(&error), "the queue of launches is not kept");
         }
+    }
+}
+
+/// Waits until the lists have all that the log has now.
+async fn lists_have_caught_up(context: &Context) {
+    loop {
+        match context.runs.log().fill().await {
+            Ok(fill) => return context.read_model.reach(fill.last_sequence).await,
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "what the lists must have is not known"
+            ),
+        }
+        pause(context, RETRY_PAUSE).await;
     }
 }
 

@@ -126,12 +126,17 @@ impl ReadModel {
         *self.applied.borrow()
     }
 
-    /// Waits until `sequence` is taken in.
-    pub(crate) async fn wait_for(&self, sequence: u64) -> ApiResult<()> {
+    /// Waits until `sequence` is taken in, however long that takes.
+    pub(crate) async fn reach(&self, sequence: u64) {
         let mut applied = self.applied.subscribe();
-        let seen = applied.wait_for(|&last| last >= sequence);
-        match tokio::time::timeout(CATCH_UP_PATIENCE, seen).await {
-            Ok(_) => Ok(()),
+        let seen = applied.wait_for(|&last| last >= sequence).await;
+        seen.expect("its sender is in this read model");
+    }
+
+    /// Waits until `sequence` is taken in, with patience for as long as people have it.
+    pub(crate) async fn wait_for(&self, sequence: u64) -> ApiResult<()> {
+        match tokio::time::timeout(CATCH_UP_PATIENCE, self.reach(sequence)).await {
+            Ok(()) => Ok(()),
             Err(_) => {
                 let detail = format!(
                     "the lists are at {} and have not reached {sequence} yet",

@@ -29,7 +29,15 @@ pub(crate) async fn prepare(publisher: &mut Publisher) -> anyhow::Result<()> {
     publisher
         .ask(&format!("$JS.API.STREAM.UPDATE.{EVENTS}"), &config)
         .await?;
-    remove_queue(publisher).await?;
+    let streams = publisher.ask("$JS.API.STREAM.NAMES", &Value::Null).await?;
+    if streams["streams"]
+        .as_array()
+        .is_some_and(|names| names.contains(&json!(WORK)))
+    {
+        publisher
+            .ask(&format!("$JS.API.STREAM.DELETE.{WORK}"), &Value::Null)
+            .await?;
+    }
     let consumers = publisher
         .ask(&format!("$JS.API.CONSUMER.NAMES.{EVENTS}"), &Value::Null)
         .await?;
@@ -44,22 +52,6 @@ pub(crate) async fn prepare(publisher: &mut Publisher) -> anyhow::Result<()> {
                 &format!("$JS.API.CONSUMER.DELETE.{EVENTS}.{name}"),
                 &Value::Null,
             )
-            .await?;
-    }
-    Ok(())
-}
-
-/// Takes the queue of launches away: a gateway makes it anew, from the first launch that its lists do not tell to
-/// have ended. One that is made while the lists are made anew has all launches there ever were, which nodes look at
-/// one by one.
-pub(crate) async fn remove_queue(publisher: &mut Publisher) -> anyhow::Result<()> {
-    let names = publisher.ask("$JS.API.STREAM.NAMES", &Value::Null).await?;
-    if names["streams"]
-        .as_array()
-        .is_some_and(|names| names.contains(&json!(WORK)))
-    {
-        publisher
-            .ask(&format!("$JS.API.STREAM.DELETE.{WORK}"), &Value::Null)
             .await?;
     }
     Ok(())

@@ -48,6 +48,13 @@ async fn a_queued_run_is_cancelled_at_once() {
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
     let id = gateway.start_run("echo", json!({})).await;
+    cluster.ports.queue.ensure(&Label::any()).await.unwrap();
+    let deliveries = cluster
+        .ports
+        .queue
+        .pull(&Label::any(), Class::Root, 1, PATIENCE)
+        .await
+        .unwrap();
     let path = format!("/v1/runs/{id}/cancel");
     let view = gateway
         .post(&path, &json!({"reason": "a mistake"}))
@@ -63,14 +70,7 @@ async fn a_queued_run_is_cancelled_at_once() {
         gateway.post(&path, &json!({})).await.expect(409)["code"],
         "run_ended"
     );
-    // Whoever gets the launch afterwards finds it ended.
-    cluster.ports.queue.ensure(&Label::any()).await.unwrap();
-    let deliveries = cluster
-        .ports
-        .queue
-        .pull(&Label::any(), Class::Root, 1, PATIENCE)
-        .await
-        .unwrap();
+    // Whoever has got the launch finds it ended.
     assert!(lease(&cluster.runs, &deliveries[0]).await.is_none());
 }
 

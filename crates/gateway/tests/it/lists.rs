@@ -1,8 +1,19 @@
 //! Lists: filtered, paged, complete up to where they say, and thrown away at will.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::harness::{Client, Cluster, send};
+use aod_domain::error_code::ErrorCode;
+use aod_domain::id::RunId;
+use aod_domain::run::{Command, Ended, Launched, Outcome, RunError, fixtures};
+use aod_domain::subject::{Class, Label};
+use aod_gateway::Config;
+use aod_ports::clock::{Clock as _, SystemClock};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use crate::harness::{Client, Cluster, PATIENCE, send};
 use crate::node::ScriptedNode;
 
 fn ids(page: &Value) -> Vec<String> {
@@ -122,15 +133,83 @@ async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
     // What is no database is no obstacle.
     let config = other.config("broken");
     std::fs::create_dir_all(&config.data_directory).unwrap();
-    std::fs::write(
-        config.data_directory.join("read-model-1.sqlite3"),
-        "no database, whatever it is",
-    )
-    .unwrap();
+    for entry in std::fs::read_dir(cluster.config("one").data_directory).unwrap() {
+        let path = config.data_directory.join(entry.unwrap().file_name());
+        std::fs::write(path, "no database, whatever it is").unwrap();
+    }
     let gateway = other.gateway_of(config).await;
     gateway
         .until("/v1/runs", |page| ids(page) == [new.clone()])
         .await;
+}
+
+/// The gateway takes its time with what the log has.
+#[tokio::test]
+async fn a_queue_that_is_lost_with_the_lists_begins_with_what_has_not_ended() {
+    let cluster = Cluster::start().await;
+    let (ended, alive) = (new_root(), new_root());
+    launch(&cluster, ended).await;
+    for command in [lease(), end()] {
+        cluster.runs.handle(ended, &command, None).await.unwrap();
+    }
+    launch(&cluster, alive).await;
+    remove_queue(&cluster).await;
+    let config = Config {
+        lists_delay: Duration::from_secs(2),
+        ..cluster.config("one")
+    };
+    let _gateway = cluster.gateway_of(config).await;
+
+    let (queue, label) = (&cluster.ports.queue, Label::any());
+    let pulled = tokio::time::timeout(PATIENCE, async {
+        loop {
+            // It is not there at first.
+            match queue.pull(&label, Class::Root, 1, PATIENCE).await {
+                Ok(pulled) if !pulled.is_empty() => return pulled,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    });
+    assert_eq!(pulled.await.unwrap()[0].run, alive);
+}
+
+/// Removes the queue's stream, as an operator may.
+async fn remove_queue(cluster: &Cluster) {
+    let connection = TcpStream::connect(cluster.server.address()).await.unwrap();
+    let mut connection = BufReader::new(connection);
+    let request = "CONNECT {\"verbose\":false}\r\nSUB answer 1\r\nPUB $JS.API.STREAM.DELETE.WORK answer 0\r\n\r\n";
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut line = String::new();
+    while !line.contains("\"success\"") {
+        line.clear();
+        let read = connection.read_line(&mut line).await.unwrap();
+        assert!(read > 0 && !line.contains("\"error\""), "{line}");
+    }
+}
+
+fn new_root() -> RunId {
+    RunId::root_of(SystemClock.fresh_uuid())
+}
+
+fn lease() -> Command {
+    Command::Lease {
+        holder: fixtures::node_holder(1, 1),
+        is_holder_gone: false,
+    }
+}
+
+fn end() -> Command {
+    let error = RunError::new(ErrorCode::OutOfMemory, "as the test wants it");
+    Command::End(Box::new(Ended::without_start(1, Outcome::Failed, error)))
+}
+
+async fn launch(cluster: &Cluster, run: RunId) {
+    let launched = Launched {
+        deadline: SystemClock.now() + SignedDuration::from_hours(1),
+        ..fixtures::launched()
+    };
+    let launch = Command::Launch(launched.into());
+    cluster.runs.handle(run, &launch, None).await.unwrap();
 }
 
 #[tokio::test]

@@ -40,8 +40,25 @@ enum Condition {
 type Statement = (String, Vec<Value>);
 
 impl Condition {
-    /// Where its runs are, what the place of their launch is called there, and what holds of them.
-    fn source(&self) -> (&'static str, &'static str, Statement) {
+    /// Where its runs are.
+    const fn table(&self) -> &'static str {
+        match self {
+            Self::Runs { .. } => "runs",
+            Self::Label { .. } => "run_labels",
+            Self::Text(_) => "run_texts",
+        }
+    }
+
+    /// What the place of a launch is called there.
+    const fn place(&self) -> &'static str {
+        match self {
+            Self::Runs { .. } | Self::Label { .. } => "launch_sequence",
+            Self::Text(_) => "rowid",
+        }
+    }
+
+    /// What holds of its runs in its table, which goes by `alias`.
+    fn statement(&self, alias: &str) -> Statement {
         match self {
             Self::Runs {
                 tenant,
@@ -56,31 +73,49 @@ impl Condition {
                 ];
                 for (column, value) in given {
                     if let Some(value) = value {
-                        let _ = write!(sql, " AND runs.{column} = ?");
+                        let _ = write!(sql, " AND {alias}.{column} = ?");
                         values.push(value.into());
                     }
                 }
-                ("runs", "runs.launch_sequence", (sql, values))
+                (sql, values)
             }
             Self::Label { name, value } => {
-                let sql = "run_labels.name = ? AND run_labels.value = ?".to_owned();
-                let values = vec![name.clone().into(), value.clone().into()];
-                ("run_labels", "run_labels.launch_sequence", (sql, values))
+                let sql = format!("{alias}.name = ? AND {alias}.value = ?");
+                (sql, vec![name.clone().into(), value.clone().into()])
             }
             Self::Text(words) => {
-                let sql = "run_texts MATCH ?".to_owned();
-                (
-                    "run_texts",
-                    "run_texts.rowid",
-                    (sql, vec![words.clone().into()]),
-                )
+                let sql = format!("{alias}.run_texts MATCH ?");
+                (sql, vec![words.clone().into()])
             }
+        }
+    }
+
+    /// The index that has its runs by the place of their launches, where its table has several.
+    fn index(&self) -> &'static str {
+        let Self::Runs {
+            tenant,
+            state,
+            capsule,
+        } = self
+        else {
+            return "";
+        };
+        match (tenant.is_some(), capsule.is_some(), state.is_some()) {
+            (false, false, false) => "",
+            (false, false, true) => "INDEXED BY runs_by_state",
+            (false, true, false) => "INDEXED BY runs_by_capsule",
+            (false, true, true) => "INDEXED BY runs_by_capsule_and_state",
+            (true, false, false) => "INDEXED BY runs_by_tenant",
+            (true, false, true) => "INDEXED BY runs_by_tenant_and_state",
+            (true, true, false) => "INDEXED BY runs_by_tenant_and_capsule",
+            (true, true, true) => "INDEXED BY runs_by_tenant_capsule_and_state",
         }
     }
 
     /// How many runs it fits, counted up to [`COUNTED_MAX`].
     fn count(&self, connection: &Connection) -> rusqlite::Result<u64> {
-        let (table, _, (sql, values)) = self.source();
+        let table = self.table();
+        let (sql, values) = self.statement(table);
         let sql =
             format!("SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {sql} LIMIT {COUNTED_MAX})");
         connection
@@ -88,18 +123,18 @@ impl Condition {
             .query_row(params_from_iter(values), |row| row.get(0))
     }
 
-    /// That it holds of a run of which so many others are looked at.
-    fn holds(&self, looked_at: u64, fits: u64) -> Statement {
-        let (table, place, (sql, values)) = self.source();
-        let sql = match self {
-            Self::Runs { .. } => sql,
-            // To find all of a rare word once is quicker than to look for it in each of many runs.
-            Self::Text(_) if looked_at > LOOKED_UP_MAX && fits < COUNTED_MAX => {
-                format!("runs.launch_sequence IN (SELECT {place} FROM {table} WHERE {sql})")
-            }
-            _ => format!(
-                "EXISTS (SELECT 1 FROM {table} WHERE {place} = runs.launch_sequence AND {sql})"
-            ),
+    /// That it holds of the run that was launched at `launch`, of which so many others are looked at.
+    fn holds(&self, launch: &str, looked_at: u64, fits: u64) -> Statement {
+        let (table, place, index) = (self.table(), self.place(), self.index());
+        let (sql, values) = self.statement("other");
+        let is_text = matches!(self, Self::Text(_));
+        // To find all of a rare word once is quicker than to look for it in each of many runs.
+        let sql = if is_text && looked_at > LOOKED_UP_MAX && fits < COUNTED_MAX {
+            format!("{launch} IN (SELECT other.{place} FROM {table} AS other WHERE {sql})")
+        } else {
+            format!(
+                "EXISTS (SELECT 1 FROM {table} AS other {index} WHERE other.{place} = {launch} AND {sql})"
+            )
         };
         (sql, values)
     }
@@ -145,25 +180,28 @@ impl Conditions {
         let mut counted = self.counted(connection)?;
         counted.sort_by_key(|(fits, _)| *fits);
         let (looked_at, fewest) = counted.remove(0);
-        let (table, place, (walked, mut values)) = fewest.source();
+        let table = fewest.table();
+        let launch = format!("{table}.{}", fewest.place());
+        let (walked, mut values) = fewest.statement(table);
         let mut sql = format!("SELECT {COLUMNS} FROM {table}");
         if table != "runs" {
             // In this order: the planner does not know which is shorter.
-            let _ = write!(sql, " CROSS JOIN runs ON runs.launch_sequence = {place}");
+            let _ = write!(sql, " CROSS JOIN runs ON runs.launch_sequence = {launch}");
         }
-        let _ = write!(sql, " WHERE {walked} AND {place} < ?");
+        let _ = write!(sql, " WHERE {walked} AND {launch} < ?");
         values.push(before.into());
         if is_roots_only {
             sql.push_str(" AND runs.parent IS NULL");
         }
-        // Columns of the run itself first, since they are at hand.
-        counted.sort_by_key(|(_, condition)| !matches!(condition, Condition::Runs { .. }));
+        // Texts last, in which a run costs the most to look up.
+        counted.sort_by_key(|(_, condition)| matches!(condition, Condition::Text(_)));
         for (fits, condition) in counted {
-            let (holds, more) = condition.holds(looked_at, fits);
+            // Of what is walked, not of the run, which is much longer and is read only if all holds.
+            let (holds, more) = condition.holds(&launch, looked_at, fits);
             let _ = write!(sql, " AND {holds}");
             values.extend(more);
         }
-        let _ = write!(sql, " ORDER BY {place} DESC LIMIT ?");
+        let _ = write!(sql, " ORDER BY {launch} DESC LIMIT ?");
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
         Ok((sql, values))
     }

@@ -26,8 +26,7 @@ build() {
     # The copy is no part of this repository, for git neither.
     (cd "$copy" && GIT_CEILING_DIRECTORIES="$(dirname "$copy")" git apply "$DEPLOY_DIR/mutants/$1.patch") ||
         die "the patch $1 does not fit any more" "make it anew: deploy/mutants/$1.patch"
-    (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked \
-        --profile simulation --config profile.simulation.lto=false --config profile.simulation.codegen-units=16 \
+    (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked --profile simulation \
         --target-dir "$target" -p aod-simulator) ||
         die "the tree does not build with $1" "make it anew: deploy/mutants/$1.patch"
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use aod_domain::admission::Capacity;
+use aod_domain::placement::{Devices, Equipment};
 use aod_jetstream::{Broker, Config as BrokerConfig, LEASE_SECONDS_DEFAULT};
 use aod_node::{
     Config, DISK_LOOK_DEFAULT, GRACE_DEFAULT, HttpGateways, IMAGE_KEEP_DEFAULT,
@@ -87,6 +88,8 @@ async fn start(
             containers_max: CONTAINERS_MAX,
             memory_bytes: 16 << 30,
         },
+        equipment: Equipment::default(),
+        devices: Devices::default(),
         lease: Duration::from_secs(LEASE_SECONDS_DEFAULT.into()),
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,

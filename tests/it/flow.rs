@@ -97,7 +97,7 @@ pub(crate) fn spread() -> Command {
 }
 
 /// Once its number is released, calls `hold` for the site that it is told, and tells what came of it.
-fn cross(story: &Story) -> Command {
+pub(crate) fn cross(story: &Story) -> Command {
     let story = story.clone();
     Arc::new(move |inside: Inside| {
         let story = story.clone();

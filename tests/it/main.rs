@@ -8,6 +8,7 @@ mod history;
 mod models;
 mod needs_docker;
 mod needs_root;
+mod placement;
 mod ports;
 mod rerun;
 mod simulated;

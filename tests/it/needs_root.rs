@@ -6,6 +6,7 @@ mod failures;
 mod handoff;
 mod hosts;
 mod images;
+mod locality;
 mod outside;
 mod product;
 mod rolling;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::id::{IncarnationId, NodeId};
-use aod_ports::presence::{Member, NodeMember, Presence as _};
+use aod_domain::placement::{Devices, Equipment};
+use aod_ports::presence::{Member, NodeMember, Place, Presence as _};
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
 use aod_tests::programs::ask;
@@ -16,8 +17,8 @@ use uuid::Uuid;
 use crate::flow::{Story, spread};
 
 /// The names under which `hold` is registered: a rule is about one of them.
-const HOLDING: [&str; 7] = [
-    "hold", "single", "paired", "stopped", "rated", "keyed", "ordered",
+const HOLDING: [&str; 8] = [
+    "hold", "hold-1", "single", "paired", "stopped", "rated", "keyed", "ordered",
 ];
 
 /// A full cluster, and what was asked of it.
@@ -31,6 +32,13 @@ struct Full {
 impl Full {
     async fn start(story: &Story) -> Self {
         let mut cluster = Cluster::start(1).await;
+        let card = ("card".parse().expect("a name"), vec![None]);
+        cluster.devices = Devices::new([card].into());
+        cluster.equipment = Equipment {
+            attributes: [Equipment::read_attribute("zone=us").expect("an attribute")].into(),
+            devices: cluster.devices.counts(),
+            ..Equipment::default()
+        };
         let capsules = HOLDING.map(|name| (name, story.hold()));
         let others = [("spread", spread()), ("failing", failing())];
         let capsules: Vec<(&str, Command)> = capsules.into_iter().chain(others).collect();
@@ -121,6 +129,7 @@ impl Full {
             waiting: 0,
             containers: 0,
             draining: false,
+            place: Place::default(),
             not_ready: Some("the disk is full".into()),
         };
         let presence = self.cluster.broker("sick").await.presence();
@@ -150,7 +159,8 @@ async fn every_run_that_waits_in_a_full_cluster_says_why() {
     for_slots(&mut full).await;
     for_rooms(&mut full).await;
     for_callees(&mut full, &story).await;
-    assert_eq!(full.expected.len(), 20);
+    for_requirements(&mut full).await;
+    assert_eq!(full.expected.len(), 25);
     let last = Mutex::new(Vec::new());
     let all = eventually("all", async || {
         let mut told = Vec::new();
@@ -184,6 +194,40 @@ async fn without_rules(full: &mut Full) {
         "node-9 is not ready: the disk is full",
     )
     .await;
+}
+
+/// What waits for a node that has what it requires.
+async fn for_requirements(full: &mut Full) {
+    for (label, body, why) in [
+        (
+            "wide",
+            json!({"require": ["zone=eu", "ssd"]}),
+            "no node with label wide fits: node-2 has no ssd, zone=us not zone=eu",
+        ),
+        (
+            "wide",
+            json!({"devices": {"card": 3}}),
+            "no node with label wide fits: node-2 has 1 of 3 card",
+        ),
+        (
+            "spare",
+            json!({"require": ["zone=us"]}),
+            "node-1 is draining",
+        ),
+        ("any", json!({"require": ["zone=us"]}), "all 2 slots busy"),
+    ] {
+        let mut body = body;
+        body["label"] = label.into();
+        let run = full.client.start_with("hold-1", json!({}), body).await;
+        full.expected.push((run, why.into()));
+    }
+    let card = json!({"label": "wide", "devices": {"card": 1}});
+    full.client
+        .start_with("hold-1", json!({}), card.clone())
+        .await;
+    let second = full.client.start_with("hold-1", json!({}), card).await;
+    let why = "other runs have the devices: node-2 has 0 of 1 card free";
+    full.expected.push((second, why.into()));
 }
 
 /// What waits for a slot, in the queue or before it.

@@ -12,6 +12,7 @@ use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
+use aod_domain::placement::{Devices, Equipment};
 use aod_domain::tenant::Tenant;
 use aod_gateway::{Access, Gateway};
 use aod_jetstream::{Broker, Config as BrokerConfig};
@@ -67,6 +68,9 @@ pub struct Cluster {
     pub network: Arc<dyn Network>,
     gateways_added: usize,
     nodes_added: usize,
+    /// As `image_keep`: what runs may require of them.
+    pub equipment: Equipment,
+    pub devices: Devices,
     directory: TempDir,
 }
 
@@ -96,6 +100,8 @@ impl Cluster {
             network: Arc::new(SystemNetwork),
             gateways_added: 0,
             nodes_added: 0,
+            equipment: Equipment::default(),
+            devices: Devices::default(),
             directory,
         };
         for _ in 0..gateways {
@@ -173,6 +179,8 @@ impl Cluster {
                 .map(|label| label.parse().expect("a label"))
                 .collect(),
             capacity,
+            equipment: self.equipment.clone(),
+            devices: self.devices.clone(),
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: LOG_BYTES_MAX,

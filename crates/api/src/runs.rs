@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorSource;
 use aod_domain::id::{NodeId, RunId};
-use aod_domain::run::{Exit, Limits, Outcome, Retries, RunError};
+use aod_domain::placement::Requirements;
+use aod_domain::run::{Exit, Limits, Outcome, Refused, Retries, RunError};
 use aod_domain::spending::{Budget, Cost, Spent};
 use aod_domain::subject::Label;
 use aod_domain::tenant::Tenant;
@@ -36,6 +37,12 @@ pub struct CreateRun {
     /// Which nodes may take the run; the capsule's own label unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// What its node must have besides what the capsule requires itself: `zone=eu`, `gpu_memory>=24`, `ssd`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub require: Vec<String>,
+    /// So many devices of a kind, which the run has alone; at least as many as the capsule requires itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, u16>,
     /// Running time at the most, waiting for callees not counted; the capsule's own unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
@@ -370,6 +377,9 @@ pub struct RunView {
     /// Which nodes may take it.
     #[schema(value_type = String)]
     pub label: Label,
+    /// What its node must have besides.
+    #[serde(default, skip_serializing_if = "RequirementsView::is_nothing")]
+    pub requires: RequirementsView,
     #[schema(value_type = String, format = DateTime)]
     pub deadline: Timestamp,
     /// Running time at the most, waiting for callees not counted.
@@ -396,6 +406,9 @@ pub struct RunView {
     pub inputs: Vec<FileView>,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
+    /// Nodes that gave it back since they could not run it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RefusalView>,
     /// Deliveries of its launch, up to the last that the log has heard of.
     #[serde(default)]
     pub deliveries: u64,
@@ -422,6 +435,66 @@ pub struct RunView {
     /// Once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,
+}
+
+/// What a run requires of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RequirementsView {
+    /// Of its attributes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, u16>,
+    /// Only where nodes of the label differ in what they can hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+impl RequirementsView {
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<&Requirements> for RequirementsView {
+    fn from(requirements: &Requirements) -> Self {
+        let devices = requirements.devices.iter();
+        Self {
+            attributes: requirements
+                .attributes
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            devices: devices
+                .map(|(name, count)| (name.to_string(), *count))
+                .collect(),
+            cpu_millis: requirements.size.map(|size| size.cpu_millis),
+            memory_bytes: requirements.size.map(|size| size.memory_bytes),
+        }
+    }
+}
+
+/// A node that gave a run back since it could not run it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefusalView {
+    #[schema(value_type = String)]
+    pub node: NodeId,
+    pub attempt: u32,
+    pub code: String,
+    pub message: String,
+}
+
+impl From<&Refused> for RefusalView {
+    fn from(refused: &Refused) -> Self {
+        Self {
+            node: refused.node,
+            attempt: refused.attempt,
+            code: refused.error.code.clone(),
+            message: refused.error.message.clone(),
+        }
+    }
 }
 
 /// A request to end a run.
@@ -526,6 +599,9 @@ pub struct TimingsView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageView {
     pub input_bytes: u64,
+    /// What of files and image was not on the node of the last attempt and came from the artifact store.
+    #[serde(default)]
+    pub fetched_bytes: u64,
     pub output_bytes: u64,
     /// Calls made.
     pub calls: u32,

@@ -151,7 +151,8 @@ impl ArtifactStore for RemoteStore {
         let fetched = Remote::fetch(&self.remote, digest).await;
         let pinned = fetched.map_err(|error| again(&error))?;
         check_size(pinned.stored, size_bytes)?;
-        Ok(LocalFile::new(pinned.path.clone(), pinned.stored, pinned))
+        let file = LocalFile::new(pinned.path.clone(), pinned.stored, pinned);
+        Ok(file.fetched())
     }
 
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {

@@ -7,6 +7,7 @@ mod events;
 mod history;
 mod labels;
 mod limits;
+mod placement;
 mod policy;
 mod rules;
 mod service;
@@ -26,6 +27,7 @@ pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::events::{EventsCommand, QueryArguments, SelectionArguments, TailArguments};
 pub use self::history::{AtArguments, DiffArguments, RerunArguments};
 pub use self::limits::LimitArguments;
+pub use self::placement::{EquipmentArguments, RequireArguments};
 pub use self::policy::PolicyArguments;
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
@@ -208,6 +210,9 @@ pub struct RunArguments {
     /// Which nodes may take the run; the capsule's own label unless given
     #[arg(long)]
     pub label: Option<String>,
+
+    #[command(flatten)]
+    pub require: RequireArguments,
 
     /// A label of the run itself, to find it by: `team=a`; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = labels::pair)]

@@ -1,17 +1,18 @@
 //! What a capsule's container looks like: the whole of its hardening, mounts and limits, as one pure
 //! function from what is wanted to what the engine is told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use aod_domain::capsule::Resources;
 use aod_gate::protocol::{self as gate, BINARY_DIRECTORY, BINARY_PATH, CHANNEL_DIRECTORY, Go};
 use aod_ports::container_runtime::{
-    ContainerSpec, IoPaths, RuntimeError, SECRETS_DIRECTORY, SecretFile,
+    ContainerSpec, Device, IoPaths, RuntimeError, SECRETS_DIRECTORY, SecretFile,
 };
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
-    MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType, ResourcesUlimits,
+    ContainerCreateBody, DeviceMapping, HealthConfig, HostConfig, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountTmpfsOptions, MountType,
+    ResourcesUlimits,
 };
 
 use crate::config::{CapsuleUser, Config};
@@ -97,6 +98,8 @@ pub(crate) fn plan(
         host_config: Some(HostConfig {
             mounts: Some(mounts),
             runtime: config.runtime.clone(),
+            devices: Some(spec.devices.iter().map(device).collect()),
+            group_add: Some(groups(&spec.devices)),
             ..hardening(&spec.resources)
         }),
         ..ContainerCreateBody::default()
@@ -109,6 +112,23 @@ pub(crate) fn plan(
         secrets: spec.secrets.iter().map(secret).collect(),
     };
     Ok(Creation { body, go })
+}
+
+/// A device of the host at its own path, to be read and written, not to be made anew.
+fn device(device: &Device) -> DeviceMapping {
+    let path = device.path.to_string_lossy().into_owned();
+    DeviceMapping {
+        path_on_host: Some(path.clone()),
+        path_in_container: Some(path),
+        cgroup_permissions: Some("rw".into()),
+    }
+}
+
+/// The groups that may use `devices`; of root's group no capsule is.
+fn groups(devices: &[Device]) -> Vec<String> {
+    let groups: BTreeSet<u32> = devices.iter().map(|device| device.group).collect();
+    let groups = groups.into_iter().filter(|group| *group != 0);
+    groups.map(|group| group.to_string()).collect()
 }
 
 /// What the gate writes before it starts the command. It is told over the run's own socket alone: what

@@ -1,5 +1,9 @@
 //! How many launches a node may pull: roots never take what their descendants need.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::subject::Class;
 
 /// What a node may have at the same time.
@@ -20,6 +24,8 @@ pub struct Load {
     pub running: usize,
     pub containers: usize,
     pub memory_reserved_bytes: u64,
+    /// Thousandths of processors of runs that compute.
+    pub cpu_reserved_millis: u64,
     pub is_draining: bool,
 }
 
@@ -40,23 +46,52 @@ impl Room {
     }
 }
 
-/// The room that `load` leaves.
+/// What of a node is used up so that no new root starts there although it has a free slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lack {
+    Containers,
+    Memory,
+    Processors,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Containers => "has as many containers as it may have",
+            Self::Memory => "has promised all its memory",
+            Self::Processors => "has promised all its processors",
+        })
+    }
+}
+
+/// What stops new roots, if anything but slots does.
+pub fn lack(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> Option<Lack> {
+    if load.containers >= capacity.containers_max {
+        Some(Lack::Containers)
+    } else if load.memory_reserved_bytes >= capacity.memory_bytes {
+        Some(Lack::Memory)
+    } else {
+        let is_promised = cpu_millis.is_some_and(|has| load.cpu_reserved_millis >= has);
+        is_promised.then_some(Lack::Processors)
+    }
+}
+
+/// The room that `load` leaves on a node with `capacity`, and with so many thousandths of processors if they are counted.
 ///
 /// Children need a slot only: the containers that wait for them are there already, so refusing
 /// them for memory would hold these for ever. (A resumed caller runs at once, even above `slots`.)
-pub fn room(capacity: Capacity, load: Load) -> Room {
+pub fn room(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> Room {
     if load.is_draining {
         return Room::default();
     }
     let children = capacity.slots.saturating_sub(load.running);
-    let has_memory = load.memory_reserved_bytes < capacity.memory_bytes;
     let containers = capacity.containers_max.saturating_sub(load.containers);
     Room {
         children,
-        roots: if has_memory {
-            children.min(containers)
-        } else {
-            0
+        roots: match lack(capacity, cpu_millis, load) {
+            None => children.min(containers),
+            Some(_) => 0,
         },
     }
 }
@@ -77,10 +112,10 @@ mod tests {
             running: 0,
             containers: 4,
             memory_reserved_bytes: 100,
-            is_draining: false,
+            ..Load::default()
         };
         assert_eq!(
-            room(CAPACITY, load),
+            room(CAPACITY, None, load),
             Room {
                 children: 2,
                 roots: 0
@@ -95,7 +130,7 @@ mod tests {
             containers: 3,
             ..Load::default()
         };
-        assert_eq!(room(CAPACITY, load), Room::default());
+        assert_eq!(room(CAPACITY, None, load), Room::default());
     }
 
     #[test]
@@ -103,6 +138,7 @@ mod tests {
         assert_eq!(
             room(
                 CAPACITY,
+                None,
                 Load {
                     is_draining: true,
                     ..Load::default()
@@ -118,14 +154,28 @@ mod tests {
             running: 1,
             containers: 1,
             memory_reserved_bytes: 100,
-            is_draining: false,
+            ..Load::default()
         };
         assert_eq!(
-            room(CAPACITY, load),
+            room(CAPACITY, None, load),
             Room {
                 children: 1,
                 roots: 0
             }
         );
+    }
+
+    #[test]
+    fn roots_stop_at_the_processors_of_the_node() {
+        let load = |cpu_reserved_millis| Load {
+            running: 1,
+            containers: 1,
+            cpu_reserved_millis,
+            ..Load::default()
+        };
+        let roots = |reserved| room(CAPACITY, Some(4_000), load(reserved)).roots;
+        assert_eq!((roots(3_999), roots(4_000)), (1, 0));
+        assert_eq!(room(CAPACITY, Some(4_000), load(9_000)).children, 1);
+        assert_eq!(room(CAPACITY, None, load(9_000)).roots, 1);
     }
 }

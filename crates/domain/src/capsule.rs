@@ -8,6 +8,7 @@ use crate::digest::Digest;
 use crate::egress::Rule;
 use crate::event::Recorded;
 use crate::manifest::{AgentManifest, CapsuleName, Secret};
+use crate::placement::Requirements;
 use crate::spending::Budget;
 use crate::subject::{self, Label, Subject};
 use crate::tenant::Tenant;
@@ -170,6 +171,9 @@ pub struct Needs {
     /// Variables of its container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// What its nodes must have.
+    #[serde(default, skip_serializing_if = "Requirements::is_nothing")]
+    pub placement: Requirements,
 }
 
 impl Needs {
@@ -178,6 +182,7 @@ impl Needs {
             secrets: agent.secrets.clone(),
             egress: agent.egress.clone(),
             env: agent.env.clone(),
+            placement: agent.placement.clone(),
         }
     }
 

@@ -107,8 +107,9 @@ pub fn launch(run: &Run, requested_by: &str, now: Timestamp) -> Launched {
             signatures: signature.into_iter().copied().collect(),
         },
         placement: Placement {
-            label: old.event.placement.label.clone(),
             class: Class::Root,
+            near: None,
+            ..old.event.placement.clone()
         },
         deadline: now + run.total_as_root(),
         requested_by: requested_by.to_owned(),

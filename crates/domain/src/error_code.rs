@@ -79,6 +79,7 @@ error_codes! {
     InputUnavailable => "input_unavailable", Platform, true, "an input file cannot be brought to the node";
     PreparationTimedOut => "preparation_timed_out", Platform, true, "image and files were not brought to the node in time";
     CollectionTimedOut => "collection_timed_out", Platform, true, "outputs and logs were not stored in time";
+    NodeUnfit => "node_unfit", Platform, true, "the node cannot run the capsule, and no other was there that could";
     SecretMissing => "secret_missing", Platform, true, "the operator keeps no such secret, or it cannot be used";
     RuntimeFailed => "runtime_failed", Platform, true, "the container runtime failed";
     // A request is refused.
@@ -115,6 +116,7 @@ error_codes! {
     ModelUnreachable => "model_unreachable", Platform, true, "the provider of the model cannot be reached";
     EgressRefused => "egress_refused", Caller, false, "the capsule may not connect to this host";
     EgressUnreachable => "egress_unreachable", Platform, true, "a host outside cannot be reached";
+    TooManyQueues => "too_many_queues", Caller, true, "runs wait for too many different requirements";
     LogFull => "log_full", Platform, true, "the event log is nearly full and takes no new roots";
     StoreUnavailable => "store_unavailable", Platform, true, "the artifact store does not answer";
     BrokerUnavailable => "broker_unavailable", Platform, true, "the broker does not answer";

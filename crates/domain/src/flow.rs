@@ -187,6 +187,8 @@ struct Waiting {
     caller: Option<RunId>,
     /// The runs above it that are in rooms.
     above: BTreeSet<RunId>,
+    /// Whether it takes something of its node that others have while they wait for what they called.
+    takes_devices: bool,
 }
 
 /// A run that was admitted and has not ended.
@@ -194,8 +196,31 @@ struct Waiting {
 struct Going {
     lane: Lane,
     tenant: Tenant,
+    /// The sequence of its admission.
+    granted: u64,
     granted_at: Timestamp,
     is_launched: bool,
+    /// Whether a node has had it.
+    is_taken: bool,
+    caller: Option<RunId>,
+    above: BTreeSet<RunId>,
+    takes_devices: bool,
+}
+
+/// A run that was admitted, and the sequence of its admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    pub run: RunId,
+    pub granted: u64,
+}
+
+impl Grant {
+    const fn of(run: RunId, going: &Going) -> Self {
+        Self {
+            run,
+            granted: going.granted,
+        }
+    }
 }
 
 /// Who is in a room, and what went through it.
@@ -309,6 +334,12 @@ impl Flow {
                     going.is_launched = true;
                 }
             }
+            run::Event::Leased(_) => {
+                if let Some(going) = self.going.get_mut(&id) {
+                    going.is_taken = true;
+                }
+            }
+            run::Event::Returned(_) => self.wait_again(id, recorded.sequence),
             run::Event::Ended(_) => self.end(id, recorded.time),
             _ => (),
         }
@@ -317,16 +348,36 @@ impl Flow {
     fn wait(&mut self, run: RunId, sequence: u64, launched: &Launched) {
         let needs_nothing = Admission::default();
         let admission = launched.admission.as_deref().unwrap_or(&needs_nothing);
-        let lane = Lane::of(launched, admission);
-        let queue = self.lanes.entry(lane.clone()).or_default();
-        queue.insert(sequence, run);
         let waiting = Waiting {
-            lane,
+            lane: Lane::of(launched, admission),
             tenant: launched.tenant.clone(),
             sequence,
             caller: launched.parent.as_ref().map(|parent| parent.run),
             above: admission.shared.iter().map(|held| held.run).collect(),
+            takes_devices: !launched.placement.requirements.devices.is_empty(),
         };
+        self.enter_lane(run, waiting);
+    }
+
+    /// Behind all others: its turn was of no use to it.
+    fn wait_again(&mut self, run: RunId, sequence: u64) {
+        let Some(going) = self.leave(run, |_| ()) else {
+            return;
+        };
+        let waiting = Waiting {
+            lane: going.lane,
+            tenant: going.tenant,
+            sequence,
+            caller: going.caller,
+            above: going.above,
+            takes_devices: going.takes_devices,
+        };
+        self.enter_lane(run, waiting);
+    }
+
+    fn enter_lane(&mut self, run: RunId, waiting: Waiting) {
+        let queue = self.lanes.entry(waiting.lane.clone()).or_default();
+        queue.insert(waiting.sequence, run);
         self.waiting.insert(run, waiting);
     }
 
@@ -338,13 +389,20 @@ impl Flow {
         self.behind = self.behind.filter(|&behind| recorded.sequence < behind);
         for &run in recorded.event.runs() {
             if let Some(waited) = self.leave_lane(run) {
-                self.enter(run, waited, recorded.time);
+                self.enter(run, waited, recorded.sequence, recorded.time);
             }
         }
     }
 
-    fn enter(&mut self, run: RunId, waited: Waiting, at: Timestamp) {
-        let Waiting { lane, tenant, .. } = waited;
+    fn enter(&mut self, run: RunId, waited: Waiting, granted: u64, at: Timestamp) {
+        let Waiting {
+            lane,
+            tenant,
+            caller,
+            above,
+            takes_devices,
+            ..
+        } = waited;
         let held: BTreeSet<RuleKey> = lane.held().cloned().collect();
         for key in &lane.rooms {
             let seconds = self.rate_of(key).map_or(0, |rate| rate.seconds);
@@ -362,8 +420,13 @@ impl Flow {
         let going = Going {
             lane,
             tenant,
+            granted,
             granted_at: at,
             is_launched: false,
+            is_taken: false,
+            caller,
+            above,
+            takes_devices,
         };
         self.going.insert(run, going);
         self.forget_empty_rooms(at);
@@ -371,21 +434,27 @@ impl Flow {
 
     fn end(&mut self, run: RunId, at: Timestamp) {
         drop(self.leave_lane(run));
-        let Some(going) = self.going.remove(&run) else {
-            return;
-        };
+        self.leave(run, |room| {
+            room.ended.push_back(at);
+            if room.ended.len() > ENDS_KEPT_MAX {
+                room.ended.pop_front();
+            }
+        });
+    }
+
+    /// Takes `run` out of all rooms, and tells `left` of each.
+    fn leave(&mut self, run: RunId, mut left: impl FnMut(&mut Room)) -> Option<Going> {
+        let going = self.going.remove(&run)?;
         let mut leave = |room: &mut Room| {
             if room.going.remove(&run) {
-                room.ended.push_back(at);
-                if room.ended.len() > ENDS_KEPT_MAX {
-                    room.ended.pop_front();
-                }
+                left(room);
             }
         };
         for key in &going.lane.rooms {
             self.rooms.get_mut(key).map(&mut leave);
         }
         self.roots.get_mut(&going.lane.label).map(&mut leave);
+        Some(going)
     }
 
     fn leave_lane(&mut self, run: RunId) -> Option<Waiting> {
@@ -417,10 +486,37 @@ impl Flow {
 
     /// Runs that were admitted before `before`, and whose launches are not stored yet: whoever admitted them
     /// may have died over it.
-    pub fn not_launched(&self, before: Timestamp) -> Vec<RunId> {
+    pub fn not_launched(&self, before: Timestamp) -> Vec<Grant> {
+        self.late(before, |going| !going.is_launched)
+    }
+
+    /// Runs that were admitted before `before` and that no node has taken, while callees wait for a room that they
+    /// are in. They may wait for memory or devices, which the callers of those keep until they have their answers.
+    pub fn not_taken(&self, before: Timestamp) -> Vec<Grant> {
+        if self.behind.is_some() {
+            return Vec::new();
+        }
+        let callees = self.lanes.keys().filter(|lane| lane.class == Class::Child);
+        let full = callees.flat_map(|lane| {
+            let is_full = |room: &&RuleKey| {
+                let going = self.going_in(room);
+                self.limit_reached(room, lane, going).is_some()
+            };
+            lane.rooms.iter().filter(is_full)
+        });
+        let full: BTreeSet<&RuleKey> = full.collect();
+        self.late(before, |going| {
+            let is_in_the_way = || going.lane.held().any(|room| full.contains(room));
+            // A callee without devices waits for a slot at the most, which those who wait give away.
+            let may_wait_for_callers = going.lane.class == Class::Root || going.takes_devices;
+            going.is_launched && !going.is_taken && may_wait_for_callers && is_in_the_way()
+        })
+    }
+
+    fn late(&self, before: Timestamp, is_meant: impl Fn(&Going) -> bool) -> Vec<Grant> {
         let late = self.going.iter();
-        let late = late.filter(|(_, going)| !going.is_launched && going.granted_at < before);
-        let mut late: Vec<RunId> = late.map(|(run, _)| *run).collect();
+        let late = late.filter(|(_, going)| going.granted_at < before && is_meant(going));
+        let mut late: Vec<Grant> = late.map(|(run, going)| Grant::of(*run, going)).collect();
         late.sort_unstable();
         late
     }

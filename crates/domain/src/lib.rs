@@ -22,6 +22,7 @@ pub mod handoff;
 pub mod id;
 pub mod manifest;
 pub mod node;
+pub mod placement;
 pub mod rerun;
 pub mod run;
 pub mod selection;

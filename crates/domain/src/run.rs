@@ -29,7 +29,8 @@ pub use self::event::{
     Admitted, Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
     ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched,
     Lease, LogsSummary, NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
-    Placement, Rerun, Reuses, RunError, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
+    Placement, Refused, Rerun, Returned, Reuses, RunError, Sealed, SealedTree, Timings, Usage,
+    Work, WorkPosition,
 };
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
@@ -42,11 +43,16 @@ pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::Recorded;
+use crate::flow::Admission;
 use crate::id::RunId;
 
 /// Leases that may be lost before a run is given up: a launch that kills every node it meets
 /// must not meet them all.
 pub const ATTEMPTS_LOST_MAX: u32 = 5;
+
+/// Nodes that may refuse a run before it fails with what the last of them says: whatever is missing on so many is
+/// missing everywhere.
+pub const REFUSALS_MAX: usize = 8;
 
 /// How long a whole run may take, from its request to its end, unless the request says.
 pub const TOTAL_SECONDS_DEFAULT: u64 = 24 * 60 * 60;
@@ -63,13 +69,19 @@ pub struct Run {
     pub attempts_lost: u32,
     /// Why the last of them was lost.
     pub last_loss: Option<RunError>,
+    /// Since when it waits for a node, if it does.
+    pub queued_at: Option<Timestamp>,
     /// When a node took it for the first time.
     pub first_taken_at: Option<Timestamp>,
     pub deliveries: Deliveries,
+    /// Which nodes have given it back since they cannot run it, and why.
+    pub refusals: Vec<Refused>,
     /// Attempts that failed and were tried again, by the kind of the failure.
     pub failed: Retries,
     /// Until when it rests before another attempt, and why; the queue keeps it so long.
     pub rests: Option<Rest>,
+    /// The last admission that it has given back.
+    pub returned: Option<u64>,
     /// Who had the lease when the current attempt took over; none if nobody had.
     pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
@@ -87,11 +99,17 @@ pub struct Rest {
 
 impl Rest {
     fn after(failed: &AttemptFailed, at: Timestamp) -> Self {
-        let pause = Duration::from_millis(failed.pause_ms);
         Self {
-            until: later(at, pause),
+            until: failed.rests_until(at),
             error: failed.error.clone(),
         }
+    }
+}
+
+impl AttemptFailed {
+    /// Until when the run rests if this is stored at `at`.
+    pub fn rests_until(&self, at: Timestamp) -> Timestamp {
+        later(at, Duration::from_millis(self.pause_ms))
     }
 }
 
@@ -151,9 +169,9 @@ impl Run {
             sequence: recorded.sequence,
             hash: recorded.hash,
         };
-        let phase = match &recorded.event {
-            Event::Requested(_) => Phase::Requested,
-            _ => Phase::Queued,
+        let (phase, queued_at) = match &recorded.event {
+            Event::Requested(_) => (Phase::Requested, None),
+            _ => (Phase::Queued, Some(recorded.time)),
         };
         match recorded.map(Event::into_launched).transpose() {
             Some(launched) => Ok(Self {
@@ -163,10 +181,13 @@ impl Run {
                 attempts: 0,
                 attempts_lost: 0,
                 last_loss: None,
+                queued_at,
                 first_taken_at: None,
                 deliveries: Deliveries::default(),
+                refusals: Vec::new(),
                 failed: Retries::default(),
                 rests: None,
+                returned: None,
                 replaced: None,
                 cancel: None,
                 last,
@@ -203,39 +224,42 @@ impl Run {
             Event::Sealed(_) => return Err(broken("only an ended run is sealed")),
             _ if is_ended => return Err(broken("nothing but a seal follows a result")),
             Event::Admitted(_) if matches!(self.phase, Phase::Requested) => {
-                self.phase = Phase::Queued;
+                self.queue_at(recorded.time);
             }
             Event::Admitted(_) => return Err(broken("only a request is admitted, and once")),
+            Event::Returned(returned) if self.may_return(returned.granted) => {
+                self.wait_again(returned.granted);
+            }
+            Event::Returned(_) => {
+                return Err(broken("only an admission that is of no use is given back"));
+            }
             Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
                 self.deliveries.count(delivered.work);
             }
             Event::Delivered(_) => return Err(broken("only a queued run is delivered")),
-            Event::Leased(lease) => {
-                if lease.attempt != self.attempts + 1 {
-                    return Err(broken("attempts are numbered without a gap"));
-                }
-                self.replaced = self.lease().map(|lease| lease.event.holder.clone());
-                if self.replaced.is_some() {
-                    self.lose(RunError::replaced());
-                }
-                self.attempts = lease.attempt;
-                self.rests = None;
-                self.take_note(lease, recorded.time);
+            Event::Leased(lease) if lease.attempt == self.attempts + 1 => {
                 let lease = lease.clone();
-                self.phase = Phase::Leased(Box::new(recorded.map(|_| lease)));
+                self.take_lease(recorded.map(|_| lease));
             }
+            Event::Leased(_) => return Err(broken("attempts are numbered without a gap")),
             Event::AttemptLost(lost) if self.holds(lost.attempt) => {
                 self.lose(lost.error.clone());
-                self.phase = Phase::Queued;
+                self.queue_at(recorded.time);
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
+            Event::Refused(refused) if self.holds(refused.attempt) => {
+                self.refusals.push(refused.clone());
+                self.queue_at(recorded.time);
+            }
+            Event::Refused(_) => return Err(broken("only the current attempt can be refused")),
             Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
                 if !self.has_retry(failed.kind) {
                     return Err(broken("no failure of this kind is tried again"));
                 }
                 self.count_failure(failed.kind);
-                self.rests = Some(Rest::after(failed, recorded.time));
-                self.phase = Phase::Queued;
+                let rest = Rest::after(failed, recorded.time);
+                self.queue_at(rest.until);
+                self.rests = Some(rest);
             }
             Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),
             Event::CancelRequested(cancel) => self.cancel = Some(cancel.clone()),
@@ -247,6 +271,29 @@ impl Run {
         }
         self.last = last;
         Ok(())
+    }
+
+    fn take_lease(&mut self, lease: Recorded<Lease>) {
+        self.replaced = self.lease().map(|lease| lease.event.holder.clone());
+        if self.replaced.is_some() {
+            self.lose(RunError::replaced());
+        }
+        self.attempts = lease.event.attempt;
+        self.queued_at = None;
+        self.rests = None;
+        self.take_note(&lease.event, lease.time);
+        self.phase = Phase::Leased(Box::new(lease));
+    }
+
+    fn queue_at(&mut self, time: Timestamp) {
+        self.phase = Phase::Queued;
+        self.queued_at = Some(time);
+    }
+
+    fn wait_again(&mut self, granted: u64) {
+        self.returned = Some(granted);
+        self.phase = Phase::Requested;
+        self.queued_at = None;
     }
 
     fn lose(&mut self, error: RunError) {
@@ -264,6 +311,20 @@ impl Run {
             self.first_taken_at.get_or_insert(at);
         }
         self.deliveries.lease(work);
+    }
+
+    /// Whether the admission at `granted` can be given back: no node has had the run, so it has called nobody.
+    pub fn may_return(&self, granted: u64) -> bool {
+        let admission = self.launched.event.admission.as_deref();
+        matches!(self.phase, Phase::Queued)
+            && self.attempts == 0
+            && admission.is_some_and(Admission::must_wait)
+            && !self.has_returned(granted)
+    }
+
+    /// Whether the admission at `granted` is spent.
+    pub fn has_returned(&self, granted: u64) -> bool {
+        self.returned.is_some_and(|returned| granted <= returned)
     }
 
     /// Whether `attempt` has the lease now.

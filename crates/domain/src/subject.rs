@@ -5,7 +5,7 @@
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
 //! ev.<tenant>.{capsule,deadletter,file}.<id>.<type>         what else is of one tenant
-//! ev.default.{node,rule,admission,archive}.<id>.<type>              what is of the whole cluster
+//! ev.default.{node,rule,admission,archive,placement}.<id>.<type>    what is of the whole cluster
 //! ev.<tenant>.token.<id>.<type>                             who may do what; for all tenants `default`
 //! ```
 //!
@@ -56,6 +56,9 @@ pub const ARCHIVE: &str = "ev.*.archive.>";
 
 /// Who may do what: what the guard of the next such event covers.
 pub const TOKENS: &str = "ev.*.token.>";
+
+/// What nodes must know of queues that are for more than a label.
+pub const PLACEMENTS: &str = "ev.*.placement.>";
 
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
@@ -305,6 +308,11 @@ pub(crate) fn token_event(tenant: Option<&Tenant>, token: TokenId, kind: &str) -
 /// The log has one archive.
 pub(crate) fn archive_event(kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.archive.log.{kind}"))
+}
+
+/// What nodes must know of `queue`.
+pub(crate) fn placement_event(queue: &Label, kind: &str) -> Subject {
+    Subject(format!("ev.{CLUSTER}.placement.{queue}.{kind}"))
 }
 
 /// All that operators have asked of `node`.

@@ -18,7 +18,8 @@ use aod_domain::file;
 use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
 use aod_domain::id::{EventId, NodeId, RunId, TokenId};
 use aod_domain::node;
-use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, root};
+use aod_domain::placement::{self, Near, Requirements, Size};
+use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, launched_child, root};
 use aod_domain::run::{
     CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, SealedTree,
 };
@@ -287,6 +288,28 @@ fn launch_of_tenant() -> Event {
     }))
 }
 
+/// A launch that requires something of its node.
+fn placed() -> Launched {
+    let requirements = Requirements {
+        attributes: ["gpu_memory>=24", "ssd", "zone=eu"]
+            .map(|text| text.parse().expect("a requirement"))
+            .into(),
+        devices: BTreeMap::from([("gpu".parse().expect("a name"), 2)]),
+        size: Some(Size {
+            cpu_millis: 8_000,
+            memory_bytes: 64 << 30,
+        }),
+    };
+    let near = Near {
+        node: NodeId::new(Uuid::from_u128(4)),
+        bytes: 104_857_600,
+    };
+    let mut launched = launched_child();
+    launched.placement.requirements = requirements;
+    launched.placement.near = Some(near);
+    launched
+}
+
 /// The end of a call whose contents are kept.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
@@ -327,24 +350,12 @@ fn check_tenants(run: &RunId) -> BTreeSet<String> {
     names
 }
 
-#[test]
-fn every_event_has_a_sample_that_is_read() {
-    let run: RunId = root();
+/// What operators do about nodes and dead letters; the names of the files.
+fn check_what_operators_do() -> Vec<String> {
     let node = NodeId::new(Uuid::from_u128(4));
-    let mut names = BTreeSet::new();
-    for event in every_event() {
-        names.insert(check::<Event>(event, &run.to_string()));
-    }
-    names.insert(check_variant(sealed_tree(), &run.to_string(), ".tree"));
-    for note in notes() {
-        names.insert(check::<Note>(note, &run.to_string()));
-    }
-    names.insert(check(
-        capsule::Event::Registered(registration()),
-        "capsule/capsule-b",
-    ));
+    let mut names = Vec::new();
     for event in node_events(node) {
-        names.insert(check(event, &node.to_string()));
+        names.push(check(event, &node.to_string()));
     }
     for event in [
         dead_letter::Event::Requeued {
@@ -357,8 +368,27 @@ fn every_event_has_a_sample_that_is_read() {
             requested_by: "operator".into(),
         },
     ] {
-        names.insert(check(event, &child().to_string()));
+        names.push(check(event, &child().to_string()));
     }
+    names
+}
+
+#[test]
+fn every_event_has_a_sample_that_is_read() {
+    let run: RunId = root();
+    let mut names = BTreeSet::new();
+    for event in every_event() {
+        names.insert(check::<Event>(event, &run.to_string()));
+    }
+    names.insert(check_variant(sealed_tree(), &run.to_string(), ".tree"));
+    for note in notes() {
+        names.insert(check::<Note>(note, &run.to_string()));
+    }
+    names.insert(check(
+        capsule::Event::Registered(registration()),
+        "capsule/capsule-b",
+    ));
+    names.extend(check_what_operators_do());
     for event in rule_events() {
         names.insert(check(event, "rule/teams"));
     }
@@ -371,6 +401,14 @@ fn every_event_has_a_sample_that_is_read() {
     for event in archive_events() {
         names.insert(check(event, "archive"));
     }
+    let placed = placed();
+    let asked = placement::Event::Asked {
+        label: placed.placement.label.clone(),
+        requirements: placed.placement.requirements.clone(),
+    };
+    names.insert(check(asked, "placement"));
+    let launch = Event::Launched(Box::new(placed));
+    names.insert(check_variant(launch, &run.to_string(), ".placed"));
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

@@ -57,6 +57,7 @@ fn agents() {
         "egress: [api.example.com, 'api.example.com:8443', '*.example.com', '93.184.216.34:80', '[2606:4700::1111]']\n",
         "resources: {memory: 2GiB}\ntelemetry: {capture_content: true}\n",
         "resources: {memory: 1073741824}\n",
+        "placement: {require: [zone=eu, 'gpu_memory>=24', ssd, 'rack!=b'], devices: {gpu: 2}}\n",
     ];
     let wrong = [
         "[]",
@@ -82,6 +83,13 @@ fn agents() {
         "resources: {memory: lots}\n",
         "resources: {memory: 1024}\n",
         "resources: {network: all}\n",
+        "placement: {require: zone=eu}\n",
+        "placement: {require: ['Zone=eu']}\n",
+        "placement: {require: ['zone=']}\n",
+        "placement: {require: ['gpu_memory>=lots']}\n",
+        "placement: {devices: {gpu: 0}}\n",
+        "placement: {devices: {GPU: 1}}\n",
+        "placement: {devices: [gpu]}\n",
         "telemetry: {capture_content: 1}\n",
     ];
     for sample in fine {

@@ -124,7 +124,7 @@ impl Admitter {
         if Subject::is_admission(&stored.subject) {
             self.take_granted(stored);
         } else if let Some(run) = Subject::run_of(&stored.subject)
-            && (Subject::begins_run(&stored.subject) || Subject::is_result(&stored.subject))
+            && Subject::is_state(&stored.subject)
         {
             let mut flow = self.flow();
             if !Subject::is_request(&stored.subject) && !flow.knows(run) {

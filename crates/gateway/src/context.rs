@@ -17,6 +17,7 @@ use crate::config::{Config, Ports};
 use crate::http::error::ApiResult;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
+use crate::queues::Queues;
 use crate::read_model::ReadModel;
 use crate::rerun::RecordedTrees;
 use crate::tokens::TokenBook;
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) capsules: Capsules,
     pub(crate) admitter: Admitter,
     pub(crate) tokens: TokenBook,
+    pub(crate) queues: Queues,
     pub(crate) recorded_trees: RecordedTrees,
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,

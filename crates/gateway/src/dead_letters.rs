@@ -90,6 +90,7 @@ impl DeadLetter {
         let id = self.run().id;
         let launched = dead_letter::launch(self.run(), by, context.ports.clock.now());
         let class = launched.placement.class;
+        context.queues.ask(context, &launched.placement).await?;
         // First the run, which is always the same: whoever asks again after a failure joins it.
         let launch = run::Command::Launch(Box::new(launched));
         let anew = dead_letter::requeued_as(id);

@@ -4,7 +4,7 @@
 use aod_api::files::FILE_REFERENCE_PREFIX;
 use aod_api::original::Execute;
 use aod_api::problem::{Problem, ProblemItem};
-use aod_api::runs::{CreateRun, GivenFile, RetriesView};
+use aod_api::runs::{CreateRun, GivenFile, RequirementsView, RetriesView};
 use aod_domain::run::FileEntry;
 use aod_ports::artifact_store::ArtifactStore;
 use axum::body::Body;
@@ -29,6 +29,7 @@ pub async fn create_run(
         .await
         .map_err(|error| problem(&error))?;
     let wanted = request.wanted;
+    let requires = RequirementsView::from(&wanted.requirements);
     let given = |file: FileEntry| GivenFile {
         name: file.name.to_string(),
         file: format!("{FILE_REFERENCE_PREFIX}{}", file.digest),
@@ -39,6 +40,8 @@ pub async fn create_run(
         files: wanted.files.into_iter().map(given).collect(),
         labels: request.labels,
         label: wanted.label.map(|label| label.to_string()),
+        require: requires.attributes,
+        devices: requires.devices,
         timeout_seconds: wanted.timeout_seconds,
         retries: RetriesView {
             capsule: wanted.retries.capsule,

@@ -26,6 +26,7 @@ use crate::context::{Context, Shared};
 use crate::http::server;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
+use crate::queues::{self, Queues};
 use crate::read_model::{ReadModel, ReadModelError};
 use crate::rerun::RecordedTrees;
 use crate::routes;
@@ -198,6 +199,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         capsules,
         admitter,
         tokens,
+        queues: Queues::default(),
         recorded_trees: RecordedTrees::default(),
         read_model,
         metrics: Metrics::new(),
@@ -266,6 +268,10 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
             background::archive(&shared, archiver).await;
         });
     }
+    let shared = Arc::clone(context);
+    spawn(context, async move {
+        queues::remove_empty(&shared).await;
+    });
     let sealer = Sealer::new(
         Arc::clone(&context.ports.ends),
         context.runs.clone(),

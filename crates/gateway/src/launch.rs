@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aod_api::problem::ProblemItem;
+use aod_domain::capsule::Resources;
 use aod_domain::contract::{self, FileKind, Problem, ProblemCode, Reference, canonical};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
@@ -10,7 +11,10 @@ use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::file_name::{Directory, FileName};
 use aod_domain::flow::Held;
 use aod_domain::handoff::{Call, Lineage};
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
+use aod_domain::placement::{
+    DEVICE_KINDS_MAX, LOCALITY_BYTES_MIN, Near, REQUIREMENTS_MAX, Requirements,
+};
 use aod_domain::run::{
     Command, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement,
     Rerun, Retries, Reuses, Run, Work,
@@ -45,6 +49,8 @@ pub(crate) struct Wanted {
     /// What is in the store already.
     pub(crate) files: Vec<FileEntry>,
     pub(crate) label: Option<Label>,
+    /// Beside what the capsule requires itself.
+    pub(crate) requirements: Requirements,
     pub(crate) timeout_seconds: Option<u32>,
     pub(crate) retries: Retries,
     /// As they were given.
@@ -61,6 +67,7 @@ pub(crate) struct Checked {
     files: Vec<FileEntry>,
     pub(crate) signature: Digest,
     label: Label,
+    requirements: Requirements,
     timeout_seconds: u32,
     retries: Retries,
     limits: Limits,
@@ -101,6 +108,8 @@ pub(crate) struct Origin {
     pub(crate) priority: i8,
     /// The rooms that the runs above it are in.
     pub(crate) shared: Vec<Held>,
+    /// The node that has its files.
+    pub(crate) near: Option<NodeId>,
 }
 
 /// Checks the arguments and files of `wanted`, whose names are relative to `directory`. `prefix` is
@@ -143,6 +152,16 @@ pub(crate) async fn check(
         .label
         .clone()
         .unwrap_or_else(|| registration.event.label.clone());
+    let requirements = registration.event.needs.placement.clone();
+    let requirements = requirements.and(&wanted.requirements);
+    if !requirements.are_few() {
+        let detail = format!(
+            "{} requirements and {} kinds of devices of capsule and request together; at most {REQUIREMENTS_MAX} and {DEVICE_KINDS_MAX} are possible",
+            requirements.attributes.len(),
+            requirements.devices.len()
+        );
+        return Err(ApiError::malformed(detail));
+    }
     let timeout_seconds = wanted
         .timeout_seconds
         .unwrap_or(registration.event.resources.timeout_seconds);
@@ -152,6 +171,7 @@ pub(crate) async fn check(
         files,
         signature,
         label,
+        requirements,
         timeout_seconds,
         retries: wanted.retries,
         limits: wanted.limits.resolved(),
@@ -183,6 +203,9 @@ pub(crate) async fn launch(
     origin: Origin,
 ) -> ApiResult<Started> {
     let launched = launched(context, checked, origin).await?;
+    if launched.reuses.is_none() {
+        context.queues.ask(context, &launched.placement).await?;
+    }
     let waiter = context.waiters.register(id);
     let run = context
         .runs
@@ -210,6 +233,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
     } else {
         Class::Root
     };
+    let placement = placement(context, checked, &resources, class, origin.near).await?;
     let payload_bytes = canonical(&checked.payload);
     let mut launched = Launched {
         tenant: origin.tenant,
@@ -226,10 +250,7 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         files: checked.files.clone(),
         parent: origin.parent,
         lineage: origin.lineage,
-        placement: Placement {
-            label: checked.label.clone(),
-            class,
-        },
+        placement,
         resources,
         retries: checked.retries,
         limits: checked.limits,
@@ -261,6 +282,28 @@ async fn launched(context: &Context, checked: &Checked, origin: Origin) -> ApiRe
         store_payload(context, payload_bytes).await?
     };
     Ok(launched)
+}
+
+/// Where the run may start, and where its files are.
+async fn placement(
+    context: &Context,
+    checked: &Checked,
+    resources: &Resources,
+    class: Class,
+    near: Option<NodeId>,
+) -> ApiResult<Placement> {
+    let label = checked.label.clone();
+    let size = context.queues.size(context, &label, resources).await?;
+    let bytes = checked.files.iter().map(|file| file.size_bytes).sum();
+    let near = near.map(|node| Near { node, bytes });
+    Ok(Placement {
+        requirements: Requirements {
+            size,
+            ..checked.requirements.clone()
+        },
+        near: near.filter(|near| near.bytes >= LOCALITY_BYTES_MIN),
+        ..Placement::new(label, class)
+    })
 }
 
 /// How many bytes of payload fit into the event beside everything else.
@@ -393,6 +436,11 @@ fn request_digest(name: &str, wanted: &Wanted) -> Digest {
     if !wanted.limits.is_none() {
         hasher.field(b"limits");
         hasher.field(&serde_json::to_vec(&wanted.limits).expect("numbers are plain data"));
+    }
+    if !wanted.requirements.is_nothing() {
+        hasher.field(b"requirements");
+        let requirements = serde_json::to_vec(&wanted.requirements);
+        hasher.field(&requirements.expect("requirements are plain data"));
     }
     if !wanted.budget.is_none() {
         hasher.field(b"budget");

@@ -18,6 +18,7 @@ mod launch;
 mod log_room;
 mod metrics;
 mod openapi;
+mod queues;
 mod read_model;
 mod reading;
 mod registration;

@@ -1,6 +1,9 @@
 //! What Prometheus reads: requests, launches, waiters, how far the read model is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aod_domain::subject::Class;
@@ -32,7 +35,22 @@ struct ClassLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QueueLabels {
     label: String,
+    /// What its runs require besides; empty for most.
+    requirements: String,
     class: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabels {
+    label: String,
+    requirements: String,
+}
+
+/// A queue as its figures name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueueName {
+    pub(crate) label: String,
+    pub(crate) requirements: String,
 }
 
 /// All figures of a gateway.
@@ -46,6 +64,9 @@ pub(crate) struct Metrics {
     read_model_sequence: Gauge,
     read_model_lag: Gauge,
     queue: Family<QueueLabels, Gauge>,
+    oldest: Family<WaitLabels, Gauge<f64, AtomicU64>>,
+    /// The queues of `oldest`.
+    told: Mutex<BTreeSet<QueueName>>,
 }
 
 impl fmt::Debug for Metrics {
@@ -63,6 +84,7 @@ impl Metrics {
         let (waiters, read_model_sequence) = (Gauge::default(), Gauge::default());
         let (read_model_lag, requested) = (Gauge::default(), Gauge::default());
         let queue = Family::<QueueLabels, Gauge>::default();
+        let oldest = Family::<WaitLabels, Gauge<f64, AtomicU64>>::default();
         registry.register("requests", "Requests answered", requests.clone());
         let help = "Time from a request's headers to the headers of its answer";
         registry.register_with_unit("request_duration", help, Unit::Seconds, durations.clone());
@@ -83,6 +105,8 @@ impl Metrics {
             "Launches that no node has taken yet",
             queue.clone(),
         );
+        let help = "How long the run has waited for a node that has waited for longest";
+        registry.register_with_unit("queue_oldest", help, Unit::Seconds, oldest.clone());
         Self {
             registry,
             requests,
@@ -93,6 +117,8 @@ impl Metrics {
             read_model_sequence,
             read_model_lag,
             queue,
+            oldest,
+            told: Mutex::default(),
         }
     }
 
@@ -120,9 +146,24 @@ impl Metrics {
         self.launches.get_or_create(&ClassLabels { class }).inc();
     }
 
-    pub(crate) fn set_queue(&self, label: &str, class: Class, pending: u64) {
+    /// How long the oldest run of each queue waits; in all others that were told of before none does.
+    pub(crate) fn set_oldest(&self, oldest: &BTreeMap<QueueName, f64>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.extend(oldest.keys().cloned());
+        for queue in told.iter() {
+            let labels = WaitLabels {
+                label: queue.label.clone(),
+                requirements: queue.requirements.clone(),
+            };
+            let seconds = oldest.get(queue).copied().unwrap_or_default();
+            self.oldest.get_or_create(&labels).set(seconds);
+        }
+    }
+
+    pub(crate) fn set_queue(&self, queue: QueueName, class: Class, pending: u64) {
         let labels = QueueLabels {
-            label: label.to_owned(),
+            label: queue.label,
+            requirements: queue.requirements,
             class: class.to_string(),
         };
         self.queue

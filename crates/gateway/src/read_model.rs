@@ -239,6 +239,11 @@ impl ReadModel {
             .await
     }
 
+    /// Since when, in milliseconds since 1970, the run waits that has waited for longest in each queue.
+    pub(crate) async fn oldest_queued(&self) -> Result<Vec<(String, i64)>, ReadModelError> {
+        self.read(query::oldest_queued).await
+    }
+
     /// Whether a run waits for admission.
     pub(crate) async fn has_requested(&self) -> Result<bool, ReadModelError> {
         self.read(query::has_requested).await

@@ -236,10 +236,7 @@ fn launched(context: &Context, prepared: &Prepared) -> ApiResult<Launched> {
         }],
         parent: None,
         lineage: Lineage::default(),
-        placement: Placement {
-            label: prepared.options.label.clone(),
-            class: Class::Root,
-        },
+        placement: Placement::new(prepared.options.label.clone(), Class::Root),
         resources: Resources {
             timeout_seconds: BUILD_SECONDS_MAX,
             ..Resources::default()

@@ -129,6 +129,7 @@ impl Seen {
         RunView {
             summary: self.summary(),
             label: launched.placement.label.clone(),
+            requires: (&launched.placement.requirements).into(),
             deadline: launched.deadline,
             timeout_seconds: launched.resources.timeout_seconds,
             limits: launched.limits.into(),
@@ -140,6 +141,7 @@ impl Seen {
             arguments,
             inputs: input_files(run.id, launched),
             attempts_lost: run.attempts_lost,
+            refusals: run.refusals.iter().map(Into::into).collect(),
             deliveries: run.deliveries.last.map_or(0, |last| last.delivery),
             requeued_from: launched.requeued_from,
             rerun_of: launched.rerun.as_ref().and_then(|rerun| rerun.of),
@@ -200,6 +202,7 @@ pub(crate) fn result(
         timings: timings(requested_at, ended),
         usage: UsageView {
             input_bytes: event.usage.input_bytes,
+            fetched_bytes: event.usage.fetched_bytes,
             output_bytes: event.usage.output_bytes,
             calls: event.usage.calls,
             models: event.usage.models.as_ref().map(SpentView::from),

@@ -2,8 +2,9 @@
 
 use aod_domain::flow::{Block, Rate, Why};
 use aod_domain::id::RunId;
-use aod_domain::run::{Phase, Work};
-use aod_domain::subject::{Class, Label};
+use aod_domain::placement::fits;
+use aod_domain::run::{Phase, Placement, Refused, Work};
+use aod_domain::subject::Class;
 use aod_ports::presence::{Member, NodeMember};
 use aod_ports::work_queue::Waiting;
 use jiff::Timestamp;
@@ -30,12 +31,16 @@ pub(crate) async fn reason(context: &Context, seen: &Seen) -> Option<String> {
             let members = context.ports.presence.members().await.ok()?;
             let queue = context.ports.queue.waiting().await.unwrap_or_default();
             let nodes: Vec<NodeMember> = members.into_iter().filter_map(into_node).collect();
-            Some(queued(
-                &launched.placement.label,
-                launched.placement.class,
-                &nodes,
-                &queue,
-            ))
+            let refusals = &seen.run.refusals;
+            let has_refused =
+                |node: &NodeMember| refusals.iter().any(|refused| refused.node == node.node);
+            let refused = refused(refusals, &nodes);
+            let (others, all): (Vec<NodeMember>, _) =
+                nodes.into_iter().partition(|node| !has_refused(node));
+            // Without any other they try again.
+            let nodes = if others.is_empty() { all } else { others };
+            let reason = queued(&launched.placement, &nodes, &queue);
+            Some(refused.map_or(reason.clone(), |refused| format!("{refused}; {reason}")))
         }
     }
 }
@@ -119,27 +124,72 @@ fn held(seen: &Seen) -> Option<String> {
     }
 }
 
-/// Why no node has taken a launch of `class` for `label` yet.
-fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) -> String {
-    let fitting: Vec<&NodeMember> = nodes
+/// Nodes that are named one by one at the most; of more it is said how many there are.
+const NODES_NAMED_MAX: usize = 3;
+
+/// Who has given the run back, and why.
+fn refused(refusals: &[Refused], nodes: &[NodeMember]) -> Option<String> {
+    let last = refusals.last()?;
+    let node = nodes.iter().find(|node| node.node == last.node);
+    let name = node.map_or_else(|| last.node.to_string(), |node| node.host.clone());
+    let others = match refusals.len() {
+        1 => String::new(),
+        count => format!(" and {} more nodes", count - 1),
+    };
+    Some(format!("{name}{others} refused it: {}", last.error.message))
+}
+
+/// Why no node has taken a launch yet that may start at `placement`.
+fn queued(placement: &Placement, nodes: &[NodeMember], queue: &[Waiting]) -> String {
+    let Placement {
+        label,
+        class,
+        requirements,
+        ..
+    } = placement;
+    let of_label: Vec<&NodeMember> = nodes
         .iter()
         .filter(|node| node.labels.contains(label))
         .collect();
-    if fitting.is_empty() {
+    if of_label.is_empty() {
         return format!("no node with label {label}");
     }
-    let taking: Vec<&&NodeMember> = fitting.iter().filter(|node| !node.draining).collect();
+    let refusals = |node: &NodeMember| {
+        let labels = &node.labels;
+        fits(label, requirements, labels, &node.place.equipment).err()
+    };
+    let fitting: Vec<&NodeMember> = of_label
+        .iter()
+        .copied()
+        .filter(|node| refusals(node).is_none())
+        .collect();
+    if fitting.is_empty() {
+        let told = named(&of_label, |node| {
+            let refusals = refusals(node).unwrap_or_default();
+            let refusals: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+            Some(format!("{} has {}", node.host, refusals.join(", ")))
+        });
+        return format!("no node with label {label} fits: {told}");
+    }
+    let taking: Vec<&NodeMember> = fitting
+        .iter()
+        .copied()
+        .filter(|node| !node.draining)
+        .collect();
     if taking.is_empty() {
+        let that_fit = if requirements.is_nothing() {
+            format!("with label {label}")
+        } else {
+            "that fit".to_owned()
+        };
         return match fitting[..] {
             [node] => format!("{} is draining", node.host),
-            _ => format!(
-                "all {} nodes with label {label} are draining",
-                fitting.len()
-            ),
+            _ => format!("all {} nodes {that_fit} are draining", fitting.len()),
         };
     }
-    let ready: Vec<&&&NodeMember> = taking
+    let ready: Vec<&NodeMember> = taking
         .iter()
+        .copied()
         .filter(|node| node.not_ready.is_none())
         .collect();
     if ready.is_empty() {
@@ -150,24 +200,79 @@ fn queued(label: &Label, class: Class, nodes: &[NodeMember], queue: &[Waiting]) 
             node.not_ready.as_deref().unwrap_or_default()
         );
     }
-    let slots: usize = ready.iter().map(|node| node.slots).sum();
-    if ready.iter().any(|node| node.running < node.slots) {
-        return "a node is about to take it".into();
+    taken_up(placement, &ready).unwrap_or_else(|| {
+        let slots: usize = ready.iter().map(|node| node.slots).sum();
+        let name = placement.queue();
+        let same = queue
+            .iter()
+            .filter(|waiting| waiting.label == name && waiting.class == *class);
+        match same.map(|waiting| waiting.pending).sum::<u64>() {
+            0 | 1 => format!("all {slots} slots busy"),
+            pending => format!("all {slots} slots busy, {pending} in line"),
+        }
+    })
+}
+
+/// What nodes that fit lack beside slots; none if it is slots.
+fn taken_up(placement: &Placement, ready: &[&NodeMember]) -> Option<String> {
+    let wanted = &placement.requirements.devices;
+    let lacks = |node: &NodeMember| {
+        wanted
+            .iter()
+            .find(|(name, wanted)| {
+                let free = node.place.devices_free.get(*name).copied();
+                free.unwrap_or_default() < usize::from(**wanted)
+            })
+            .map(|(name, _)| name.clone())
+    };
+    if ready.iter().all(|node| lacks(node).is_some()) {
+        let told = named(ready, |node| {
+            let name = lacks(node)?;
+            let free = node.place.devices_free.get(&name).copied();
+            let (free, wanted) = (free.unwrap_or_default(), wanted.get(&name)?);
+            Some(format!("{} has {free} of {wanted} {name} free", node.host))
+        });
+        return Some(format!("other runs have the devices: {told}"));
     }
-    let same = queue
+    let mut with_slots = ready
         .iter()
-        .filter(|waiting| waiting.label == *label && waiting.class == class);
-    match same.map(|waiting| waiting.pending).sum::<u64>() {
-        0 | 1 => format!("all {slots} slots busy"),
-        pending => format!("all {slots} slots busy, {pending} in line"),
+        .filter(|node| lacks(node).is_none() && node.running < node.slots)
+        .peekable();
+    with_slots.peek()?;
+    let stopped: Vec<&NodeMember> = with_slots.clone().copied().collect();
+    let is_stopped = |node: &&NodeMember| node.place.roots_lack.is_some();
+    if placement.class == Class::Root && stopped.iter().all(is_stopped) {
+        let told = named(&stopped, |node| {
+            Some(format!("{} {}", node.host, node.place.roots_lack?))
+        });
+        return Some(told);
     }
+    Some("a node is about to take it".into())
+}
+
+/// What `tell` says of each of the nodes, of the first few of them.
+fn named(nodes: &[&NodeMember], tell: impl Fn(&NodeMember) -> Option<String>) -> String {
+    let told = nodes.iter().filter_map(|node| tell(node));
+    let mut told: Vec<String> = told.take(NODES_NAMED_MAX).collect();
+    if nodes.len() > told.len() {
+        told.push(format!("{} more do not either", nodes.len() - told.len()));
+    }
+    told.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use aod_domain::admission::Lack;
+    use aod_domain::error_code::ErrorCode;
     use aod_domain::flow::RuleKey;
     use aod_domain::id::{IncarnationId, NodeId, RunId};
+    use aod_domain::placement::{Equipment, Name, Requirements, Size};
+    use aod_domain::run::RunError;
     use aod_domain::run::fixtures::NOW;
+    use aod_domain::subject::Label;
+    use aod_ports::presence::Place;
     use jiff::SignedDuration;
     use uuid::Uuid;
 
@@ -185,6 +290,7 @@ mod tests {
             waiting: 0,
             containers: running,
             draining: false,
+            place: Place::default(),
             not_ready: None,
         }
     }
@@ -196,7 +302,8 @@ mod tests {
             pending,
             delivered: 0,
         }];
-        assert_eq!(queued(&Label::any(), Class::Root, nodes, &queue), expected);
+        let placement = Placement::new(Label::any(), Class::Root);
+        assert_eq!(queued(&placement, nodes, &queue), expected);
     }
 
     fn room(rule: &str, key: &str) -> RuleKey {
@@ -293,6 +400,134 @@ mod tests {
             1,
             0,
             "no node with label gpu; it is next",
+        );
+    }
+
+    /// What is said of a run that requires this.
+    fn check_required(required: &Requirements, class: Class, nodes: &[NodeMember], expected: &str) {
+        let placement = Placement {
+            requirements: required.clone(),
+            ..Placement::new(Label::any(), class)
+        };
+        assert_eq!(queued(&placement, nodes, &[]), expected);
+    }
+
+    /// `host-NUMBER`, with attributes, and with so many devices of which so many are free.
+    fn equipped(number: u128, attributes: &[&str], gpus: usize, free: usize) -> NodeMember {
+        let gpu: Name = "gpu".parse().expect("a name");
+        let read = |text: &&str| Equipment::read_attribute(text).expect("an attribute");
+        let equipment = Equipment {
+            attributes: attributes.iter().map(read).collect(),
+            devices: BTreeMap::from([(gpu.clone(), gpus)]),
+            cpu_millis: Some(4_000),
+            memory_bytes: Some(8 << 30),
+        };
+        NodeMember {
+            host: format!("host-{number}"),
+            place: Place {
+                equipment,
+                devices_free: BTreeMap::from([(gpu, free)]),
+                ..Place::default()
+            },
+            ..node(0)
+        }
+    }
+
+    #[test]
+    fn what_a_run_requires_and_nodes_lack_is_told() {
+        let eu = Requirements {
+            attributes: ["zone=eu", "ssd"]
+                .map(|text| text.parse().expect("one"))
+                .into(),
+            ..Requirements::default()
+        };
+        let check = |nodes: &[NodeMember], expected: &str| {
+            check_required(&eu, Class::Root, nodes, expected);
+        };
+        let us = equipped(1, &["zone=us"], 0, 0);
+        check(&[], "no node with label any");
+        check(
+            std::slice::from_ref(&us),
+            "no node with label any fits: host-1 has no ssd, zone=us not zone=eu",
+        );
+        let many = [us.clone(), us.clone(), us.clone(), us.clone(), us.clone()];
+        let each = "host-1 has no ssd, zone=us not zone=eu";
+        let all =
+            format!("no node with label any fits: {each}; {each}; {each}; 2 more do not either");
+        check(&many, &all);
+        let fits = equipped(2, &["zone=eu", "ssd"], 0, 0);
+        check(&[us.clone(), fits.clone()], "a node is about to take it");
+        let draining = NodeMember {
+            draining: true,
+            ..fits.clone()
+        };
+        check(&[us.clone(), draining.clone()], "host-2 is draining");
+        check(
+            &[us.clone(), draining.clone(), draining],
+            "all 2 nodes that fit are draining",
+        );
+        let busy = NodeMember { running: 2, ..fits };
+        check(&[us, busy], "all 2 slots busy");
+        let large = Requirements {
+            size: Some(Size {
+                cpu_millis: 8_000,
+                memory_bytes: 64 << 30,
+            }),
+            ..Requirements::default()
+        };
+        let small = [equipped(1, &[], 0, 0)];
+        let why =
+            "no node with label any fits: host-1 has 4 of 8 processors, 8 GiB of 64 GiB memory";
+        check_required(&large, Class::Root, &small, why);
+    }
+
+    #[test]
+    fn devices_that_others_have_and_what_stops_roots_is_told() {
+        let two = Requirements {
+            devices: BTreeMap::from([("gpu".parse().expect("a name"), 2)]),
+            ..Requirements::default()
+        };
+        let nodes = [equipped(1, &[], 2, 1), equipped(2, &[], 4, 0)];
+        let why =
+            "other runs have the devices: host-1 has 1 of 2 gpu free; host-2 has 0 of 2 gpu free";
+        check_required(&two, Class::Child, &nodes, why);
+        let nodes = [equipped(1, &[], 2, 1), equipped(2, &[], 4, 2)];
+        check_required(&two, Class::Child, &nodes, "a node is about to take it");
+        let stopped = |lack| {
+            let mut node = equipped(1, &[], 0, 0);
+            node.place.roots_lack = Some(lack);
+            [node]
+        };
+        let nothing = Requirements::default();
+        for (lack, why) in [
+            (Lack::Memory, "host-1 has promised all its memory"),
+            (Lack::Processors, "host-1 has promised all its processors"),
+            (
+                Lack::Containers,
+                "host-1 has as many containers as it may have",
+            ),
+        ] {
+            check_required(&nothing, Class::Root, &stopped(lack), why);
+            let taken = "a node is about to take it";
+            check_required(&nothing, Class::Child, &stopped(lack), taken);
+        }
+    }
+
+    #[test]
+    fn who_has_refused_is_named_with_the_last_reason() {
+        let refusal = |number: u128| Refused {
+            attempt: 1,
+            node: NodeId::new(Uuid::from_u128(number)),
+            error: RunError::new(ErrorCode::NodeUnfit, "/dev/a is no device"),
+        };
+        let nodes = [node(0)];
+        assert_eq!(refused(&[], &nodes), None);
+        let told = refused(&[refusal(1)], &nodes).expect("it was refused");
+        assert_eq!(told, "host-1 refused it: /dev/a is no device");
+        let told = refused(&[refusal(2), refusal(1)], &nodes).expect("it was refused");
+        assert_eq!(
+            told,
+            "host-1 and 1 more nodes refused it: /dev/a is no device"
         );
     }
 

@@ -12,17 +12,20 @@
 //! makes it anew, and pulls make its consumers; until then pulls fail.
 
 mod consumer;
+mod offer;
 mod pull;
 
 use std::time::Duration;
 
+use aod_domain::id::NodeId;
 use aod_domain::subject::{Class, Label};
 use aod_ports::BoxError;
-use aod_ports::work_queue::{Delivery, QueueError, Waiting, WorkQueue};
+use aod_ports::work_queue::{Delivery, Offer, QueueError, Waiting, WorkQueue};
 use async_nats::Request;
 use async_nats::client::RequestErrorKind;
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use tokio::time::Instant;
 
 use crate::config::StreamLimits;
@@ -160,6 +163,31 @@ impl WorkQueue for JetStreamWorkQueue {
         self.say(ack_subject, not_now(delay).into())
             .await
             .map_err(QueueError)
+    }
+
+    async fn forget(&self, label: &Label) -> Result<(), QueueError> {
+        for class in [Class::Child, Class::Root] {
+            consumer::remove(&self.link, label, class)
+                .await
+                .map_err(QueueError)?;
+        }
+        Ok(())
+    }
+
+    async fn offer(
+        &self,
+        to: NodeId,
+        delivery: &Delivery,
+        held: Duration,
+        patience: Duration,
+    ) -> Result<bool, QueueError> {
+        offer::offer(&self.link, to, delivery, held, patience)
+            .await
+            .map_err(QueueError)
+    }
+
+    async fn offers(&self, node: NodeId) -> Result<BoxStream<'static, Offer>, QueueError> {
+        offer::offers(&self.link, node).await.map_err(QueueError)
     }
 
     async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {

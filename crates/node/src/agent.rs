@@ -1,14 +1,16 @@
 //! The loops of a node: pull, announce, listen to operators and cancellations, reconcile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
+use aod_domain::placement::{Name, is_for_requirements};
 use aod_domain::run::Event;
 use aod_domain::subject::{CANCELS, Class, Label, Subject, asked_of};
 use aod_ports::event_log::{From, StoredEvent, Told};
-use aod_ports::presence::{Member, NodeMember, PRESENCE_SECONDS};
+use aod_ports::presence::{Member, NodeMember, PRESENCE_SECONDS, Place};
 use aod_ports::program::inherit;
 use aod_ports::work_queue::Delivery;
 use futures::StreamExt;
@@ -19,10 +21,12 @@ use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
 use crate::calls::chain;
-use crate::images;
-use crate::lease;
+use crate::ledger::Claim;
+use crate::neighbours::{self, Missing, hand_over};
 use crate::reconcile::reconcile;
+use crate::refusal::others_may_take;
 use crate::shared::Shared;
+use crate::{images, lease, queues};
 
 /// How long one pull waits for work before it is asked anew.
 const PULL_WAIT: Duration = Duration::from_secs(20);
@@ -33,6 +37,13 @@ const PULL_RETRY: Duration = Duration::from_millis(500);
 /// How long a launch that does not fit is held for a slot to come free. Source: the settled
 /// points of the design.
 const HOLD: Duration = Duration::from_secs(1);
+
+/// How long a launch that this node has refused rests before others can take it: they need not hurry, and it is not
+/// delivered here again and again.
+const LEFT_TO_OTHERS: Duration = Duration::from_secs(1);
+
+/// In so many pulls at the least a node fills its room with roots.
+const ROOT_PULLS: usize = 4;
 
 /// How often a node says that it is there: three times before it is believed gone.
 const ANNOUNCE_EVERY: Duration = Duration::from_millis(PRESENCE_SECONDS * 1_000 / 3);
@@ -51,6 +62,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         .run_until_cancelled(heed_operators(&shared))
         .await;
     let Some(asked) = asked else { return };
+    let readiness_of_offers = readiness.subscribe();
     tokio::join!(
         stoppable(&shared, pull(Arc::clone(&shared), readiness.subscribe())),
         stoppable(
@@ -60,6 +72,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         stoppable(&shared, watch_readiness(Arc::clone(&shared), readiness)),
         stoppable(&shared, follow_operators(Arc::clone(&shared), asked)),
         stoppable(&shared, hand_back_in_time(Arc::clone(&shared))),
+        stoppable(&shared, queues::follow_for_ever(&shared)),
+        stoppable(
+            &shared,
+            neighbours::listen(&shared, readiness_of_offers, |delivered| start(
+                &shared, delivered
+            ))
+        ),
         stoppable(&shared, follow_cancels(Arc::clone(&shared))),
         stoppable(&shared, reconcile_for_ever(Arc::clone(&shared))),
         stoppable(&shared, images::collect_for_ever(&shared)),
@@ -71,18 +90,22 @@ async fn stoppable(shared: &Shared, work: impl Future<Output = ()>) {
 }
 
 /// Why the node takes no work although it may have room.
-type Readiness = tokio::sync::watch::Receiver<Option<String>>;
+pub(crate) type Readiness = tokio::sync::watch::Receiver<Option<String>>;
 
 type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, Duration)>;
 
 /// One source of launches and whether a pull for it is under way.
 struct Source {
-    label: Label,
+    queue: Label,
     class: Class,
+    /// What its runs take of devices.
+    devices: BTreeMap<Name, u16>,
     is_asked: bool,
+    /// Nothing is taken from it any more.
+    is_left: bool,
 }
 
-/// Keeps a pull open for each label and class that there is room for; children come first.
+/// Keeps a pull open for each queue and class that there is room for; children come first.
 async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
     for label in &shared.config.labels {
         while let Err(error) = shared.ports.queue.ensure(label).await {
@@ -90,23 +113,13 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
             tokio::time::sleep(PULL_RETRY).await;
         }
     }
-    let mut sources: Vec<Source> = [Class::Child, Class::Root]
-        .into_iter()
-        .flat_map(|class| {
-            shared
-                .config
-                .labels
-                .iter()
-                .map(move |label| (class, label.clone()))
-        })
-        .map(|(class, label)| Source {
-            label,
-            class,
-            is_asked: false,
-        })
-        .collect();
+    let mut sources = Vec::new();
+    let labels = shared.config.labels.iter();
+    take_from(&mut sources, labels.map(|label| (label, BTreeMap::new())));
     let mut pulls: FuturesUnordered<Pull> = FuturesUnordered::new();
     let mut counts = shared.ledger.subscribe();
+    let mut queues = shared.queues.subscribe();
+    queues.mark_changed();
     loop {
         if readiness.borrow().is_none() {
             ask(&shared, &mut sources, &pulls);
@@ -122,36 +135,86 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
             }
             Ok(()) = counts.changed() => (),
             Ok(()) = readiness.changed() => (),
+            Ok(()) = queues.changed() => {
+                let wanted = queues.borrow_and_update().clone();
+                for source in &mut sources {
+                    let is_wanted = wanted.contains_key(&source.queue);
+                    source.is_left = is_for_requirements(&source.queue) && !is_wanted;
+                }
+                let wanted = wanted.iter();
+                take_from(&mut sources, wanted.map(|(queue, all)| (queue, all.devices.clone())));
+            }
+        }
+    }
+}
+
+/// Adds those `queues` that are not there yet. The places of those that are do not change; a place that was left, and
+/// whose last pull is over, is used again.
+fn take_from<'a>(
+    sources: &mut Vec<Source>,
+    queues: impl Iterator<Item = (&'a Label, BTreeMap<Name, u16>)>,
+) {
+    for (queue, devices) in queues {
+        for class in [Class::Child, Class::Root] {
+            let is_it = |source: &Source| source.queue == *queue && source.class == class;
+            if sources.iter().any(is_it) {
+                continue;
+            }
+            let source = Source {
+                queue: queue.clone(),
+                class,
+                devices: devices.clone(),
+                is_asked: false,
+                is_left: false,
+            };
+            match sources.iter().position(|old| old.is_left && !old.is_asked) {
+                Some(free) => sources[free] = source,
+                None => sources.push(source),
+            }
         }
     }
 }
 
 fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pull>) {
-    let room = shared.ledger.room();
-    for (index, source) in sources.iter_mut().enumerate() {
-        let max = room.of(source.class);
-        if source.is_asked || max == 0 {
-            continue;
-        }
-        source.is_asked = true;
-        let clock = Arc::clone(shared.runs.clock());
-        let (queue, label, class) = (
-            Arc::clone(&shared.ports.queue),
-            source.label.clone(),
-            source.class,
-        );
-        pulls.push(Box::pin(async move {
-            let pulled = queue.pull(&label, class, max, PULL_WAIT).await;
-            let received = clock.since_boot();
-            match pulled {
-                Ok(deliveries) => (index, Some(deliveries), received),
-                Err(error) => {
-                    debug!(%label, error = %chain(&error), "a pull failed");
-                    (index, None, received)
-                }
+    for class in [Class::Child, Class::Root] {
+        for (index, source) in sources.iter_mut().enumerate() {
+            if source.class != class || source.is_asked || source.is_left {
+                continue;
             }
-        }));
+            let max = batch(class, shared.ledger.room_with(&source.devices).of(class));
+            if max > 0 {
+                source.is_asked = true;
+                pulls.push(pull_one(shared, index, source.queue.clone(), class, max));
+            }
+        }
     }
+}
+
+/// How many launches one pull may bring: of roots a part of the room, so that those that come at once are spread over
+/// the nodes that wait for them.
+fn batch(class: Class, room: usize) -> usize {
+    match class {
+        Class::Child => room,
+        Class::Root => room.div_ceil(ROOT_PULLS),
+    }
+}
+
+fn pull_one(shared: &Shared, index: usize, queue: Label, class: Class, max: usize) -> Pull {
+    let (work, clock) = (
+        Arc::clone(&shared.ports.queue),
+        Arc::clone(shared.runs.clock()),
+    );
+    Box::pin(async move {
+        let pulled = work.pull(&queue, class, max, PULL_WAIT).await;
+        let received = clock.since_boot();
+        match pulled {
+            Ok(deliveries) => (index, Some(deliveries), received),
+            Err(error) => {
+                debug!(%queue, error = %chain(&error), "a pull failed");
+                (index, None, received)
+            }
+        }
+    })
 }
 
 /// Starts what there is room for; the rest is held for a moment, then given back.
@@ -164,21 +227,56 @@ fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
     for delivery in deliveries {
         let delivered = Delivered::read(delivery, received);
         if full.is_some() {
-            let given_back = pass_on(Arc::clone(shared), delivered);
+            let given_back = pass_on(Arc::clone(shared), delivered, Duration::ZERO);
             shared.tasks.spawn(inherit(given_back));
-        } else if let Some(delivered) = start(shared, delivered) {
-            let held = hold(Arc::clone(shared), delivered);
-            shared.tasks.spawn(inherit(held));
+        } else if shared.refused.has(delivered.delivery.run) {
+            let left = leave_to_others(Arc::clone(shared), delivered);
+            shared.tasks.spawn(inherit(left));
+        } else if let Some(missing) = Missing::of(shared, &delivered) {
+            let offered = hand_over_or_begin(Arc::clone(shared), delivered, missing);
+            shared.tasks.spawn(inherit(offered));
+        } else {
+            begin(shared, delivered);
         }
+    }
+}
+
+/// Starts it, or holds it for a moment until there is room.
+fn begin(shared: &Arc<Shared>, delivered: Delivered) {
+    if let Some(delivered) = start(shared, delivered) {
+        let held = hold(Arc::clone(shared), delivered);
+        shared.tasks.spawn(inherit(held));
+    }
+}
+
+async fn hand_over_or_begin(shared: Arc<Shared>, delivered: Delivered, missing: Missing) {
+    if let Some(delivered) = hand_over(&shared, delivered, &missing).await {
+        begin(&shared, delivered);
+    }
+}
+
+/// This node has refused the run: it tries again only when nobody else is there.
+async fn leave_to_others(shared: Arc<Shared>, delivered: Delivered) {
+    let loaded = shared.runs.load(delivered.delivery.run).await;
+    let are_there = match loaded.ok().flatten() {
+        Some(run) if run.ended().is_none() => {
+            others_may_take(&shared, &run.launched.event.placement, &run.refusals).await
+        }
+        _ => false,
+    };
+    if are_there {
+        pass_on(shared, delivered, LEFT_TO_OTHERS).await;
+    } else {
+        begin(&shared, delivered);
     }
 }
 
 /// Gives `delivered` back if there is no room for it.
 fn start(shared: &Arc<Shared>, delivered: Delivered) -> Option<Delivered> {
     let launch = delivered.launch.as_ref();
-    let memory_bytes = launch.map_or(0, |launch| memory_of(&launch.event));
+    let claim = launch.map_or_else(Claim::default, |launch| claim_of(&launch.event));
     let class = delivered.delivery.class;
-    let Some(seat) = shared.ledger.enter(class, memory_bytes) else {
+    let Some(seat) = shared.ledger.enter(class, &claim) else {
         return Some(delivered);
     };
     shared
@@ -201,25 +299,33 @@ async fn hold(shared: Arc<Shared>, mut delivered: Delivered) {
             tokio::time::timeout_at(end, changed).await,
             Ok(Some(Ok(())))
         ) {
-            return pass_on(shared, delivered).await;
+            return pass_on(shared, delivered, Duration::ZERO).await;
         }
     }
 }
 
-/// Gives a launch back for another node to take.
-async fn pass_on(shared: Arc<Shared>, delivered: Delivered) {
+/// Gives a launch back for another node to take after `delay`.
+async fn pass_on(shared: Arc<Shared>, delivered: Delivered, delay: Duration) {
     let until = lease::kill_after(delivered.received, shared.config.lease);
     let left = until.saturating_sub(shared.runs.clock().since_boot());
     let queue = shared.ports.queue.as_ref();
     let ack_subject = &delivered.delivery.ack_subject;
-    lease::give_back(queue, ack_subject, Duration::ZERO, left).await;
+    lease::give_back(queue, ack_subject, delay, left).await;
 }
 
-fn memory_of(launch: &Event) -> u64 {
+fn claim_of(launch: &Event) -> Claim {
     match launch {
-        Event::Launched(launched) => launched.resources.memory_bytes,
-        Event::Admitted(admitted) => admitted.memory_bytes,
-        _ => 0,
+        Event::Launched(launched) => Claim {
+            memory_bytes: launched.resources.memory_bytes,
+            cpu_millis: launched.resources.cpu_millis,
+            devices: launched.placement.requirements.devices.clone(),
+        },
+        Event::Admitted(admitted) => Claim {
+            memory_bytes: admitted.memory_bytes,
+            cpu_millis: admitted.cpu_millis.unwrap_or_default(),
+            devices: admitted.placement.requirements.devices.clone(),
+        },
+        _ => Claim::default(),
     }
 }
 
@@ -247,6 +353,12 @@ pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
         waiting: shared.ledger.waiting(),
         containers: load.containers,
         draining: load.is_draining,
+        place: Place {
+            equipment: shared.config.equipment.clone(),
+            devices_free: shared.ledger.devices_free(),
+            roots_lack: shared.ledger.roots_lack(),
+            images: shared.image_uses.told(),
+        },
         not_ready,
     }
 }

@@ -14,7 +14,7 @@ use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
     AttemptFailed, Command, DELIVERIES_UNCOUNTED, Delivered as DeliveryBegun, Ended, Event, Holder,
-    Outcome, Rejection, Retry, Run, RunError, Timings, Work,
+    Outcome, Placement, Refused, Rejection, Retry, Run, RunError, Timings, Work,
 };
 use aod_ports::presence::Member;
 use aod_ports::program::spawn;
@@ -46,6 +46,8 @@ pub(crate) enum Finish {
     Ended(Box<Ended>),
     /// By a failure that the request wants to be tried again.
     Failed(Box<AttemptFailed>),
+    /// This node cannot run it, another may.
+    Refused(Box<Refused>),
     /// By a failure of the platform: another attempt may do better.
     Lost(RunError),
     /// The lease is gone: nothing may be said.
@@ -88,6 +90,15 @@ impl Delivered {
             launch: launch.ok(),
             delivery,
             received,
+        }
+    }
+
+    /// Where the run may start; none of a launch that cannot be read.
+    pub(crate) fn placement(&self) -> Option<&Placement> {
+        match &self.launch.as_ref()?.event {
+            Event::Launched(launched) => Some(&launched.placement),
+            Event::Admitted(admitted) => Some(&admitted.placement),
+            _ => None,
         }
     }
 }
@@ -265,8 +276,9 @@ async fn settle_refusal(
         Ok(())
     };
     let result = match refusal {
+        // Ended, or launched by an admission that was given back.
         HandleError::Rejected {
-            rejection: Rejection::Ended,
+            rejection: Rejection::Ended | Rejection::NotAdmitted,
             ..
         } => queue.acknowledge(&delivery.ack_subject).await,
         // Somebody is at it by another message, which may be lost: asked again later.
@@ -397,6 +409,13 @@ impl Attempt {
                 failed.error = failed.error.bounded();
                 let pause = Duration::from_millis(failed.pause_ms);
                 self.give_up_for(delivery, Command::FailAttempt(failed), pause)
+                    .await
+            }
+            Finish::Refused(refused) => {
+                let Refused { error, .. } = refused.as_ref();
+                warn!(code = error.code, message = error.message, "refused");
+                // Others are there, and this node leaves it to them.
+                self.give_up_for(delivery, Command::Refuse(*refused), Duration::ZERO)
                     .await
             }
             Finish::Lost(error) => {

@@ -129,6 +129,7 @@ async fn make(
         .build_image(context.path().to_path_buf(), name.as_str(), &tag, progress)
         .await
         .map_err(MakeError::Runtime)?;
+    attempt.shared.image_uses.found(&config_digest);
     let archive = runtime
         .save_image(&config_digest)
         .await

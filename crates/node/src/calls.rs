@@ -7,7 +7,7 @@ mod bring_home;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aod_api::internal::{CallLine, CallRequest};
@@ -75,6 +75,8 @@ pub(crate) struct Calls {
     pub(crate) speaker: Speaker,
     pub(crate) gateways: Arc<GatewayClient>,
     artifacts: Arc<dyn ArtifactStore>,
+    /// Bytes of files that came from elsewhere.
+    fetched: Arc<AtomicU64>,
     outgoing: PathBuf,
     incoming: PathBuf,
     bytes_max: u64,
@@ -159,11 +161,13 @@ impl Calls {
         (outgoing, incoming): (PathBuf, PathBuf),
         bytes_max: u64,
         permissions: Permissions,
+        fetched: Arc<AtomicU64>,
     ) -> Arc<Self> {
         Arc::new(Self {
             speaker,
             gateways,
             artifacts,
+            fetched,
             outgoing,
             incoming,
             bytes_max,

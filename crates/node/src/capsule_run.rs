@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aod_domain::capsule::Image;
 use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
+use aod_domain::placement::Devices;
 use aod_domain::run::{AttemptFailed, Ended, Exit, LogsSummary, Outcome, Retry, RunError, Usage};
 use aod_domain::spending::Spent;
 use aod_ports::container_runtime::{Container, ContainerSpec, RuntimeError, Verdict};
@@ -22,6 +24,7 @@ use crate::attempt::{Attempt, Finish, Leftover, stopped};
 use crate::calls::{Calls, Permissions, chain};
 use crate::channel::{self, Channel};
 use crate::collect::{Collected, collect, own_error};
+use crate::devices::{device_environment, device_files};
 use crate::egress::Egress;
 use crate::environment::{contract_environment, proxy_environment};
 use crate::grants::Grants;
@@ -32,6 +35,7 @@ use crate::models::{Asker, ModelAccess};
 use crate::notes::{Notes, Phase};
 use crate::prepare::{prepare, runtime_error};
 use crate::redaction::Redaction;
+use crate::refusal::{is_refusal, refuse};
 use crate::secrets::{Gathered, gather};
 use crate::watch::{End, Stop, Watch, Watched};
 use crate::workdir::WorkDirectory;
@@ -49,6 +53,8 @@ struct Room<'a> {
     calls: Arc<Calls>,
     models: Arc<ModelAccess>,
     egress: Arc<Egress>,
+    /// Bytes of files and image that came from the artifact store.
+    fetched: Arc<AtomicU64>,
     notes: Notes,
     logs: Logs,
     redaction: Redaction,
@@ -93,6 +99,7 @@ impl<'a> Room<'a> {
             grants: Grants::of(&attempt.run.launched.event.work),
             refusals: notes.refusals(),
         };
+        let fetched = Arc::new(AtomicU64::default());
         let calls = Calls::new(
             attempt.speaker.clone(),
             Arc::clone(&shared.gateways),
@@ -100,6 +107,7 @@ impl<'a> Room<'a> {
             (paths.outgoing.clone(), paths.incoming.clone()),
             attempt.run.launched.event.resources.disk_bytes,
             permissions,
+            Arc::clone(&fetched),
         );
         let logs = Logs::start(
             &directory.private("log"),
@@ -123,6 +131,7 @@ impl<'a> Room<'a> {
             calls: served.calls,
             models: served.models,
             egress: served.egress,
+            fetched,
             notes,
             logs,
             redaction,
@@ -133,7 +142,7 @@ impl<'a> Room<'a> {
     }
 
     async fn run(mut self, image: &Image, schema: Digest, mut seat: Seat) -> (Finish, Leftover) {
-        let started = match self.start(image, schema).await {
+        let started = match self.start(image, schema, seat.devices()).await {
             Ok(started) => started,
             Err(finish) => return self.leave(finish, None, seat).await,
         };
@@ -164,10 +173,11 @@ impl<'a> Room<'a> {
         &self,
         image: &Image,
         schema: Digest,
+        devices: &Devices,
     ) -> Result<(Box<dyn Container>, Contract), Finish> {
         let attempt = self.attempt;
         let (lost, cancelled) = (attempt.lease.lost(), attempt.cancelled.clone());
-        let (contract, secrets) = tokio::select! {
+        let prepared = tokio::select! {
             biased;
             () = lost.cancelled() => return Err(Finish::Fenced),
             () = attempt.shared.must_hand_back() => return Err(stopped()),
@@ -175,24 +185,27 @@ impl<'a> Room<'a> {
                 let error = RunError::new(ErrorCode::Cancelled, "cancelled before it started");
                 return Err(Finish::Ended(Box::new(attempt.ended(Outcome::Cancelled, Some(error)))));
             }
-            prepared = self.prepare(image, schema) => prepared.map_err(|error| self.unprepared(error))?,
+            prepared = self.prepare(image, schema) => prepared,
+        };
+        let (contract, secrets) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(self.unstarted(error).await),
         };
         // The capsule may run, and call others, before its start is known to have succeeded: whoever
         // wants it to end waits for that. Without a lease its gate ends it.
         let started = lost
-            .run_until_cancelled(self.start_container(image, secrets))
+            .run_until_cancelled(self.start_container(image, secrets, devices))
             .await;
         match started.ok_or(Finish::Fenced)? {
             Ok(container) => Ok((container, contract)),
-            Err(error) => Err(attempt.failed(error)),
+            Err(error) => Err(self.unstarted(error).await),
         }
     }
 
-    /// How an attempt ends that could not be prepared. A secret that is missing is so the next time too.
-    fn unprepared(&self, error: RunError) -> Finish {
-        if error.code == ErrorCode::SecretMissing.as_str() {
-            let ended = self.attempt.ended(Outcome::Failed, Some(error));
-            return Finish::Ended(Box::new(ended));
+    /// How an attempt ends that came to no container. What this node lacks it lacks the next time too.
+    async fn unstarted(&self, error: RunError) -> Finish {
+        if is_refusal(&error) {
+            return refuse(self.attempt, error).await;
         }
         self.attempt.failed(error)
     }
@@ -207,7 +220,7 @@ impl<'a> Room<'a> {
         let text = format!("{}, {} files", launched.work.name(), launched.files.len());
         self.notes.tell(Phase::Preparing(text));
         let paths = self.directory.paths();
-        let prepared = prepare(shared, launched, image, schema, paths);
+        let prepared = prepare(shared, launched, image, schema, paths, &self.fetched);
         let wanted = self.attempt.needs().map_or(&[][..], |needs| &needs.secrets);
         let keys = shared.config.models.keys();
         let store = shared.ports.secrets.as_ref();
@@ -224,6 +237,7 @@ impl<'a> Room<'a> {
         &self,
         image: &Image,
         secrets: Gathered,
+        devices: &Devices,
     ) -> Result<Box<dyn Container>, RunError> {
         let (attempt, shared) = (self.attempt, &self.attempt.shared);
         let launched = &attempt.run.launched.event;
@@ -233,6 +247,7 @@ impl<'a> Room<'a> {
         let mut environment: BTreeMap<_, _> = own.unwrap_or_default();
         environment.extend(contract_environment(&attempt.run, attempt.number));
         environment.extend(secrets.variables);
+        environment.extend(device_environment(devices));
         if needs.is_some_and(|needs| !needs.egress.is_empty()) {
             environment.extend(proxy_environment());
         }
@@ -246,6 +261,7 @@ impl<'a> Room<'a> {
             io: self.directory.paths().clone(),
             environment: environment.into_iter().collect(),
             secrets: secrets.files,
+            devices: device_files(devices)?,
             resources: launched.resources.clone(),
             lease_until: attempt.lease.renewals(),
         };
@@ -302,6 +318,7 @@ impl<'a> Room<'a> {
         ended.timings.exited_at = Some(watched.exited_at);
         ended.timings.waiting_ms = u64::try_from(watched.waited.as_millis()).unwrap_or(u64::MAX);
         ended.usage = Usage {
+            fetched_bytes: self.fetched.load(Ordering::Relaxed),
             input_bytes: launched.files.iter().map(|file| file.size_bytes).sum(),
             output_bytes: collected.files.iter().map(|file| file.size_bytes).sum(),
             calls: self.calls.count(),

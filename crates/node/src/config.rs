@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::egress::Permission;
+use aod_domain::placement::{Devices, Equipment};
 use aod_domain::subject::Label;
 
 use crate::models::ModelSettings;
@@ -20,6 +21,10 @@ pub struct Config {
     /// What runs may ask for. [`Label::any`] is not added by itself.
     pub labels: Vec<Label>,
     pub capacity: Capacity,
+    /// What runs may require of this node.
+    pub equipment: Equipment,
+    /// The devices of its equipment, which runs get one by one.
+    pub devices: Devices,
     /// How long a lease lasts without progress; the same in the whole cluster.
     pub lease: Duration,
     /// Between SIGTERM and SIGKILL.

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aod_domain::file_name::{FileName, unique_name};
 use aod_domain::run::FileEntry;
@@ -41,16 +42,20 @@ pub(crate) fn final_names(
         .collect()
 }
 
-/// Fetches `files` and puts each at `directory`/name.
+/// Fetches `files` and puts each at `directory`/name; counts the bytes that came from elsewhere.
 pub(crate) async fn deliver(
     files: &[FileEntry],
     name_of: impl Fn(&FileName) -> FileName,
     directory: &Path,
     artifacts: &dyn ArtifactStore,
+    fetched: &AtomicU64,
 ) -> Result<(), DeliverError> {
     let placed: Vec<_> = files
         .iter()
-        .map(|file| deliver_one(file.clone(), name_of(&file.name), directory, artifacts))
+        .map(|file| {
+            let target = name_of(&file.name);
+            deliver_one(file.clone(), target, directory, artifacts, fetched)
+        })
         .collect();
     stream::iter(placed)
         .buffer_unordered(FETCHES_AT_A_TIME)
@@ -63,12 +68,14 @@ async fn deliver_one(
     target: FileName,
     directory: &Path,
     artifacts: &dyn ArtifactStore,
+    fetched: &AtomicU64,
 ) -> Result<(), DeliverError> {
-    let fetched = artifacts.get_file(file.digest, file.size_bytes).await;
-    let local = fetched.map_err(|source| DeliverError::Fetch {
+    let found = artifacts.get_file(file.digest, file.size_bytes).await;
+    let local = found.map_err(|source| DeliverError::Fetch {
         name: file.name,
         source,
     })?;
+    fetched.fetch_add(local.fetched_bytes(), Ordering::Relaxed);
     let directory = directory.to_path_buf();
     blocking(move || place(&local, &directory, &target)).await
 }

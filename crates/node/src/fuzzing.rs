@@ -135,6 +135,7 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
             grants: Grants::default(),
             refusals: Refusals::untold(),
         },
+        Arc::default(),
     );
     // No secrets: nothing is ever sent to a provider.
     let runs = Runs::new(desk.log, Arc::new(SystemClock), "/node/fuzzed");

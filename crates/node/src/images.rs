@@ -1,4 +1,5 @@
-//! Takes images away that no capsule is registered with any more, once they are not used either.
+//! Knows which images are here, and takes those away that no capsule is registered with any more, once they are not
+//! used either.
 //!
 //! Nothing is lost: a run that began with such an image gets it from the artifact store.
 
@@ -11,6 +12,7 @@ use aod_domain::event::Recorded;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::subject;
 use aod_ports::container_runtime::ObservedImage;
+use aod_ports::presence::{IMAGES_MAX, image_key};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -23,31 +25,77 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(600);
 /// How often they are looked at, at the least.
 const LOOK_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// When each image was last needed here, as far as this process knows.
+/// When each image was last needed here, as far as this process knows, and which are here.
 #[derive(Debug, Default)]
-pub(crate) struct LastUses(Mutex<HashMap<String, Instant>>);
+pub(crate) struct LastUses(Mutex<HashMap<String, Use>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    last: Instant,
+    is_here: bool,
+}
+
+impl Use {
+    fn now() -> Self {
+        Self {
+            last: Instant::now(),
+            is_here: false,
+        }
+    }
+}
 
 impl LastUses {
     /// Somebody is about to need the image.
     pub(crate) fn touch(&self, image: &str) {
-        self.lock().insert(image.to_owned(), Instant::now());
+        let mut uses = self.lock();
+        uses.entry(image.to_owned()).or_insert_with(Use::now).last = Instant::now();
+    }
+
+    /// The image is here.
+    pub(crate) fn found(&self, image: &str) {
+        let mut uses = self.lock();
+        uses.entry(image.to_owned())
+            .or_insert_with(Use::now)
+            .is_here = true;
+    }
+
+    pub(crate) fn is_here(&self, image: &str) -> bool {
+        self.lock().get(image).is_some_and(|image| image.is_here)
+    }
+
+    /// Those that are here, the last used first, as others are told of them.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let uses = self.lock();
+        let mut here: Vec<(Instant, &str)> = uses
+            .iter()
+            .filter(|(_, image)| image.is_here)
+            .map(|(id, image)| (image.last, image_key(id)))
+            .collect();
+        here.sort_unstable_by(|one, other| other.cmp(one));
+        let here = here.into_iter().take(IMAGES_MAX);
+        here.map(|(_, key)| key.to_owned()).collect()
     }
 
     /// Since when nobody has needed it; since now for one that is seen for the first time.
     fn unused_for(&self, image: &str) -> Duration {
         self.lock()
             .entry(image.to_owned())
-            .or_insert_with(Instant::now)
+            .or_insert_with(Use::now)
+            .last
             .elapsed()
     }
 
     /// Forgets those that are not here any more.
     fn retain(&self, here: &[ObservedImage]) {
-        self.lock()
-            .retain(|id, _| here.iter().any(|image| image.id == *id));
+        let mut uses = self.lock();
+        uses.retain(|id, _| here.iter().any(|image| image.id == *id));
+        drop(uses);
+        for image in here {
+            self.found(&image.id);
+        }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Use>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,6 +104,10 @@ impl LastUses {
 pub(crate) async fn collect_for_ever(shared: &Shared) {
     let keep = shared.config.image_keep;
     let every = (keep / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
+    // Others want to know what is here.
+    if let Ok(here) = shared.ports.runtime.built_images().await {
+        shared.image_uses.retain(&here);
+    }
     loop {
         tokio::time::sleep(every).await;
         collect(shared).await;

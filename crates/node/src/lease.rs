@@ -152,9 +152,12 @@ async fn keep(
 
 #[cfg(test)]
 mod tests {
+    use aod_domain::id::NodeId;
     use aod_domain::subject::{Class, Label};
-    use aod_ports::work_queue::{Delivery, QueueError, Waiting};
+    use aod_ports::work_queue::{Delivery, Offer, QueueError, Waiting};
     use async_trait::async_trait;
+    use futures::StreamExt as _;
+    use futures::stream::BoxStream;
     use tokio::time::Instant;
 
     use super::*;
@@ -195,6 +198,24 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(60)).await;
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
+        }
+
+        async fn forget(&self, _: &Label) -> Result<(), QueueError> {
+            Ok(())
+        }
+
+        async fn offer(
+            &self,
+            _: NodeId,
+            _: &Delivery,
+            _: Duration,
+            _: Duration,
+        ) -> Result<bool, QueueError> {
+            Ok(false)
+        }
+
+        async fn offers(&self, _: NodeId) -> Result<BoxStream<'static, Offer>, QueueError> {
+            Ok(futures::stream::pending().boxed())
         }
 
         async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {

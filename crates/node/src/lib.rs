@@ -5,6 +5,8 @@
 //!
 //! ```text
 //! agent      the loops: pull, announce, operators, cancellations, reconcile
+//! queues     which queues beyond those of its labels it takes from
+//! neighbours whom a launch is better off with, and what others hand over
 //! attempt    one attempt: lease, work, result
 //!   capsule_run   prepare → start → watch → collect
 //!   build_run     builds an image
@@ -24,6 +26,7 @@ mod children;
 mod collect;
 mod config;
 mod deliver;
+mod devices;
 mod disk;
 mod egress;
 mod environment;
@@ -39,12 +42,15 @@ mod lease;
 mod ledger;
 mod logs;
 mod models;
+mod neighbours;
 mod notes;
 mod payload;
 mod prepare;
+mod queues;
 mod quota;
 mod reconcile;
 mod redaction;
+mod refusal;
 mod run_clock;
 mod secrets;
 mod shared;

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aod_domain::capsule::Image;
 use aod_domain::contract::Contract;
@@ -21,13 +22,15 @@ use crate::deliver::deliver;
 use crate::payload::load_payload;
 use crate::shared::Shared;
 
-/// Fetches image, files and payload of `launched`, all at the same time, and compiles its schema.
+/// Fetches image, files and payload of `launched`, all at the same time, and compiles its schema; counts the bytes of
+/// files and image that came from elsewhere.
 pub(crate) async fn prepare(
     shared: &Shared,
     launched: &Launched,
     image: &Image,
     schema: Digest,
     paths: &IoPaths,
+    fetched: &AtomicU64,
 ) -> Result<Contract, RunError> {
     let inputs = async {
         deliver(
@@ -35,13 +38,14 @@ pub(crate) async fn prepare(
             FileName::clone,
             &paths.inputs,
             shared.ports.artifacts.as_ref(),
+            fetched,
         )
         .await
         .map_err(|error| RunError::new(ErrorCode::InputUnavailable, chain(&error)))?;
         write_payload(shared, launched, &paths.input_json).await
     };
     let ((), (), contract) = try_join3(
-        ensure_image(shared, image),
+        ensure_image(shared, image, fetched),
         inputs,
         load_contract(shared, schema),
     )
@@ -50,7 +54,7 @@ pub(crate) async fn prepare(
 }
 
 /// Loads the image from the artifact store unless the engine has it.
-pub(crate) async fn ensure_image(shared: &Shared, image: &Image) -> Result<(), RunError> {
+async fn ensure_image(shared: &Shared, image: &Image, fetched: &AtomicU64) -> Result<(), RunError> {
     let runtime = &shared.ports.runtime;
     shared.image_uses.touch(&image.config_digest);
     if runtime
@@ -58,6 +62,7 @@ pub(crate) async fn ensure_image(shared: &Shared, image: &Image) -> Result<(), R
         .await
         .map_err(|error| runtime_error(&error))?
     {
+        shared.image_uses.found(&image.config_digest);
         return Ok(());
     }
     let unavailable = |error: &dyn std::error::Error| {
@@ -72,10 +77,13 @@ pub(crate) async fn ensure_image(shared: &Shared, image: &Image) -> Result<(), R
         .get_file(image.archive, image.archive_size_bytes)
         .await
         .map_err(|error| unavailable(&error))?;
+    fetched.fetch_add(archive.fetched_bytes(), Ordering::Relaxed);
     runtime
         .load_image(&image.config_digest, archive.path().to_path_buf())
         .await
-        .map_err(|error| unavailable(&error))
+        .map_err(|error| unavailable(&error))?;
+    shared.image_uses.found(&image.config_digest);
+    Ok(())
 }
 
 async fn write_payload(shared: &Shared, launched: &Launched, path: &Path) -> Result<(), RunError> {

@@ -26,6 +26,9 @@ use crate::gateway_client::GatewayClient;
 use crate::images::LastUses;
 use crate::ledger::Ledger;
 use crate::models::Models;
+use crate::neighbours::Neighbours;
+use crate::queues::Queues;
+use crate::refusal::RefusedRuns;
 use crate::workdir::WorkDirectories;
 
 /// Compiled schemas kept in memory; a host works with few capsules at a time.
@@ -67,6 +70,9 @@ pub(crate) struct Shared {
     pub(crate) is_drained: watch::Sender<bool>,
     /// The engine has failed a call, or the disk is full: worth a look whether work can be taken.
     pub(crate) engine_doubt: Notify,
+    pub(crate) queues: Queues,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) refused: RefusedRuns,
     contracts: Mutex<HashMap<Digest, Contract>>,
     busy: Mutex<Busy>,
 }
@@ -93,7 +99,8 @@ impl Shared {
         directories: WorkDirectories,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        let ledger = Ledger::new(config.capacity);
+        let cpu_millis = config.equipment.cpu_millis;
+        let ledger = Ledger::new(config.capacity, cpu_millis, config.devices.clone());
         Arc::new(Self {
             disk: Disk::new(config.data.clone()),
             config,
@@ -111,6 +118,9 @@ impl Shared {
             drained_at: watch::Sender::new(None),
             is_drained: watch::Sender::new(false),
             engine_doubt: Notify::new(),
+            queues: Queues::default(),
+            neighbours: Neighbours::default(),
+            refused: RefusedRuns::default(),
             contracts: Mutex::default(),
             busy: Mutex::default(),
         })

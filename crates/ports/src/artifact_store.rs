@@ -58,6 +58,7 @@ impl fmt::Debug for Content {
 pub struct LocalFile {
     path: PathBuf,
     stored: Stored,
+    is_fetched: bool,
     _pin: Box<dyn Send + Sync>,
 }
 
@@ -67,7 +68,26 @@ impl LocalFile {
         Self {
             path,
             stored,
+            is_fetched: false,
             _pin: Box::new(pin),
+        }
+    }
+
+    /// For stores only: its bytes came from elsewhere for this very call.
+    #[must_use]
+    pub fn fetched(self) -> Self {
+        Self {
+            is_fetched: true,
+            ..self
+        }
+    }
+
+    /// How many bytes came from elsewhere so that it is here.
+    pub fn fetched_bytes(&self) -> u64 {
+        if self.is_fetched {
+            self.stored.size_bytes
+        } else {
+            0
         }
     }
 

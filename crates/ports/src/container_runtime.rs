@@ -51,6 +51,14 @@ pub struct SecretFile {
     pub value: SecretValue,
 }
 
+/// A device of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    pub path: PathBuf,
+    /// The group that may use it, which the capsule's user joins.
+    pub group: u32,
+}
+
 /// Everything that starts a container.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
@@ -65,6 +73,8 @@ pub struct ContainerSpec {
     pub environment: Vec<(String, String)>,
     /// Written before the command starts, and to no disk.
     pub secrets: Vec<SecretFile>,
+    /// Devices of the host that it may use, at the same paths.
+    pub devices: Vec<Device>,
     pub resources: Resources,
     /// When the container must end, as time since the boot of the host: as it is when the command
     /// starts, later renewals are told to the container.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::WorkPosition;
 use aod_domain::subject::{Class, Label};
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use thiserror::Error;
+use tokio::sync::oneshot;
 
 use crate::BoxError;
 use crate::event_log::StoredEvent;
@@ -21,6 +23,16 @@ pub struct Delivery {
     pub ack_subject: String,
     /// The launch, with its sequence in the log.
     pub launch: StoredEvent,
+}
+
+/// A launch that another node hands over.
+#[derive(Debug)]
+pub struct Offer {
+    pub delivery: Delivery,
+    /// How long ago the other had it from the queue, at the least: so much of the lease is gone.
+    pub held: Duration,
+    /// Whether this node takes it; no answer is a no.
+    pub answer: oneshot::Sender<bool>,
 }
 
 /// The broker did not answer in time; safe to try again.
@@ -67,6 +79,22 @@ pub trait WorkQueue: Send + Sync + std::fmt::Debug {
 
     /// Gives the launch back; it is delivered again after `delay`.
     async fn give_back(&self, ack_subject: &str, delay: Duration) -> Result<(), QueueError>;
+
+    /// Removes the consumers of `label`, of which nothing is left; they are made again by whoever needs them.
+    async fn forget(&self, label: &Label) -> Result<(), QueueError>;
+
+    /// Offers a launch, which was delivered here `held` ago, to the node `to`. Whether that has taken it: from then on
+    /// it is its business alone. False if nobody answers within `patience`; then both may act, and the log decides.
+    async fn offer(
+        &self,
+        to: NodeId,
+        delivery: &Delivery,
+        held: Duration,
+        patience: Duration,
+    ) -> Result<bool, QueueError>;
+
+    /// The launches that are offered to `node` from now on; goes on after lost connections.
+    async fn offers(&self, node: NodeId) -> Result<BoxStream<'static, Offer>, QueueError>;
 
     /// How many launches wait where.
     async fn waiting(&self) -> Result<Vec<Waiting>, QueueError>;

@@ -10,16 +10,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
+use aod_domain::placement::Equipment;
 use aod_domain::run::DELIVERIES_UNCOUNTED;
 use aod_domain::subject::{Class, Label, Subject, is_under};
 use aod_ports::event_log::{Append, Guard, StoredEvent};
 use aod_ports::log_stream::LogLine;
 use aod_ports::presence::Member;
+use aod_ports::work_queue::Offer;
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::engine::Alive;
 use crate::invariants::Invariants;
 use crate::link::Switch;
 use crate::world::World;
@@ -61,6 +64,8 @@ struct State {
     /// The queue takes launches from here on when it is made anew.
     work_begins_at: u64,
     labels: BTreeSet<Label>,
+    /// Who listens for launches that others hand over.
+    offers: BTreeMap<NodeId, mpsc::UnboundedSender<Offer>>,
     /// Ends of runs that nobody has dealt with, by their sequences; each is given from then on.
     ends: BTreeMap<u64, Instant>,
     presence: BTreeMap<String, (Member, Instant)>,
@@ -109,6 +114,7 @@ impl Broker {
                 work_created_ms: 1,
                 work_begins_at: 1,
                 labels: BTreeSet::new(),
+                offers: BTreeMap::new(),
                 ends: BTreeMap::new(),
                 presence: BTreeMap::new(),
                 lines: BTreeMap::new(),
@@ -187,6 +193,13 @@ impl Broker {
 
     pub(crate) fn has_released(&self) -> bool {
         self.state().first > 1
+    }
+
+    /// From now on no run may start on a node that has not what it requires.
+    pub(crate) fn look_at_places(&self, equipment: BTreeMap<NodeId, Equipment>, alive: Alive) {
+        let mut state = self.state();
+        state.invariants.equipment = equipment;
+        state.invariants.alive = alive;
     }
 
     /// Whether an event of this id is stored.

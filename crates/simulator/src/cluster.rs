@@ -29,7 +29,7 @@ use crate::clock::HostClock;
 use crate::engine::{Alive, Engine};
 use crate::link::{Link, Switch};
 use crate::network::{Listening, Network, Route};
-use crate::plan::rules;
+use crate::plan::{equipment, required_of_all, rules};
 use crate::store::{Objects, SimulatedStore};
 use crate::tenants;
 use crate::world::World;
@@ -45,6 +45,12 @@ const TENANTS_ONE_IN: u64 = 8;
 
 /// One cluster in so many has rules.
 const RULES_ONE_IN: u64 = 3;
+
+/// One cluster in so many has nodes that differ, and runs that require something of them.
+const PLACED_ONE_IN: u64 = 3;
+
+/// What the image of the capsule weighs: enough to look for a node that has it.
+const IMAGE_BYTES: u64 = 2 << 20;
 
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
@@ -101,6 +107,7 @@ pub(crate) struct Cluster {
     log_age: Option<SignedDuration>,
     /// Whether people are of two tenants; else nobody has a token, and all is the first one's.
     pub(crate) has_tenants: bool,
+    pub(crate) is_placed: bool,
 }
 
 /// One cluster in so many archives its log: these take a third longer than others.
@@ -143,7 +150,15 @@ impl Cluster {
             ids,
             log_age: (world.below(ARCHIVED_ONE_IN) == 0).then_some(LOG_AGE),
             has_tenants: world.below(TENANTS_ONE_IN) == 0,
+            is_placed: world.below(PLACED_ONE_IN) == 0,
         };
+        if cluster.is_placed {
+            world.count("placed");
+            let ids = cluster.ids.iter().copied().enumerate();
+            let equipment = ids.map(|(index, id)| (id, equipment(index).0));
+            let equipment = equipment.collect();
+            cluster.broker.look_at_places(equipment, alive);
+        }
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
             cluster.lay_down_rules();
@@ -171,7 +186,11 @@ impl Cluster {
             clock,
             "/simulator",
         );
-        let registration = registration(planned::NAME, schema.digest);
+        let mut registration = registration(planned::NAME, schema.digest);
+        registration.image.archive_size_bytes = IMAGE_BYTES;
+        if self.is_placed {
+            registration.needs.placement = required_of_all();
+        }
         if !self.has_tenants {
             self.broker.store(&registered(runs.header(), registration));
             return;
@@ -359,6 +378,11 @@ impl Cluster {
     async fn node(&self, index: usize) -> Node {
         let host = &self.nodes[index];
         let (name, network) = (&host.name, &host.network);
+        let (equipment, devices) = if self.is_placed {
+            equipment(index)
+        } else {
+            Default::default()
+        };
         let config = aod_node::Config {
             data: host.data.clone(),
             labels: vec![Label::any()],
@@ -367,6 +391,8 @@ impl Cluster {
                 containers_max: SLOTS,
                 memory_bytes: 1 << 30,
             },
+            equipment,
+            devices,
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,

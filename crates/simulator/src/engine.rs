@@ -55,7 +55,7 @@ pub(crate) struct Engine {
 }
 
 /// The attempts whose processes are alive, on whichever host.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Alive(Arc<Mutex<BTreeSet<(RunId, u32)>>>);
 
 impl Alive {
@@ -70,6 +70,10 @@ impl Alive {
             }
         }
         alive.insert((run, attempt));
+    }
+
+    pub(crate) fn is_alive(&self, run: RunId, attempt: u32) -> bool {
+        self.lock().contains(&(run, attempt))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<(RunId, u32)>> {

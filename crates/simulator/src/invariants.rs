@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::flow::{Granted, RuleKey};
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
+use aod_domain::placement::{Equipment, fits};
 use aod_domain::run::{
-    ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Note, Outcome, Payload, Run, RunError,
+    ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Holder, Lease, Note, Outcome, Payload,
+    Placement, Run, RunError,
 };
-use aod_domain::subject::{self, Subject, is_under};
+use aod_domain::subject::{self, Label, Subject, is_under};
 use aod_ports::event_log::StoredEvent;
 
+use crate::engine::Alive;
 use crate::plan::LIMITS;
 use crate::world::World;
 
@@ -26,6 +29,9 @@ pub(crate) struct Invariants {
     /// The runs that were admitted, and have not ended, by their rooms.
     rooms: BTreeMap<RuleKey, BTreeSet<RunId>>,
     admitted: BTreeSet<RunId>,
+    /// What the nodes have, where runs require something of them.
+    pub(crate) equipment: BTreeMap<NodeId, Equipment>,
+    pub(crate) alive: Alive,
 }
 
 impl Invariants {
@@ -67,12 +73,11 @@ impl Invariants {
             Event::Requested(_) => world.count("requested"),
             Event::Admitted(_) if self.admitted.contains(&id) => world.count("admitted"),
             Event::Admitted(_) => world.violation(format!("{id} is launched and not admitted")),
+            Event::Returned(_) => self.returned(world, id),
             Event::Reused(_) => world.count("reused"),
             Event::Delivered(_) => world.count("delivery counted"),
             Event::AttemptLost(lost) => count_loss(world, &lost.error),
-            Event::Leased(_) if self.runs.get(&id).is_some_and(|run| run.lease().is_some()) => {
-                world.count("takeover");
-            }
+            Event::Leased(lease) => self.leased(world, id, lease),
             _ => (),
         }
         // The rules of a run: one launch, leases in order, one result from its holder, nothing after.
@@ -84,6 +89,59 @@ impl Invariants {
         };
         if let Err(error) = applied {
             world.violation(format!("{id}: {error}"));
+        }
+    }
+
+    /// A run starts only where there is what it requires, and no device has two runs whose processes are alive: the log
+    /// may be the last to hear that one has ended.
+    fn leased(&self, world: &World, id: RunId, lease: &Lease) {
+        let Some(run) = self.runs.get(&id) else {
+            return;
+        };
+        if run.lease().is_some() {
+            world.count("takeover");
+        }
+        let Holder::Node {
+            node, incarnation, ..
+        } = &lease.holder
+        else {
+            return;
+        };
+        let Some(equipment) = self.equipment.get(node) else {
+            return;
+        };
+        let Placement {
+            label,
+            requirements,
+            ..
+        } = &run.launched.event.placement;
+        if let Err(refusals) = fits(label, requirements, &[Label::any()], equipment) {
+            world.violation(format!("{id} starts on {node}: {refusals:?}"));
+        }
+        for (device, count) in &equipment.devices {
+            let takes = |run: &Run| {
+                run.launched
+                    .event
+                    .placement
+                    .requirements
+                    .devices
+                    .get(device)
+                    .copied()
+            };
+            let is_held = |other: &&Run| {
+                other.id != id
+                    && other.lease().is_some_and(|held| {
+                        self.alive.is_alive(other.id, held.event.attempt)
+                            && matches!(&held.event.holder, Holder::Node { incarnation: held, .. } if held == incarnation)
+                    })
+            };
+            let held = self.runs.values().filter(is_held).filter_map(takes);
+            let all: u16 = held.chain(takes(run)).sum();
+            if takes(run).is_some() && usize::from(all) > *count {
+                world.violation(format!(
+                    "{id}: {all} {device} of {count} are held on {node}"
+                ));
+            }
         }
     }
 
@@ -113,6 +171,15 @@ impl Invariants {
                     world.violation(format!("{} runs are admitted to {room}", inside.len()));
                 }
             }
+        }
+    }
+
+    /// It may be admitted again, and is in no room.
+    fn returned(&mut self, world: &World, id: RunId) {
+        world.count("returned");
+        self.admitted.remove(&id);
+        for inside in self.rooms.values_mut() {
+            inside.remove(&id);
         }
     }
 

@@ -58,7 +58,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 61] = [
+pub const KINDS: [&str; 65] = [
     "acknowledgement",
     "admitted",
     "answer broke off",
@@ -90,12 +90,15 @@ pub const KINDS: [&str; 61] = [
     "given back",
     "given back often",
     "granted",
+    "handed over",
     "host lost",
     "killed by a launch",
     "killed by its gate",
     "looked across",
     "node cut off",
     "node killed",
+    "offer",
+    "placed",
     "prepared too long",
     "progress",
     "purged",
@@ -111,6 +114,7 @@ pub const KINDS: [&str; 61] = [
     "requested",
     "requeued",
     "rerun",
+    "returned",
     "reused",
     "silent",
     "start",
@@ -186,7 +190,10 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
     (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
     (0..NODES).for_each(|index| cluster.start_node(index));
     tokio::spawn(faults::bury(Arc::clone(cluster), cluster.world.killed()));
-    let plans = draw_plans(&cluster.world);
+    let mut plans = draw_plans(&cluster.world);
+    for plan in &mut plans {
+        plan.is_placed = cluster.is_placed;
+    }
     let runs = plans.iter().map(Plan::runs).sum();
     let mut people = Vec::new();
     let trouble = tokio::spawn({

@@ -153,9 +153,12 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
 async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Value> {
     let arguments = plan.arguments();
     let (retries, limits) = policies(&arguments);
-    let body = json!({
+    let mut body = json!({
         "capsule": capsule::NAME, "arguments": arguments, "retries": retries, "limits": limits,
     });
+    if let (Value::Object(body), Value::Object(required)) = (&mut body, plan.requirements()) {
+        body.extend(required);
+    }
     let key = format!("plan-{}", plan.number);
     send(route, url, &body, &key, prefer).await
 }

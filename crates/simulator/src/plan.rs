@@ -3,9 +3,10 @@
 //! A plan is a tree of calls. Each run waits a while, calls its children one after the other or all
 //! at once, and answers with the sum of all numbers below it; a run that is to fail counts as nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aod_domain::flow::{KeyPart, Rule};
+use aod_domain::placement::{Devices, Equipment, Name, Requirements};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -43,6 +44,10 @@ const TRANSFER_SECONDS: u64 = 9;
 
 /// One run, and those that it calls.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is drawn for itself, and none follows from another"
+)]
 pub(crate) struct Plan {
     pub(crate) number: u64,
     pub(crate) milliseconds: u64,
@@ -55,6 +60,8 @@ pub(crate) struct Plan {
     /// How long it may be queued, in seconds.
     pub(crate) queue_seconds: Option<u64>,
     pub(crate) has_file: bool,
+    /// Whether it may ask for more than a label, as a root.
+    pub(crate) is_placed: bool,
     pub(crate) children: Vec<Plan>,
 }
 
@@ -82,6 +89,7 @@ impl Plan {
                 QUEUE_SECONDS_MIN + world.below(QUEUE_SECONDS_MAX - QUEUE_SECONDS_MIN + 1)
             }),
             has_file: world.below(3) == 0,
+            is_placed: false,
             children: (0..count)
                 .map(|_| Self::draw(world, next, last, depth + 1))
                 .collect(),
@@ -97,6 +105,17 @@ impl Plan {
     pub(crate) fn answer(&self) -> Option<u64> {
         let below: u64 = self.children.iter().filter_map(Self::answer).sum();
         (!self.fails).then_some(self.number + below)
+    }
+
+    /// What a root requires of its node, in a cluster where that is asked for: an attribute, or more, or a device.
+    pub(crate) fn requirements(&self) -> Value {
+        match self.number % 4 {
+            _ if !self.is_placed => json!({}),
+            0 => json!({"require": ["rank>=2"]}),
+            1 => json!({"require": ["zone!=near", "rank<9"]}),
+            2 => json!({"devices": {"card": 1}}),
+            _ => json!({}),
+        }
     }
 
     /// Whoever calls nobody shares one of two rooms with others.
@@ -125,6 +144,31 @@ impl Plan {
             "queue_seconds": self.queue_seconds.unwrap_or_default(), "file": self.has_file, "children": children,
             "lane": self.lane(), "pair": self.pair(),
         })
+    }
+}
+
+/// What the node of this index has in a cluster where that is asked for.
+pub(crate) fn equipment(index: usize) -> (Equipment, Devices) {
+    let name = |text: &str| -> Name { text.parse().expect("a name") };
+    let zone = if index == 0 { "near" } else { "far" };
+    let cards = vec![None; index.min(1)];
+    let devices = Devices::new(BTreeMap::from([(name("card"), cards)]));
+    let equipment = Equipment {
+        attributes: BTreeMap::from([
+            (name("rank"), index.to_string()),
+            (name("zone"), zone.to_owned()),
+        ]),
+        devices: devices.counts(),
+        ..Equipment::default()
+    };
+    (equipment, devices)
+}
+
+/// What all runs of such a cluster require: not the first node.
+pub(crate) fn required_of_all() -> Requirements {
+    Requirements {
+        attributes: BTreeSet::from(["rank>=1".parse().expect("a requirement")]),
+        ..Requirements::default()
     }
 }
 

@@ -54,10 +54,7 @@ fn launched(label: &Label, class: Class) -> Event {
         files: Vec::new(),
         parent: None,
         lineage: Lineage::default(),
-        placement: Placement {
-            label: label.clone(),
-            class,
-        },
+        placement: Placement::new(label.clone(), class),
         resources: Resources::default(),
         retries: Retries::default(),
         limits: Limits::default(),

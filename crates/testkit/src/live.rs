@@ -5,7 +5,7 @@ use std::ops::Range;
 use aod_domain::digest::Digest;
 use aod_domain::id::{GatewayId, IncarnationId, NodeId};
 use aod_ports::log_stream::{LogLine, LogStream, Output};
-use aod_ports::presence::{GatewayMember, Member, NodeMember, PRESENCE_SECONDS, Presence};
+use aod_ports::presence::{GatewayMember, Member, NodeMember, PRESENCE_SECONDS, Place, Presence};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -46,6 +46,7 @@ fn node(number: u128, slots: usize) -> Member {
         waiting: 0,
         containers: 0,
         draining: false,
+        place: Place::default(),
         not_ready: None,
     })
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
 use aod_domain::subject::{self, Class, Label};
 use aod_ports::event_log::EventLog;
 use aod_ports::work_queue::{Delivery, WorkQueue};
+use futures::StreamExt as _;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::events::{label, launch, new_run, soon};
 
@@ -35,6 +37,8 @@ impl Queues<'_> {
             .await;
         self.what_is_given_back_comes_again_after_the_delay().await;
         self.a_dropped_pull_swallows_nothing().await;
+        self.a_queue_that_is_forgotten_is_made_again().await;
+        self.a_launch_is_handed_to_whoever_takes_it().await;
     }
 
     async fn label(self, text: &str) -> Label {
@@ -194,6 +198,58 @@ impl Queues<'_> {
         let waited = begin.elapsed();
         assert!(waited + Duration::from_millis(50) >= delay, "{waited:?}");
         assert_eq!(third.position.delivery, 3);
+    }
+
+    async fn a_queue_that_is_forgotten_is_made_again(self) {
+        let label = self.label("forgotten").await;
+        self.queue.forget(&label).await.expect("a confirmation");
+        self.queue.forget(&label).await.expect("it is gone anyway");
+        let there = self.queue.waiting().await.expect("an answer");
+        assert!(there.iter().all(|waiting| waiting.label != label));
+        self.launch(&label, Class::Root).await;
+        self.queue.ensure(&label).await.expect("consumers");
+        assert_eq!(self.pull_one(&label).await.position.delivery, 1);
+    }
+
+    async fn a_launch_is_handed_to_whoever_takes_it(self) {
+        let label = self.label("offered").await;
+        self.launch(&label, Class::Root).await;
+        let delivery = self.pull_one(&label).await;
+        let [here, other] = [1, 2].map(|number| NodeId::new(Uuid::from_u128(number)));
+        let held = Duration::from_millis(70);
+        let offer = async |to, patience| {
+            let offered = self.queue.offer(to, &delivery, held, patience).await;
+            offered.unwrap_or(false)
+        };
+        let begin = Instant::now();
+        assert!(!offer(here, LONG).await, "nobody is there");
+        assert!(begin.elapsed() < LONG / 2, "which is known at once");
+        let mut offers = self.queue.offers(here).await.expect("a stream");
+        assert!(!offer(other, LONG).await, "somebody else is there");
+        for is_taken in [true, false] {
+            let taking = async {
+                let offered = offers.next().await.expect("a stream without end");
+                offered.answer.send(is_taken).expect("somebody waits");
+                (offered.delivery, offered.held)
+            };
+            let (answered, (offered, found)) =
+                soon(async { tokio::join!(offer(here, LONG), taking) }).await;
+            assert_eq!(answered, is_taken);
+            assert_eq!((offered.run, offered.class), (delivery.run, delivery.class));
+            assert_eq!((&offered.launch, found), (&delivery.launch, held));
+            assert_eq!(offered.position, delivery.position);
+            assert_eq!(offered.ack_subject, delivery.ack_subject);
+        }
+        let ignoring = async { drop(offers.next().await) };
+        let (answered, ()) = soon(async { tokio::join!(offer(here, LONG), ignoring) }).await;
+        assert!(!answered, "no answer is a no");
+        assert!(
+            !offer(here, Duration::from_millis(100)).await,
+            "nobody looks"
+        );
+        // Whoever has it acknowledges it.
+        self.acknowledge(&delivery).await;
+        assert!(self.is_empty(&label).await);
     }
 
     async fn a_dropped_pull_swallows_nothing(self) {

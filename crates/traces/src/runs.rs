@@ -121,6 +121,10 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
                         .map(|span| end(span, Some(lost.error.code.clone()))),
                 );
             }
+            Event::Refused(refused) => {
+                let error = Some(refused.error.code.clone());
+                spans.extend(open.take().map(|span| end(span, error)));
+            }
             Event::AttemptFailed(failed) => {
                 spans.extend(
                     open.take()
@@ -131,6 +135,7 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
             Event::Launched(_)
             | Event::Requested(_)
             | Event::Admitted(_)
+            | Event::Returned(_)
             | Event::Reused(_)
             | Event::Delivered(_)
             | Event::CancelRequested(_)

@@ -91,10 +91,15 @@ impl Person {
         assert!(status.is_success(), "{status}: {uploaded}");
         let files = json!([{"name": file.0, "file": uploaded["file"]}]);
         let body = json!({"capsule": capsule, "arguments": arguments, "files": files});
+        self.start_as(&body).await
+    }
+
+    /// Starts a run as `body` asks for it; answers its id at once.
+    pub async fn start_as(&self, body: &Value) -> String {
         let request = self
             .post("/v1/runs")
             .header("prefer", "respond-async")
-            .json(&body);
+            .json(body);
         let (status, run) = answer(request).await.expect("the gateway answers");
         assert!(status.is_success(), "{status}: {run}");
         run["id"]
@@ -124,6 +129,15 @@ impl Person {
             .json(&json!({"capsule": capsule, "arguments": arguments, "files": files}));
         let (_, run) = answer(request).await.ok()?;
         run["id"].as_str().map(str::to_owned)
+    }
+
+    /// Has a run end.
+    pub async fn cancel(&self, run: &str) {
+        let request = self
+            .post(&format!("/v1/runs/{run}/cancel"))
+            .json(&json!({}));
+        let (status, answer) = answer(request).await.expect("the gateway answers");
+        assert!(status.is_success(), "{status}: {answer}");
     }
 
     /// A GET that must succeed.

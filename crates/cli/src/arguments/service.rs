@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use jiff::SignedDuration;
 
-use super::PolicyArguments;
+use super::{EquipmentArguments, PolicyArguments};
 
 /// Where Docker listens unless told otherwise.
 pub(super) const DOCKER_DEFAULT: &str = "unix:///var/run/docker.sock";
@@ -188,6 +188,9 @@ pub struct CapacityArguments {
         hide_env_values = true
     )]
     pub labels: Vec<Label>,
+
+    #[command(flatten)]
+    pub equipment: EquipmentArguments,
 
     /// Memory that capsules may reserve before no new tree of runs begins; three quarters of the engine's unless given
     #[arg(long, env = "AOD_MEMORY", value_name = "BYTES", hide_env_values = true)]

@@ -29,6 +29,8 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
     let request = CreateRun {
         capsule: arguments.capsule.clone(),
         label: arguments.label.clone(),
+        require: arguments.require.require.clone(),
+        devices: arguments.require.devices.iter().cloned().collect(),
         labels: arguments.labels.iter().cloned().collect(),
         priority: Some(arguments.priority).filter(|priority| *priority != 0),
         timeout_seconds: arguments.limits.timeout,

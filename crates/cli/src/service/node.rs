@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
+use aod_domain::id::NodeId;
 use aod_jetstream::Broker;
 use aod_node::{
     CommandSecrets, Config, DISK_LOOK_DEFAULT, DirectorySecrets, GRACE_DEFAULT, HttpGateways,
@@ -71,29 +72,14 @@ pub(super) async fn begin(
     data::make_directory(&setup.directory)?;
     let id = aod_node::load_or_draw(&setup.directory, &SystemClock)
         .map_err(|error| Failure::environment("the node has no id").because(&error))?;
-    let url = &setup.capacity.docker;
-    let mut config = aod_docker::Config::new(
-        docker::socket(url)?,
-        setup.cluster,
-        id,
-        put_gate(&setup.directory)?,
-        setup.directory.join("hosts"),
-    );
-    config.registries.clone_from(&setup.capacity.registries);
-    let runtime = DockerRuntime::connect(config)
-        .await
-        .map_err(|error| docker::unusable(url, &error))?;
-    let runtime = Arc::new(runtime);
-    let engine = runtime
-        .describe()
-        .await
-        .map_err(|error| docker::unusable(url, &error))?;
-    for warning in &engine.warnings {
-        tracing::warn!(docker = url, "{warning}");
-    }
+    let (runtime, engine) = engine(&setup, id).await?;
+    let given = &setup.capacity.equipment;
+    let (equipment, devices) = given.read(engine.cpus, engine.memory_bytes)?;
     let config = Config {
         data: setup.directory,
         labels: setup.capacity.labels.clone(),
+        equipment,
+        devices,
         capacity: capacity(setup.capacity, &engine),
         lease: Duration::from_secs(setup.lease_seconds.into()),
         grace: GRACE_DEFAULT,
@@ -105,7 +91,7 @@ pub(super) async fn begin(
         egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };
-    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, "node starts");
+    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, equipment = ?config.equipment, "node starts");
     let gateways = HttpGateways::new().map_err(|error| {
         Failure::environment("no client for gateways can be made").because(error.as_ref())
     })?;
@@ -134,6 +120,34 @@ pub(super) async fn begin(
     let node =
         node.map_err(|error| Failure::environment("the node does not start").because(&error))?;
     Ok((node, runtime))
+}
+
+/// Connects to the container engine, and tells what is weak about it.
+async fn engine(
+    setup: &Setup<'_>,
+    id: NodeId,
+) -> Result<(Arc<DockerRuntime>, EngineInfo), Failure> {
+    let url = &setup.capacity.docker;
+    let mut config = aod_docker::Config::new(
+        docker::socket(url)?,
+        setup.cluster.clone(),
+        id,
+        put_gate(&setup.directory)?,
+        setup.directory.join("hosts"),
+    );
+    config.registries.clone_from(&setup.capacity.registries);
+    let runtime = DockerRuntime::connect(config)
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    let runtime = Arc::new(runtime);
+    let engine = runtime
+        .describe()
+        .await
+        .map_err(|error| docker::unusable(url, &error))?;
+    for warning in &engine.warnings {
+        tracing::warn!(docker = url, "{warning}");
+    }
+    Ok((runtime, engine))
 }
 
 fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {

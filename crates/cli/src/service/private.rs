@@ -10,6 +10,7 @@ use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
+use aod_domain::placement::Requirements;
 use aod_domain::subject::Label;
 use aod_domain::tenant::Tenant;
 use aod_ports::clock::SystemClock;
@@ -27,8 +28,8 @@ use tokio::time::{Instant, sleep};
 use super::local::Local;
 use super::stand_in::{self, StandIns};
 use crate::arguments::{
-    ArchiveArguments, CapacityArguments, ConnectArguments, PolicyArguments, TraceArguments,
-    UpArguments,
+    ArchiveArguments, CapacityArguments, ConnectArguments, EquipmentArguments, PolicyArguments,
+    TraceArguments, UpArguments,
 };
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
@@ -87,6 +88,7 @@ impl Private {
             capacity: CapacityArguments {
                 slots: None,
                 labels: vec![Label::any()],
+                equipment: EquipmentArguments::default(),
                 memory: None,
                 containers_max: None,
                 docker: docker.to_owned(),
@@ -208,7 +210,11 @@ impl Private {
             resources: agent.resources.clone(),
             handoffs: source.tools.handoffs(),
             models: agent.model_grant(),
-            needs: Needs::of(agent),
+            needs: Needs {
+                // This host is the only one.
+                placement: Requirements::default(),
+                ..Needs::of(agent)
+            },
             label: Label::any(),
             registered_by: REGISTERED_BY.to_owned(),
         })

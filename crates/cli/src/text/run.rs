@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use aod_api::capsules::RegisteredCapsule;
 use aod_api::files::FileView;
-use aod_api::runs::{RunKind, RunView, SpentView};
+use aod_api::runs::{RefusalView, RunKind, RunView, SpentView};
 use aod_domain::spending::Cost;
 use jiff::Timestamp;
 
@@ -50,6 +50,7 @@ pub(crate) fn details(view: &RunView) -> String {
         line("took", &units::between(run.requested_at, end));
     }
     line("label", view.label.as_str());
+    placement(&mut line, view);
     line(
         "attempts",
         &format!("{}, {} lost", run.attempts, view.attempts_lost),
@@ -77,6 +78,34 @@ pub(crate) fn details(view: &RunView) -> String {
     files(&mut text, "input", &view.inputs);
     ending(&mut text, view);
     text
+}
+
+/// What it requires of its node, and which nodes have refused it.
+fn placement(line: &mut impl FnMut(&str, &str), view: &RunView) {
+    let requires = &view.requires;
+    let devices = requires.devices.iter();
+    let devices = devices.map(|(name, count)| format!("{count} {name}"));
+    let cpus = requires.cpu_millis.map(|millis| {
+        let cpus = f64::from(millis) / 1_000.0;
+        format!("{cpus} processors")
+    });
+    let memory = requires
+        .memory_bytes
+        .map(|bytes| format!("{} memory", units::bytes(bytes)));
+    let all = requires.attributes.iter().cloned().chain(devices);
+    let all: Vec<String> = all.chain(cpus).chain(memory).collect();
+    if !all.is_empty() {
+        line("requires", &all.join(", "));
+    }
+    for refusal in &view.refusals {
+        let RefusalView {
+            node,
+            code,
+            message,
+            ..
+        } = refusal;
+        line("refused", &format!("by {node}: {message} ({code})"));
+    }
 }
 
 /// The runs that it goes back to.

@@ -1,7 +1,7 @@
 //! Lists as tables.
 
 use aod_api::capsules::CapsuleView;
-use aod_api::nodes::NodeView;
+use aod_api::nodes::{DevicesView, NodeView};
 use aod_api::runs::{RunKind, RunSummary};
 use comfy_table::presets;
 use comfy_table::{CellAlignment, Table};
@@ -97,6 +97,19 @@ pub(crate) fn capsules(capsules: &[CapsuleView]) -> String {
     finish(&mut table)
 }
 
+/// Its attributes, and its devices with how many of them are free.
+fn equipment(node: &NodeView) -> String {
+    let attributes = node.attributes.iter();
+    let attributes = attributes.map(|(name, value)| format!("{name}={value}"));
+    let devices = node.devices.iter();
+    let devices = devices.map(|(name, devices)| {
+        let DevicesView { count, free } = devices;
+        format!("{free} of {count} {name}")
+    });
+    let all: Vec<String> = attributes.chain(devices).collect();
+    all.join(", ")
+}
+
 /// Nodes that are there.
 pub(crate) fn nodes(nodes: &[NodeView]) -> String {
     if nodes.is_empty() {
@@ -106,6 +119,7 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
         "NODE",
         "HOST",
         "LABELS",
+        "HAS",
         "SLOTS",
         "RUNNING",
         "WAITING",
@@ -122,6 +136,7 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
             node.id.to_string(),
             node.host.clone(),
             node.labels.join(", "),
+            equipment(node),
             node.slots.to_string(),
             node.running.to_string(),
             node.waiting.to_string(),
@@ -129,7 +144,7 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
             state,
         ]);
     }
-    for index in 3..=6 {
+    for index in 4..=7 {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }

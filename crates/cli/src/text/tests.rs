@@ -1,5 +1,7 @@
 //! What people see, from fixed data.
 
+use std::collections::BTreeMap;
+
 use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
 use aod_api::events::{EventView, LogLineView, LogOutput};
@@ -7,7 +9,7 @@ use aod_api::history::{
     LastEvent, OneSidedRun, PlaceDifference, ReplayDifference, ReplayView, RunDifference, RunPhase,
     TreeAt, TreeAtNode, TreeDifference,
 };
-use aod_api::nodes::NodeView;
+use aod_api::nodes::{DevicesView, NodeView};
 use aod_api::problem::{Problem, ProblemItem};
 use aod_api::runs::{CancelView, ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
 use aod_domain::audit::{Finding, FindingKind, Report};
@@ -235,6 +237,19 @@ fn a_registration_is_a_line() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
+fn attributes(number: u128) -> BTreeMap<String, String> {
+    let all = [("zone", "eu"), ("gpu_memory", "24")];
+    let all = all.into_iter().filter(|_| number == 1);
+    all.map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
+fn devices(number: u128) -> BTreeMap<String, DevicesView> {
+    let gpus = DevicesView { count: 2, free: 1 };
+    let all = [("gpu".to_owned(), gpus)].into_iter();
+    all.filter(|_| number == 1).collect()
+}
+
 #[test]
 fn nodes_are_a_table() {
     let node = |number, not_ready: Option<&str>, draining| NodeView {
@@ -247,6 +262,10 @@ fn nodes_are_a_table() {
         waiting: 12,
         containers: 15,
         draining,
+        attributes: attributes(number),
+        devices: devices(number),
+        cpu_millis: Some(16_000),
+        memory_bytes: Some(64 << 30),
         not_ready: not_ready.map(str::to_owned),
     };
     let nodes = [

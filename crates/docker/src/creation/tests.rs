@@ -27,6 +27,7 @@ fn spec() -> ContainerSpec {
         },
         environment: vec![("AOD_ATTEMPT".into(), "2".into())],
         secrets: Vec::new(),
+        devices: Vec::new(),
         resources: Resources::default(),
         lease_until: tokio::sync::watch::channel(Duration::from_secs(18)).1,
     }

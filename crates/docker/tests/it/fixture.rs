@@ -166,6 +166,7 @@ impl Fixture {
             io,
             environment: vec![("AOD_ATTEMPT".into(), "1".into())],
             secrets: Vec::new(),
+            devices: Vec::new(),
             resources: Resources {
                 memory_bytes: 256 << 20,
                 pids: 64,

@@ -35,9 +35,11 @@ pub fn named_by(event: &Event) -> Vec<Named> {
             named.extend(ended.logs.as_ref().map(of_logs));
         }
         Event::Admitted(_)
+        | Event::Returned(_)
         | Event::Delivered(_)
         | Event::Leased(_)
         | Event::AttemptLost(_)
+        | Event::Refused(_)
         | Event::CancelRequested(_)
         | Event::Sealed(_) => (),
     }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::*;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
-use crate::run::fixtures::{NOW, ended, launched, launched_child};
-use crate::run::{Admitted, Payload};
+use crate::run::fixtures::{NOW, ended, launched, launched_child, node_holder};
+use crate::run::{Admitted, Lease, Payload, Returned};
 
 /// A log of what flow control goes by, and what it adds up to.
 #[derive(Clone, Default)]
@@ -132,9 +132,27 @@ impl Log {
         runs
     }
 
-    fn end(&mut self, id: RunId) {
-        let recorded = self.recorded(run::Event::Ended(Box::new(ended(1))));
+    /// Stores what follows for a run.
+    fn store(&mut self, id: RunId, event: run::Event) {
+        let recorded = self.recorded(event);
         self.take(Stored::Run(id, recorded));
+    }
+
+    fn launch(&mut self, id: RunId) {
+        let admitted = Admitted {
+            placement: launched().placement,
+            memory_bytes: 1,
+            cpu_millis: None,
+        };
+        self.store(id, run::Event::Admitted(admitted));
+    }
+
+    fn give_back(&mut self, Grant { run, granted }: Grant) {
+        self.store(run, run::Event::Returned(Returned { granted }));
+    }
+
+    fn end(&mut self, id: RunId) {
+        self.store(id, run::Event::Ended(Box::new(ended(1))));
     }
 
     fn take(&mut self, stored: Stored) {
@@ -470,14 +488,71 @@ fn a_launch_that_was_left_out_is_known() {
     log.ask(run(1), "a", json!({}), 0);
     log.ask(run(2), "a", json!({}), 0);
     log.admit();
-    let admitted = log.recorded(run::Event::Admitted(Admitted {
-        placement: launched().placement,
-        memory_bytes: 1,
-    }));
-    log.flow.apply_run(run(1), &admitted);
+    let granted = log.sequence;
+    log.launch(run(1));
     assert_eq!(log.flow.not_launched(log.now()), []);
     log.seconds = 1;
-    assert_eq!(log.flow.not_launched(log.now()), [run(2)]);
+    let run = run(2);
+    assert_eq!(log.flow.not_launched(log.now()), [Grant { run, granted }]);
+}
+
+/// A room for one, with a run that is launched and that no node takes.
+fn unused(launched: Launched) -> (Log, Grant) {
+    let one = Rule {
+        concurrency_max: Some(1),
+        ..rule("one")
+    };
+    let mut log = Log::with([one]);
+    log.request(run(1), launched, 0, vec![]);
+    log.admit();
+    let granted = log.sequence;
+    log.launch(run(1));
+    log.seconds = 1;
+    let run = run(1);
+    (log, Grant { run, granted })
+}
+
+#[test]
+fn a_run_that_no_node_takes_lets_callees_go_first() {
+    let (mut log, unused) = unused(launched());
+    assert_eq!(log.flow.not_taken(log.now()), [], "nobody waits");
+    log.request(run(2), launched_child(), 0, vec![]);
+    assert_eq!(log.flow.not_taken(log.now()), [unused]);
+    log.give_back(unused);
+    assert_eq!(log.flow.waiting(), 2);
+    assert_eq!(log.admit(), [run(2)]);
+    log.launch(run(2));
+    log.end(run(2));
+    assert_eq!(log.admit(), [run(1)]);
+    log.end(run(1));
+    assert!(log.flow.is_idle());
+}
+
+#[test]
+fn who_is_in_no_callees_way_keeps_its_admission() {
+    let (mut log, _) = unused(launched());
+    log.ask(run(2), "a", json!({}), 0);
+    assert_eq!(log.flow.not_taken(log.now()), [], "a root can wait");
+    log.request(run(3), launched_child(), 0, vec![]);
+    let lease = Lease {
+        attempt: 1,
+        holder: node_holder(1, 1),
+    };
+    log.store(run(1), run::Event::Leased(lease));
+    assert_eq!(log.flow.not_taken(log.now()), [], "a node has it");
+}
+
+#[test]
+fn of_callees_only_those_with_devices_give_their_admission_back() {
+    let (mut log, _) = unused(launched_child());
+    log.request(run(2), launched_child(), 0, vec![]);
+    assert_eq!(log.flow.not_taken(log.now()), [], "it waits for a slot");
+    let mut with_device = launched_child();
+    let gpu = "gpu".parse().expect("a name");
+    with_device.placement.requirements.devices.insert(gpu, 1);
+    let (mut log, grant) = unused(with_device);
+    log.request(run(2), launched_child(), 0, vec![]);
+    assert_eq!(log.flow.not_taken(log.now()), [grant]);
 }
 
 #[test]
@@ -565,6 +640,7 @@ enum Step {
     Ask { team: u8, priority: i8 },
     Admit,
     End(usize),
+    Return(usize),
     Limit(u32),
     Restart,
 }
@@ -574,6 +650,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..3u8, -1..=1i8).prop_map(|(team, priority)| Step::Ask { team, priority }),
         3 => Just(Step::Admit),
         3 => any::<usize>().prop_map(Step::End),
+        1 => any::<usize>().prop_map(Step::Return),
         1 => (0..4u32).prop_map(Step::Limit),
         1 => Just(Step::Restart),
     ]
@@ -651,7 +728,12 @@ proptest! {
                     going.remove(&id);
                     log.end(id);
                 }
-                Step::End(_) => (),
+                Step::Return(index) if !going.is_empty() => {
+                    let id = *going.iter().nth(index % going.len()).expect("one of them");
+                    going.remove(&id);
+                    log.give_back(Grant { run: id, granted: log.sequence });
+                }
+                Step::End(_) | Step::Return(_) => (),
                 Step::Limit(to) => {
                     max = to;
                     log.set(limited(max));

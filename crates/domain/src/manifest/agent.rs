@@ -13,6 +13,7 @@ use crate::capsule::{ModelGrant, Resources};
 use crate::contract::quoted;
 use crate::egress;
 use crate::file_name::FileName;
+use crate::placement::{DEVICE_KINDS_MAX, DEVICES_MAX, Name, REQUIREMENTS_MAX, Requirements};
 use crate::spending::{Budget, Cost};
 
 /// Least memory of a container, in bytes. Source: dockerd refuses less than 6 MiB.
@@ -67,6 +68,8 @@ pub struct AgentManifest {
     /// Variables of its container, besides those of the contract, which win.
     pub env: BTreeMap<String, String>,
     pub resources: Resources,
+    /// What its nodes must have.
+    pub placement: Requirements,
     pub network: Network,
     /// Whether the capsule's log holds the texts of prompts and answers.
     pub capture_content: bool,
@@ -227,6 +230,7 @@ fn agent(reader: &mut Reader, mapping: &mut Mapping) -> AgentManifest {
             .field(mapping, "env", environment)
             .unwrap_or_default(),
         resources,
+        placement: part(reader, mapping, "placement", placement),
         network,
         capture_content: part(reader, mapping, "telemetry", |reader, mapping| {
             reader
@@ -435,6 +439,43 @@ fn resources(reader: &mut Reader, mapping: &mut Mapping) -> (Resources, Network)
         reader.choice(node, &networks)
     });
     (resources, network.unwrap_or_default())
+}
+
+fn placement(reader: &mut Reader, mapping: &mut Mapping) -> Requirements {
+    let require = reader.field(mapping, "require", |reader, node| {
+        bounded(reader, node, REQUIREMENTS_MAX, |reader, node| {
+            reader.parsed(node, str::parse)
+        })
+    });
+    Requirements {
+        attributes: require.unwrap_or_default().into_iter().collect(),
+        devices: reader
+            .field(mapping, "devices", devices)
+            .unwrap_or_default(),
+        size: None,
+    }
+}
+
+fn devices(reader: &mut Reader, node: Node) -> Option<BTreeMap<Name, u16>> {
+    let place = node.place();
+    let counts = reader.table(node, |reader, node| {
+        reader.integer(node, 1..=DEVICES_MAX.into())
+    })?;
+    if counts.len() > DEVICE_KINDS_MAX {
+        let text = format!(
+            "{} kinds; expected at most {DEVICE_KINDS_MAX}",
+            counts.len()
+        );
+        reader.problem_at(place, text);
+    }
+    let mut devices = BTreeMap::new();
+    for (name, count) in counts {
+        match name.parse() {
+            Ok(name) => drop(devices.insert(name, count)),
+            Err(error) => reader.problem_at(place, format!("{error}")),
+        }
+    }
+    Some(devices)
 }
 
 fn cpu_millis(reader: &mut Reader, node: Node) -> Option<u32> {

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::{
     Admitted, AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered,
-    Ended, Event, Holder, Launched, Lease, Phase, Run, RunError, Sealed,
+    Ended, Event, Holder, Launched, Lease, Phase, Refused, Returned, Run, RunError, Sealed,
 };
 use crate::flow::Admission;
 
@@ -14,8 +14,10 @@ use crate::flow::Admission;
 pub enum Command {
     /// Starts it, or joins it when it was asked for in the same words before.
     Launch(Box<Launched>),
-    /// Launches it: its admission is stored.
-    Admit,
+    /// Launches it: its admission is stored, at the sequence `granted`.
+    Admit { granted: u64 },
+    /// Gives that admission back, since no node takes the run.
+    Return { granted: u64 },
     /// Takes note that a node begins on a delivery.
     CountDelivery(Delivered),
     /// Takes it on. A holder that has another message of the queue is replaced only if it
@@ -28,6 +30,8 @@ pub enum Command {
     TakeOverToEnd { holder: Holder, lease_seconds: u32 },
     /// Gives `attempt` up, so that another can begin.
     LoseAttempt { attempt: u32, error: RunError },
+    /// Gives it up since this node cannot run it.
+    Refuse(Refused),
     /// Gives an attempt up that failed, so that another can begin after a pause.
     FailAttempt(Box<AttemptFailed>),
     /// Asks its holder to end it.
@@ -59,6 +63,9 @@ pub enum Rejection {
     /// The request wants no further attempt after this kind of failure.
     #[error("no failure of this kind is tried again")]
     NoRetry,
+    /// It waits for admission: what was said of an earlier one does not count any more.
+    #[error("the run is not admitted")]
+    NotAdmitted,
     /// Only an ended root is sealed.
     #[error("only an ended root can be sealed")]
     NotSealable,
@@ -72,7 +79,8 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
     match (command, run) {
         (Command::Launch(launched), run) => launch(run, launched),
         (_, None) => Err(Rejection::Unknown),
-        (Command::Admit, Some(run)) => admit(run),
+        (Command::Admit { granted }, Some(run)) => admit(run, *granted),
+        (Command::Return { granted }, Some(run)) => give_admission_back(run, *granted),
         (Command::CountDelivery(delivered), Some(run)) => count_delivery(run, delivered),
         (
             Command::Lease {
@@ -89,6 +97,9 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
             Some(run),
         ) => take_over_to_end(run, holder, *lease_seconds, now),
         (Command::LoseAttempt { attempt, error }, Some(run)) => lose_attempt(run, *attempt, error),
+        (Command::Refuse(refused), Some(run)) => {
+            give_up(run, refused.attempt, || Event::Refused(refused.clone()))
+        }
         (Command::FailAttempt(failed), Some(run)) => fail_attempt(run, failed),
         (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
         (Command::End(ended), Some(run)) => end(run, ended),
@@ -117,17 +128,29 @@ fn must_wait(launched: &Launched) -> bool {
 }
 
 /// Whoever is cancelled need not be launched to be ended.
-fn admit(run: &Run) -> Decision {
+fn admit(run: &Run, granted: u64) -> Decision {
     match &run.phase {
+        Phase::Requested if run.has_returned(granted) => Err(Rejection::NotAdmitted),
         Phase::Requested if run.cancel.is_none() => {
             let launched = &run.launched.event;
             Ok(Some(Event::Admitted(Admitted {
                 placement: launched.placement.clone(),
                 memory_bytes: launched.resources.memory_bytes,
+                cpu_millis: Some(launched.resources.cpu_millis),
             })))
         }
         Phase::Requested | Phase::Queued | Phase::Leased(_) => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
+    }
+}
+
+/// Whoever has been at a node may have called others, which are where it is admitted to.
+fn give_admission_back(run: &Run, granted: u64) -> Decision {
+    match &run.phase {
+        Phase::Ended(_) => Err(Rejection::Ended),
+        _ if run.has_returned(granted) => Ok(None),
+        _ if run.may_return(granted) => Ok(Some(Event::Returned(Returned { granted }))),
+        _ => Err(Rejection::Held),
     }
 }
 
@@ -145,7 +168,9 @@ fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
 /// A later delivery of the launch takes over from an earlier one; no clock decides.
 fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
     match &run.phase {
-        Phase::Requested | Phase::Queued => Ok(Some(next_lease(run, holder))),
+        // The launch of an admission that was given back is in the queue still.
+        Phase::Requested => Err(Rejection::NotAdmitted),
+        Phase::Queued => Ok(Some(next_lease(run, holder))),
         // The broker delivers at least once: a repeated command finds its work done.
         Phase::Leased(current) if current.event.holder == *holder => Ok(None),
         Phase::Leased(current) => match claim(holder, &current.event.holder) {

@@ -16,6 +16,7 @@ use crate::flow::Admission;
 use crate::handoff::Lineage;
 use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
 use crate::manifest::CapsuleName;
+use crate::placement::{Near, Requirements};
 use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Label, Subject};
 use crate::tenant::Tenant;
@@ -33,6 +34,9 @@ pub enum Event {
     /// The launch of a request that has waited for admission.
     #[serde(rename = "dev.aod.run.admitted.v1")]
     Admitted(Admitted),
+    /// It waits for admission again: no node had room for it while others waited for its place.
+    #[serde(rename = "dev.aod.run.returned.v1")]
+    Returned(Returned),
     /// Instead of a launch: nothing is started, a recorded result is taken over.
     #[serde(rename = "dev.aod.run.reuse.v1")]
     Reused(Box<Launched>),
@@ -42,6 +46,8 @@ pub enum Event {
     Leased(Lease),
     #[serde(rename = "dev.aod.run.attempt_lost.v1")]
     AttemptLost(AttemptLost),
+    #[serde(rename = "dev.aod.run.refused.v1")]
+    Refused(Refused),
     #[serde(rename = "dev.aod.run.attempt_failed.v1")]
     AttemptFailed(Box<AttemptFailed>),
     #[serde(rename = "dev.aod.run.cancel.v1")]
@@ -63,10 +69,12 @@ impl Event {
                 return launch_subject(tenant, run, placement);
             }
             Self::Requested(_) => "request",
+            Self::Returned(_) => "returned",
             Self::Reused(_) => "reuse",
             Self::Delivered(_) => "delivered",
             Self::Leased(_) => "lease",
             Self::AttemptLost(_) => "attempt_lost",
+            Self::Refused(_) => "refused",
             Self::AttemptFailed(_) => "attempt_failed",
             Self::CancelRequested(_) => "cancel",
             Self::Ended(_) => "result",
@@ -96,7 +104,7 @@ impl Event {
 }
 
 fn launch_subject(tenant: &Tenant, run: RunId, placement: &Placement) -> Subject {
-    subject::run_launch(tenant, run, &placement.label, placement.class)
+    subject::run_launch(tenant, run, &placement.queue(), placement.class)
 }
 
 /// JSON that may be too large for an event.
@@ -125,6 +133,10 @@ pub struct FileEntry {
 /// What a node does for a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all that is done is the larger one"
+)]
 pub enum Work {
     /// Starts a capsule.
     Capsule {
@@ -157,6 +169,28 @@ impl Work {
 pub struct Placement {
     pub label: Label,
     pub class: Class,
+    /// What its node must have besides.
+    #[serde(default, skip_serializing_if = "Requirements::is_nothing")]
+    pub requirements: Requirements,
+    /// Where its files are, which is better but not needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Near>,
+}
+
+impl Placement {
+    pub fn new(label: Label, class: Class) -> Self {
+        Self {
+            label,
+            class,
+            requirements: Requirements::default(),
+            near: None,
+        }
+    }
+
+    /// The queue in which the run waits.
+    pub fn queue(&self) -> Label {
+        self.requirements.queue(&self.label)
+    }
 }
 
 /// The run that called.
@@ -225,6 +259,16 @@ pub struct Launched {
 pub struct Admitted {
     pub placement: Placement,
     pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u32>,
+}
+
+/// An admission was of no use, and is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Returned {
+    /// Its sequence.
+    pub granted: u64,
 }
 
 /// How a run repeats what is recorded. Its callees are found by the keys of their calls.
@@ -312,6 +356,15 @@ pub struct Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptLost {
     pub attempt: u32,
+    pub error: RunError,
+}
+
+/// The node that holds the current attempt cannot run it, another may; the run waits for that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub attempt: u32,
+    pub node: NodeId,
+    /// Its code is the kind of the refusal.
     pub error: RunError,
 }
 
@@ -508,6 +561,9 @@ pub struct Usage {
     /// Files and payload brought to the node.
     #[serde(default)]
     pub input_bytes: u64,
+    /// What of files and image was not on the node and came from the artifact store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fetched_bytes: u64,
     /// Files collected.
     #[serde(default)]
     pub output_bytes: u64,
@@ -520,6 +576,11 @@ pub struct Usage {
     /// Connections to hosts outside, of a capsule that may have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressUsage>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks in this way")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a run sent to hosts outside, and got from them.

@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::{
     Admitted, Anew, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit,
     FailureKind, FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement,
-    Rerun, Retries, Reuses, Run, RunError, Sealed, Timings, Usage, Work, WorkPosition,
+    Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage, Work,
+    WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Needs, Resources};
 use crate::digest::Digest;
@@ -75,10 +76,7 @@ pub fn launched() -> Launched {
         lineage: Lineage {
             signatures: vec![Digest::of("signature")],
         },
-        placement: Placement {
-            label: Label::any(),
-            class: Class::Root,
-        },
+        placement: Placement::new(Label::any(), Class::Root),
         resources: Resources::default(),
         retries: Retries::default(),
         limits: Limits::default(),
@@ -121,10 +119,7 @@ pub fn launched_child() -> Launched {
             call_key: Digest::of("call"),
             event: Digest::of("the parent's lease"),
         }),
-        placement: Placement {
-            label: Label::any(),
-            class: Class::Child,
-        },
+        placement: Placement::new(Label::any(), Class::Child),
         requested_by: root().to_string(),
         ..launched()
     }
@@ -188,6 +183,7 @@ pub fn ended(attempt: u32) -> Ended {
             waiting_ms: 5,
         },
         usage: Usage {
+            fetched_bytes: 0,
             input_bytes: 3,
             output_bytes: 3,
             calls: 1,
@@ -234,7 +230,9 @@ pub fn every_event() -> Vec<Event> {
         Event::Admitted(Admitted {
             placement: launched().placement,
             memory_bytes: launched().resources.memory_bytes,
+            cpu_millis: None,
         }),
+        Event::Returned(Returned { granted: 12 }),
         Event::Reused(Box::new(reused())),
         Event::Delivered(delivered(46)),
         Event::Leased(Lease {
@@ -244,6 +242,11 @@ pub fn every_event() -> Vec<Event> {
         Event::AttemptLost(AttemptLost {
             attempt: 1,
             error: error(ErrorCode::NodeLost),
+        }),
+        Event::Refused(Refused {
+            attempt: 1,
+            node: NodeId::new(Uuid::from_u128(4)),
+            error: error(ErrorCode::SecretMissing),
         }),
         Event::AttemptFailed(Box::new(failed(1))),
         Event::CancelRequested(CancelRequested {

@@ -1,7 +1,9 @@
 //! What may happen to a run, and what may not.
 
+mod admissions;
 mod dead_letters;
 mod limits;
+mod refusals;
 
 use proptest::prelude::*;
 

@@ -20,6 +20,7 @@ enum Family {
     Archive,
     Token,
     File,
+    Placement,
 }
 
 /// A type of events.
@@ -49,7 +50,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "request" "launch" "admitted" "reuse" "delivered" "lease" "attempt_lost" "attempt_failed" "cancel" "result" "sealed";
+    State "run": "request" "launch" "admitted" "returned" "reuse" "delivered" "lease" "attempt_lost" "refused" "attempt_failed" "cancel" "result" "sealed";
     Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered";
@@ -60,6 +61,7 @@ kinds! {
     Archive "archive": "archived" "released";
     Token "token": "issued" "revoked";
     File "file": "uploaded";
+    Placement "placement": "asked";
 }
 
 impl Kind {
@@ -97,6 +99,7 @@ impl Kind {
             }
             Family::Node => format!("ev.{tenant}.node.*.{word}"),
             Family::Rule => format!("ev.{tenant}.rule.*.{word}"),
+            Family::Placement => format!("ev.{tenant}.placement.*.{word}"),
             Family::Admission => format!("ev.{tenant}.admission.*.{word}"),
             Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
             Family::Token => format!("ev.{tenant}.token.*.{word}"),

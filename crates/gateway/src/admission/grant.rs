@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aod_domain::event::CloudEvent;
-use aod_domain::flow::Granted;
-use aod_domain::id::RunId;
+use aod_domain::flow::{Grant, Granted};
 use aod_domain::run::{Command, Rejection};
 use aod_domain::subject;
 use aod_ports::event_log::{Append, AppendError, Guard};
@@ -16,7 +15,7 @@ use jiff::SignedDuration;
 use super::deadlock::end_deadlocked;
 use super::{APPLIED_PATIENCE, RETRY_PAUSE, pause};
 use crate::context::Context;
-use crate::http::error::chain;
+use crate::http::error::{ApiResult, chain};
 use crate::waiting;
 
 /// How often slots are looked at, and whether somebody may go because time has passed.
@@ -27,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long after its admission a run is launched by another gateway than the one that admitted it.
 const LAUNCH_PATIENCE: SignedDuration = SignedDuration::from_secs(3);
+
+/// How long after its admission a run that no node has taken gives it back, if callees wait for its room.
+const START_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Launches that are stored at a time.
 const LAUNCHES_AT_A_TIME: usize = 16;
@@ -50,6 +52,7 @@ pub(crate) async fn admit(context: &Context) {
             is_first = look_around(context).await.unwrap_or(is_first);
             launch_late(context, is_first).await;
             if is_first {
+                return_unused(context).await;
                 end_deadlocked(context, &mut suspects).await;
             }
         }
@@ -103,9 +106,10 @@ async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
     let append = append.expect("a bounded number of ids fits an event");
     let mut applied = admitter.granted_applied.subscribe();
     let stored = match context.runs.log().append(append).await {
-        Ok(stored) => {
-            launch_all(context, runs).await;
-            stored
+        Ok(granted) => {
+            let grants = runs.into_iter().map(|run| Grant { run, granted });
+            launch_all(context, grants).await;
+            granted
         }
         Err(AppendError::Conflict { .. }) => sequence + 1,
         Err(error) => return Err(error),
@@ -116,25 +120,39 @@ async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
     Ok(())
 }
 
-async fn launch_all(context: &Context, runs: Vec<RunId>) {
-    let launches = stream::iter(runs).map(|run| launch(context, run));
+async fn launch_all(context: &Context, grants: impl IntoIterator<Item = Grant>) {
+    let launches = stream::iter(grants).map(|grant| launch(context, grant));
     let launched = launches.buffer_unordered(LAUNCHES_AT_A_TIME);
     launched.for_each(|()| async {}).await;
 }
 
 /// Whoever does not get this done leaves it to [`launch_late`].
-async fn launch(context: &Context, run: RunId) {
-    match context.runs.handle(run, &Command::Admit, None).await {
-        Ok(run) => context
-            .metrics
-            .count_launch(run.launched.event.placement.class),
-        Err(HandleError::Rejected {
-            rejection: Rejection::Ended,
-            ..
-        }) => (),
-        Err(error) => {
-            tracing::warn!(%run, error = chain(&error), "an admitted run is not launched yet");
+async fn launch(context: &Context, grant: Grant) {
+    if let Err(error) = try_launch(context, grant).await {
+        let (run, problem) = (grant.run, &error.problem().detail);
+        tracing::warn!(%run, problem, "an admitted run is not launched yet");
+    }
+}
+
+async fn try_launch(context: &Context, Grant { run, granted }: Grant) -> ApiResult<()> {
+    let known = context.runs.load(run).await?;
+    if let Some(run) = &known {
+        // It may have waited for longer than nodes were asked to take it.
+        let placement = &run.launched.event.placement;
+        context.queues.ask(context, placement).await?;
+    }
+    let admit = Command::Admit { granted };
+    match context.runs.handle(run, &admit, known).await {
+        Ok(run) => {
+            let class = run.launched.event.placement.class;
+            context.metrics.count_launch(class);
+            Ok(())
         }
+        Err(HandleError::Rejected {
+            rejection: Rejection::Ended | Rejection::NotAdmitted,
+            ..
+        }) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -148,4 +166,21 @@ async fn launch_late(context: &Context, is_first: bool) {
     let before = context.ports.clock.now() - patience;
     let late = context.admitter.flow().not_launched(before);
     launch_all(context, late).await;
+}
+
+/// Lets callees go first that wait for the rooms of runs that do not start.
+async fn return_unused(context: &Context) {
+    let before = context.ports.clock.now() - START_PATIENCE;
+    let unused = context.admitter.flow().not_taken(before);
+    for Grant { run, granted } in unused {
+        let give_back = Command::Return { granted };
+        match context.runs.handle(run, &give_back, None).await {
+            Ok(_) => tracing::info!(%run, "no node takes it: it waits for admission again"),
+            // Taken meanwhile, or ended.
+            Err(HandleError::Rejected { .. }) => (),
+            Err(error) => {
+                tracing::warn!(%run, error = chain(&error), "its admission is not given back now");
+            }
+        }
+    }
 }

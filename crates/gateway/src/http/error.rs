@@ -179,6 +179,7 @@ fn code_of(rejection: Rejection) -> ErrorCode {
         | Rejection::Ended
         | Rejection::Held
         | Rejection::NoRetry
+        | Rejection::NotAdmitted
         | Rejection::NotSealable => ErrorCode::RunEnded,
     }
 }

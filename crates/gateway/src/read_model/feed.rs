@@ -143,20 +143,24 @@ fn apply_event(
         }
         Event::Leased(lease) => {
             let node = node_of(&lease.holder).map(|node| node.to_string());
-            let sql = "UPDATE runs SET state = 'leased', attempts = ?2, node = ?3,
+            let sql = "UPDATE runs SET state = 'leased', queued_at_ms = NULL, attempts = ?2, node = ?3,
                 deliveries_counted = iif(deliveries_counted > ?4, deliveries_counted, 0) WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
                 .execute(params![id, lease.attempt, node, DELIVERIES_COUNTED_MAX])
                 .map(drop)
         }
-        Event::Admitted(_) | Event::AttemptLost(_) | Event::AttemptFailed(_) => {
-            let sql = "UPDATE runs SET state = 'queued' WHERE id = ?1";
+        Event::Admitted(_) | Event::AttemptLost(_) | Event::Refused(_) => {
+            queue(connection, &id, recorded.time)
+        }
+        Event::Returned(_) => {
+            let sql = "UPDATE runs SET state = 'requested', queued_at_ms = NULL WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
                 .execute(params![id])
                 .map(drop)
         }
+        Event::AttemptFailed(failed) => queue(connection, &id, failed.rests_until(recorded.time)),
         Event::CancelRequested(_) => {
             let sql = "UPDATE runs SET is_cancelled = 1 WHERE id = ?1";
             connection
@@ -167,6 +171,15 @@ fn apply_event(
         Event::Ended(ended) => end(connection, &id, recorded, ended),
         Event::Sealed(_) => Ok(()),
     }
+}
+
+/// The run waits for a node, since `at` or from then on.
+fn queue(connection: &Connection, id: &str, at: Timestamp) -> rusqlite::Result<()> {
+    let sql = "UPDATE runs SET state = 'queued', queued_at_ms = ?2 WHERE id = ?1";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![id, at.as_millisecond()])
+        .map(drop)
 }
 
 fn insert(
@@ -184,8 +197,9 @@ fn insert(
     connection
         .prepare_cached(
             "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
-             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted, tenant)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0, ?13)",
+             requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted,
+             tenant, queue, queued_at_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0, ?13, ?14, ?15)",
         )?
         .execute(params![
             recorded.sequence,
@@ -201,6 +215,8 @@ fn insert(
             queued_until(recorded.time, launched).map(Timestamp::as_millisecond),
             state.as_str(),
             launched.tenant.as_str(),
+            launched.placement.queue().as_str(),
+            (state == RunState::Queued).then(|| recorded.time.as_millisecond()),
         ])?;
     for (name, value) in &launched.labels {
         let sql =
@@ -233,7 +249,7 @@ fn end(
         .map(|error| serde_json::to_string(error).expect("an error is plain data"));
     connection
         .prepare_cached(
-            "UPDATE runs SET state = ?2, ended_at = ?3, error = ?4, attempts = ?5, is_ended = 1,
+            "UPDATE runs SET state = ?2, queued_at_ms = NULL, ended_at = ?3, error = ?4, attempts = ?5, is_ended = 1,
              dead_reason = ?6, dead_state = iif(?6 IS NULL, NULL, 'open') WHERE id = ?1",
         )?
         .execute(params![

@@ -284,6 +284,22 @@ pub(super) fn first_ended_since(
         .query_row([since.to_string()], |row| row.get(0))
 }
 
+/// Since when the run waits that has waited for longest, of each queue in which some wait. Each queue costs a look
+/// into an index, however many wait in it.
+pub(super) fn oldest_queued(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
+    let mut statement = connection.prepare_cached(
+        "WITH RECURSIVE queues (queue) AS (
+            SELECT min(queue) FROM runs INDEXED BY runs_queued WHERE queued_at_ms IS NOT NULL
+            UNION ALL
+            SELECT (SELECT min(queue) FROM runs INDEXED BY runs_queued
+                WHERE queued_at_ms IS NOT NULL AND queue > queues.queue) FROM queues WHERE queues.queue IS NOT NULL)
+         SELECT queue, (SELECT min(queued_at_ms) FROM runs INDEXED BY runs_queued
+            WHERE queue = queues.queue AND queued_at_ms IS NOT NULL) FROM queues WHERE queue IS NOT NULL",
+    )?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
+}
+
 /// Whether a run waits for admission.
 pub(super) fn has_requested(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'requested')";

@@ -61,6 +61,8 @@ pub(crate) fn of(seen: &Seen, dead_letter: Option<State>) -> Value {
         "is_cancelled": u8::from(run.cancel.is_some()),
         "queued_until_ms": run.queued_until().map(Timestamp::as_millisecond),
         "deliveries_counted": run.deliveries.counted,
+        "queue": launched.placement.queue(),
+        "queued_at_ms": run.queued_at.map(Timestamp::as_millisecond),
         "dead_reason": reason.map(DeadLetterReason::as_str),
         "dead_state": dead_state.map(DeadLetterState::as_str),
         "requeued_as": requeued_as,

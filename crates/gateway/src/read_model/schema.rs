@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use super::ReadModelError;
 
 /// A change of the tables changes the number: the old file is left, the new one is filled anew.
-pub(super) const FILE_NAME: &str = "read-model-4.sqlite3";
+pub(super) const FILE_NAME: &str = "read-model-5.sqlite3";
 
 /// What a file says whose tables have all been made.
 const IS_COMPLETE: i64 = 1;
@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS runs (
     is_cancelled INTEGER NOT NULL,
     queued_until_ms INTEGER,
     deliveries_counted INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    queued_at_ms INTEGER,
     dead_reason TEXT,
     dead_state TEXT,
     requeued_as TEXT
@@ -57,6 +59,7 @@ CREATE INDEX IF NOT EXISTS runs_roots_by_tenant ON runs (tenant, launch_sequence
 CREATE INDEX IF NOT EXISTS runs_roots ON runs (launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_roots_by_capsule ON runs (capsule, launch_sequence) WHERE parent IS NULL;
 CREATE INDEX IF NOT EXISTS runs_by_end ON runs (substr(ended_at, 1, 19), launch_sequence);
+CREATE INDEX IF NOT EXISTS runs_queued ON runs (queue, queued_at_ms) WHERE queued_at_ms IS NOT NULL;
 CREATE INDEX IF NOT EXISTS runs_live ON runs (deadline_ms) WHERE is_ended = 0;
 CREATE INDEX IF NOT EXISTS runs_dead ON runs (launch_sequence) WHERE dead_reason IS NOT NULL;
 CREATE TABLE IF NOT EXISTS run_labels (name TEXT NOT NULL, value TEXT NOT NULL, launch_sequence INTEGER NOT NULL, PRIMARY KEY (name, value, launch_sequence)) WITHOUT ROWID;

@@ -17,6 +17,7 @@ use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
 use aod_domain::id::RunId;
+use aod_domain::placement::Requirements;
 use aod_domain::rerun::{Callee, callee};
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Rerun,
@@ -44,6 +45,7 @@ use crate::reading;
 use crate::rerun;
 use crate::routes::runs::{TIMEOUT_SECONDS_MAX, run_id};
 use crate::stopping;
+use crate::views::node_of;
 use crate::waiters::RunEnd;
 
 /// How often a call whose callee failed by our fault may be made anew by later attempts: no run
@@ -256,6 +258,7 @@ async fn start_callee(
         arguments: request.arguments,
         files: request.files,
         label: request.label,
+        requirements: Requirements::default(),
         timeout_seconds: request.timeout_seconds,
         retries: request.retries,
         limits: request.limits,
@@ -298,6 +301,9 @@ async fn start_callee(
         labels: std::collections::BTreeMap::new(),
         priority: caller_admission.map_or(0, |admission| admission.priority),
         shared: caller_admission.map_or_else(Vec::new, |had| had.shared_below(caller.id)),
+        near: caller
+            .lease()
+            .and_then(|lease| node_of(&lease.event.holder)),
     };
     let started = launch_or_join(
         context,

@@ -1,14 +1,14 @@
 //! `/v1/nodes`: who is there, and who shall take no new work.
 
 use aod_api::SEQUENCE_HEADER;
-use aod_api::nodes::{NodeList, NodeView};
+use aod_api::nodes::{DevicesView, NodeList, NodeView};
 use aod_api::problem::Problem;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::CloudEvent;
 use aod_domain::id::NodeId;
 use aod_domain::node::Event;
 use aod_ports::event_log::{Append, Guard};
-use aod_ports::presence::NodeMember;
+use aod_ports::presence::{NodeMember, Place};
 use axum::Json;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderValue, StatusCode, Uri};
@@ -132,6 +132,22 @@ async fn find(context: &Context, text: &str) -> ApiResult<NodeMember> {
 }
 
 fn view(node: NodeMember) -> NodeView {
+    let Place {
+        equipment,
+        devices_free,
+        ..
+    } = node.place;
+    let devices = equipment.devices.iter().map(|(name, count)| {
+        let free = devices_free.get(name).copied().unwrap_or_default();
+        (
+            name.to_string(),
+            DevicesView {
+                count: *count,
+                free,
+            },
+        )
+    });
+    let attributes = equipment.attributes.iter();
     NodeView {
         id: node.node,
         host: node.host,
@@ -142,6 +158,12 @@ fn view(node: NodeMember) -> NodeView {
         waiting: node.waiting,
         containers: node.containers,
         draining: node.draining,
+        attributes: attributes
+            .map(|(name, value)| (name.to_string(), value.clone()))
+            .collect(),
+        devices: devices.collect(),
+        cpu_millis: equipment.cpu_millis,
+        memory_bytes: equipment.memory_bytes,
         not_ready: node.not_ready,
     }
 }

@@ -1,14 +1,20 @@
 //! Whether the gateway works, what it counts, and the pages about its API.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::placement::{self, is_for_requirements};
+use aod_domain::subject::Label;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::context::Shared;
+use crate::context::{Context, Shared};
 use crate::http::error::{ApiError, ApiResult};
+use crate::metrics::QueueName;
 use crate::openapi;
 
 /// The process answers; the broker may not.
@@ -44,9 +50,13 @@ pub(super) async fn ready(State(context): State<Shared>) -> ApiResult<Json<Value
 pub(super) async fn metrics(State(context): State<Shared>) -> Response {
     // Without the broker the figures that are its own stay as they were.
     for waiting in context.ports.queue.waiting().await.unwrap_or_default() {
+        let name = queue_name(&context, &waiting.label).await;
         context
             .metrics
-            .set_queue(waiting.label.as_str(), waiting.class, waiting.pending);
+            .set_queue(name, waiting.class, waiting.pending);
+    }
+    if let Ok(oldest) = context.read_model.oldest_queued().await {
+        set_oldest(&context, oldest).await;
     }
     let read_model_sequence = context.read_model.sequence();
     if let Ok(fill) = context.runs.log().fill().await {
@@ -65,6 +75,45 @@ pub(super) async fn metrics(State(context): State<Shared>) -> Response {
         text,
     )
         .into_response()
+}
+
+async fn set_oldest(context: &Context, oldest: Vec<(String, i64)>) {
+    let now = context.ports.clock.now().as_millisecond();
+    let mut waits = BTreeMap::new();
+    for (queue, since) in oldest {
+        let Ok(queue) = queue.parse() else { continue };
+        // Who rests after a failure waits from some time to come on.
+        let wait = Duration::from_millis(u64::try_from(now - since).unwrap_or_default());
+        let name = queue_name(context, &queue).await;
+        waits.insert(name, wait.as_secs_f64());
+    }
+    context.metrics.set_oldest(&waits);
+}
+
+/// How figures name `queue`; one that nobody has said anything of by its own name.
+async fn queue_name(context: &Context, queue: &Label) -> QueueName {
+    let event = if is_for_requirements(queue) {
+        context
+            .queues
+            .what_for(context, queue)
+            .await
+            .unwrap_or_default()
+    } else {
+        None
+    };
+    match event.as_deref() {
+        Some(placement::Event::Asked {
+            label,
+            requirements,
+        }) => QueueName {
+            label: label.to_string(),
+            requirements: requirements.to_string(),
+        },
+        None => QueueName {
+            label: queue.to_string(),
+            requirements: String::new(),
+        },
+    }
 }
 
 pub(super) async fn openapi() -> Response {

@@ -11,6 +11,7 @@ use aod_api::original::{
 use aod_api::problem::Problem;
 use aod_api::runs::{ErrorView, OnDisconnect, RunResult, RunState, RunSummary};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::placement::Requirements;
 use aod_domain::run::{Limits, Retries, TOTAL_SECONDS_DEFAULT};
 use aod_domain::spending::Budget;
 use axum::Json;
@@ -67,6 +68,7 @@ pub(super) async fn execute(
         arguments,
         files,
         label: None,
+        requirements: Requirements::default(),
         timeout_seconds: None,
         retries: Retries::default(),
         limits: Limits::default(),
@@ -92,6 +94,7 @@ pub(super) async fn handoff(
         arguments,
         files: Vec::new(),
         label: None,
+        requirements: Requirements::default(),
         timeout_seconds: None,
         retries: Retries::default(),
         limits: Limits::default(),

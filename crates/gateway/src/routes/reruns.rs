@@ -9,6 +9,7 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
+use aod_domain::placement::Requirements;
 use aod_domain::rerun::{self, registration};
 use aod_domain::run::{Anew, FileEntry, Launched, Run};
 use axum::extract::{Extension, Path, Request, State};
@@ -157,6 +158,11 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
         arguments,
         files: kept.chain(change.files.iter().cloned()).collect(),
         label: Some(placement.label),
+        requirements: Requirements {
+            // Which nodes there are now decides anew.
+            size: None,
+            ..placement.requirements
+        },
         timeout_seconds: Some(resources.timeout_seconds),
         retries,
         limits,
@@ -190,6 +196,7 @@ fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) 
         labels: of.launched.event.labels.clone(),
         priority: priority(of),
         shared: Vec::new(),
+        near: None,
     }
 }
 

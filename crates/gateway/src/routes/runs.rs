@@ -14,6 +14,7 @@ use aod_domain::file_name::Directory;
 use aod_domain::flow::PRIORITY_MAX;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
+use aod_domain::placement::{DEVICES_MAX, Requirements};
 use aod_domain::run::{FileEntry, Limits, Retries, Run, TOTAL_SECONDS_DEFAULT};
 use aod_domain::spending::{Budget, Cost};
 use aod_domain::subject::Label;
@@ -197,6 +198,7 @@ pub(crate) async fn read_request(
         fields.error("/labels", message);
     }
     let label = read_label(&mut fields);
+    let requirements = read_requirements(&mut fields);
     let timeout_seconds = fields.number("timeout_seconds", 1, TIMEOUT_SECONDS_MAX);
     let retries = read_retries(&mut fields);
     let limits = read_limits(&mut fields);
@@ -211,6 +213,7 @@ pub(crate) async fn read_request(
             arguments,
             files,
             label,
+            requirements,
             timeout_seconds,
             retries,
             limits,
@@ -288,6 +291,33 @@ fn read_label(fields: &mut Fields) -> Option<Label> {
             None
         }
     }
+}
+
+fn read_requirements(fields: &mut Fields) -> Requirements {
+    let mut requirements = Requirements::default();
+    for (index, given) in fields.list("require").iter().enumerate() {
+        let text = given.as_str().unwrap_or_default();
+        match text.parse() {
+            Ok(requirement) => drop(requirements.attributes.insert(requirement)),
+            Err(error) => fields.error(format!("/require/{index}"), error.to_string()),
+        }
+    }
+    for (name, count) in fields.object("devices").unwrap_or_default() {
+        let pointer = format!("/devices/{}", pointer_part(&name));
+        let number = count.as_u64().and_then(|count| u16::try_from(count).ok());
+        match (name.parse(), number) {
+            (Err(error), _) => fields.error(pointer, format!("{error}")),
+            (Ok(name), Some(count)) if (1..=DEVICES_MAX).contains(&count) => {
+                requirements.devices.insert(name, count);
+            }
+            (Ok(_), _) => {
+                let message =
+                    format!("{count} given; expected a whole number from 1 to {DEVICES_MAX}");
+                fields.error(pointer, message);
+            }
+        }
+    }
+    requirements
 }
 
 fn read_on_disconnect(fields: &mut Fields) -> OnDisconnect {
@@ -375,6 +405,7 @@ pub(super) async fn launch_root(context: &Context, request: RootRequest) -> ApiR
         labels: request.labels,
         priority: request.priority,
         shared: Vec::new(),
+        near: None,
     };
     launch::launch(context, id, &checked, origin).await
 }

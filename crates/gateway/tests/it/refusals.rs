@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use aod_domain::capsule::Handoffs;
 use aod_gateway::{Access, Config, Gateway, StartError};
-use aod_ports::presence::{Member, NodeMember};
+use aod_ports::presence::{Member, NodeMember, Place};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -254,6 +254,7 @@ async fn nodes_are_listed_and_drained() {
         waiting: 0,
         containers: 0,
         draining: false,
+        place: Place::default(),
         not_ready: None,
     };
     cluster

@@ -5,8 +5,9 @@ use std::time::Duration;
 use aod_domain::subject::{Class, Label};
 use aod_ports::BoxError;
 use aod_ports::work_queue::Waiting;
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, ReplayPolicy, pull};
-use async_nats::jetstream::stream::ConsumerCreateStrictErrorKind;
+use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, ConsumerErrorKind};
 use futures::TryStreamExt as _;
 
 use crate::link::{Failure, Link};
@@ -109,6 +110,29 @@ async fn make_or_find(link: &Link, wanted: pull::Config) -> Result<consumer::Con
             _ => Failure::transient(error),
         }),
     }
+}
+
+/// Removes the consumer; one that is gone is fine.
+pub(super) async fn remove(link: &Link, label: &Label, class: Class) -> Result<(), BoxError> {
+    let name = name(label, class);
+    link.patiently(|| async {
+        match link
+            .context
+            .delete_consumer_from_stream(name.clone(), WORK)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ConsumerErrorKind::JetStream(answer)
+                    if answer.error_code() == ErrorCode::CONSUMER_NOT_FOUND =>
+                {
+                    Ok(())
+                }
+                _ => Err(Failure::transient(error)),
+            },
+        }
+    })
+    .await
 }
 
 /// What waits at each consumer.

@@ -24,7 +24,7 @@ use crate::link::Link;
 use crate::streams::{EVENTS, WORK};
 
 /// Names the stream and sequence that a message was sourced from.
-const SOURCE: &str = "Nats-Stream-Source";
+pub(super) const SOURCE: &str = "Nats-Stream-Source";
 
 /// Pause before asking again when others have asked for all that is there.
 const OTHERS_FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -172,34 +172,39 @@ impl Drop for Reception {
 /// The launch in a message of the queue. One that cannot be read is left to come again: only a
 /// person can tell what it is.
 fn delivery(message: &Message, class: Class) -> Option<Delivery> {
-    let read = read(message, class);
+    let acknowledge = message.reply.as_deref().unwrap_or_default();
+    let read = read(message, &message.subject, acknowledge, class);
     if read.is_none() {
         tracing::error!(subject = %message.subject, "a message of the queue is no launch");
     }
     read
 }
 
-fn read(message: &Message, class: Class) -> Option<Delivery> {
-    let ack_subject = message.reply.as_ref()?.to_string();
-    let place = AckSubject::parse(&ack_subject)?;
+/// The launch in a message that was delivered under `subject`, to be acknowledged under `ack_subject`.
+pub(super) fn read(
+    message: &Message,
+    subject: &str,
+    ack_subject: &str,
+    class: Class,
+) -> Option<Delivery> {
+    let place = AckSubject::parse(ack_subject)?;
     let mut source = message.headers.as_ref()?.get(SOURCE)?.as_str().split(' ');
     let sequence = (source.next()? == EVENTS)
         .then(|| source.next())??
         .parse()
         .ok()?;
-    let subject = message.subject.to_string();
     Some(Delivery {
-        run: Subject::run_of(&subject)?,
+        run: Subject::run_of(subject)?,
         class,
         position: WorkPosition {
             queue_created_ms: place.stored_nanoseconds / 1_000_000,
             sequence: place.stream_sequence,
             delivery: place.delivery,
         },
-        ack_subject,
+        ack_subject: ack_subject.to_owned(),
         launch: StoredEvent {
             sequence,
-            subject,
+            subject: subject.to_owned(),
             bytes: message.payload.clone(),
         },
     })

@@ -29,6 +29,7 @@ impl Calls {
             name_of,
             &self.incoming,
             self.artifacts.as_ref(),
+            &self.fetched,
         )
         .await;
         if let Err(error) = delivered {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use aod_domain::id::NodeId;
 use aod_domain::run::WorkPosition;
 use aod_domain::subject::{Class, Label, Subject};
 use aod_ports::event_log::StoredEvent;
-use aod_ports::work_queue::{Delivery, QueueError, Waiting, WorkQueue};
+use aod_ports::work_queue::{Delivery, Offer, QueueError, Waiting, WorkQueue};
 use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Broker, State, Work, place_of};
@@ -186,6 +190,54 @@ impl WorkQueue for SimulatedQueue {
             &format!("give back {ack_subject} {delay:?}"),
         );
         self.link.hop().await.map_err(unreachable)
+    }
+
+    async fn forget(&self, label: &Label) -> Result<(), QueueError> {
+        self.link.patiently().await.map_err(unreachable)?;
+        self.broker.state().labels.remove(label);
+        Ok(())
+    }
+
+    async fn offer(
+        &self,
+        to: NodeId,
+        delivery: &Delivery,
+        held: Duration,
+        patience: Duration,
+    ) -> Result<bool, QueueError> {
+        self.link.hop().await.map_err(unreachable)?;
+        self.link.world.count("offer");
+        let listener = self.broker.state().offers.get(&to).cloned();
+        let (answer, answered) = oneshot::channel();
+        let offer = Offer {
+            delivery: delivery.clone(),
+            held,
+            answer,
+        };
+        let is_told = listener.is_some_and(|listener| listener.send(offer).is_ok());
+        if !is_told {
+            return Ok(false);
+        }
+        let answered = tokio::time::timeout(patience, answered).await;
+        self.link.hop().await.map_err(unreachable)?;
+        let is_taken = matches!(answered, Ok(Ok(true)));
+        if is_taken {
+            self.link.world.count("handed over");
+        }
+        Ok(is_taken)
+    }
+
+    async fn offers(&self, node: NodeId) -> Result<BoxStream<'static, Offer>, QueueError> {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        self.broker.state().offers.insert(node, sender);
+        let link = self.link.clone();
+        let offers = stream::poll_fn(move |context| receiver.poll_recv(context));
+        // What comes while the host is cut off is lost on the way.
+        let offers = offers.filter_map(move |offer| {
+            let link = link.clone();
+            async move { link.hop().await.is_ok().then_some(offer) }
+        });
+        Ok(offers.boxed())
     }
 
     async fn waiting(&self) -> Result<Vec<Waiting>, QueueError> {

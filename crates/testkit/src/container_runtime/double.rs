@@ -86,6 +86,7 @@ impl Bench for Double<'_> {
             },
             environment: Vec::new(),
             secrets: Vec::new(),
+            devices: Vec::new(),
             resources: Resources::default(),
             lease_until: watch::channel(self.clock.since_boot() + left).1,
         }

@@ -1,0 +1,102 @@
+//! A launch handed from one node to another: a request on the subject of the other, with the launch as the queue
+//! delivered it. Nothing of it is kept: what is lost on the way comes again after the lease time.
+
+use std::time::Duration;
+
+use aod_domain::id::NodeId;
+use aod_domain::subject::Class;
+use aod_ports::BoxError;
+use aod_ports::work_queue::{Delivery, Offer};
+use async_nats::client::RequestErrorKind;
+use async_nats::{Client, HeaderMap, Message, Request};
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, future};
+use tokio::sync::oneshot;
+
+use super::pull::{self, SOURCE};
+use crate::link::Link;
+use crate::streams::EVENTS;
+
+/// Headers of an offer: the subject of the launch, where to acknowledge it, its class, and how long ago it was delivered.
+const LAUNCH: &str = "Aod-Launch";
+const ACKNOWLEDGE: &str = "Aod-Acknowledge";
+const CLASS: &str = "Aod-Class";
+const HELD: &str = "Aod-Held-Milliseconds";
+
+/// What whoever takes a launch answers.
+const TAKEN: &[u8] = b"+OK";
+const REFUSED: &[u8] = b"-ERR";
+
+fn subject(node: NodeId) -> String {
+    format!("offer.{}", node.token())
+}
+
+/// Whether `to` has taken the launch. Whoever is not there refuses it.
+pub(super) async fn offer(
+    link: &Link,
+    to: NodeId,
+    delivery: &Delivery,
+    held: Duration,
+    patience: Duration,
+) -> Result<bool, BoxError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(LAUNCH, delivery.launch.subject.as_str());
+    headers.insert(ACKNOWLEDGE, delivery.ack_subject.as_str());
+    headers.insert(CLASS, delivery.class.to_string());
+    headers.insert(HELD, held.as_millis().to_string());
+    headers.insert(SOURCE, format!("{EVENTS} {}", delivery.launch.sequence));
+    let request = Request::new()
+        .headers(headers)
+        .payload(delivery.launch.bytes.clone())
+        .timeout(Some(patience));
+    match link.client.send_request(subject(to), request).await {
+        Ok(answer) => Ok(&answer.payload[..] == TAKEN),
+        Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is offered to `node`.
+pub(super) async fn offers(
+    link: &Link,
+    node: NodeId,
+) -> Result<BoxStream<'static, Offer>, BoxError> {
+    let client = link.client.clone();
+    let messages = client.subscribe(subject(node)).await?;
+    // Whoever asks next must find somebody listening.
+    client.flush().await?;
+    let offers = messages.filter_map(move |message| {
+        let offer = read(&client, &message);
+        if offer.is_none() {
+            tracing::warn!(subject = %message.subject, "an offer cannot be read");
+        }
+        future::ready(offer)
+    });
+    Ok(offers.boxed())
+}
+
+fn read(client: &Client, message: &Message) -> Option<Offer> {
+    let headers = message.headers.as_ref()?;
+    let header = |name| Some(headers.get(name)?.as_str());
+    let class = [Class::Child, Class::Root]
+        .into_iter()
+        .find(|class| Some(class.to_string().as_str()) == header(CLASS))?;
+    let held = Duration::from_millis(header(HELD)?.parse().ok()?);
+    let (launch, acknowledge) = (header(LAUNCH)?, header(ACKNOWLEDGE)?);
+    let delivery = pull::read(message, launch, acknowledge, class)?;
+    let reply = message.reply.clone()?;
+    let (answer, answered) = oneshot::channel();
+    let client = client.clone();
+    tokio::spawn(async move {
+        let is_taken = answered.await.unwrap_or(false);
+        let text = if is_taken { TAKEN } else { REFUSED };
+        if let Err(error) = client.publish(reply, text.into()).await {
+            tracing::debug!(%error, "an offer is not answered");
+        }
+    });
+    Some(Offer {
+        delivery,
+        held,
+        answer,
+    })
+}

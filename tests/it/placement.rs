@@ -1,0 +1,502 @@
+//! Where runs start: only on nodes that have what they require, and there by preference where their files are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aod_domain::admission::Capacity;
+use aod_domain::capsule::{Needs, Registration};
+use aod_domain::manifest::Secret;
+use aod_domain::placement::{Devices, Equipment, Name, Requirements};
+use aod_node::DirectorySecrets;
+use aod_testkit::capsules::registration;
+use aod_tests::client::{Client, eventually};
+use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
+use aod_tests::simulated::{Command, Inside, handoff, runtime};
+use serde_json::{Value, json};
+
+use crate::flow::{Story, cross, operate};
+
+/// A file that is worth to stay where it is, in bytes.
+const FILE_BYTES: usize = 2 << 20;
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+/// Tells what its node gave it.
+fn tell() -> Command {
+    Arc::new(|inside: Inside| {
+        Box::pin(async move {
+            let environment = inside.spec.environment.iter();
+            let devices = environment.filter(|(name, _)| name.starts_with("AOD_DEVICE_"));
+            let devices: BTreeMap<_, _> = devices.cloned().collect();
+            inside.write_output(&json!({"devices": devices}));
+            0
+        })
+    })
+}
+
+/// Makes a file of its own and calls itself with it, so many levels down; before that, where it is told so, `block`.
+fn pass(story: &Story) -> Command {
+    let story = story.clone();
+    Arc::new(move |inside: Inside| {
+        let story = story.clone();
+        Box::pin(async move {
+            let input = inside.input();
+            let depth = input["depth"].as_u64().expect("a depth");
+            if input["is_blocked"] == true {
+                let caller = inside.clone();
+                tokio::spawn(async move {
+                    handoff(&caller, &json!({"target": "block", "args": {}})).await;
+                });
+                while story.started().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            if depth > 0 {
+                let bytes = vec![u8::try_from(depth).expect("a small depth"); FILE_BYTES];
+                let file = inside.spec.io.outgoing.join("data.bin");
+                std::fs::write(file, bytes).expect("room for a file");
+                let args = json!({"depth": depth - 1, "data": "data.bin"});
+                let body = json!({"target": "pass", "args": args});
+                let (status, answer) = handoff(&inside, &body).await;
+                assert_eq!(status, 200, "{answer}");
+            }
+            inside.write_output(&json!({}));
+            0
+        })
+    })
+}
+
+/// A gateway, and capsules that are functions.
+struct Place {
+    cluster: Cluster,
+    client: Client,
+    story: Story,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let cluster = Cluster::start(1).await;
+        let client = cluster.client(0);
+        let place = Self {
+            cluster,
+            client,
+            story: Story::new(),
+        };
+        for name in ["tell", "pass", "hold", "cross"] {
+            place.cluster.register(name, &any_schema()).await;
+        }
+        place
+    }
+
+    fn capsules(&self) -> [(String, Command); 6] {
+        [
+            ("tell", tell()),
+            ("pass", pass(&self.story)),
+            ("hold", self.story.hold()),
+            ("block", self.story.hold()),
+            ("cross", cross(&self.story)),
+            ("keyed", tell()),
+        ]
+        .map(|(name, command)| (name.to_owned(), command))
+    }
+
+    async fn add_node(&mut self, slots: usize, attributes: &[&str], devices: &[(&str, &[&str])]) {
+        let read = |text: &&str| Equipment::read_attribute(text).expect("an attribute");
+        let devices = devices.iter().map(|(kind, files)| {
+            let files = files.iter().map(|file| Some((*file).to_owned()));
+            (name(kind), files.collect())
+        });
+        let devices = Devices::new(devices.collect());
+        self.cluster.equipment = Equipment {
+            attributes: attributes.iter().map(read).collect(),
+            devices: devices.counts(),
+            ..Equipment::default()
+        };
+        self.cluster.devices = devices;
+        let capacity = Capacity {
+            slots,
+            containers_max: 64,
+            memory_bytes: 64 << 30,
+        };
+        let runtime = runtime(self.capsules());
+        self.cluster.add_node(&["any"], capacity, runtime).await;
+        let expected = self.cluster.nodes.len();
+        eventually("presence tells", async || {
+            let (_, nodes) = self.client.get("/v1/nodes").await;
+            nodes["items"].as_array().map(Vec::len) == Some(expected)
+        })
+        .await;
+    }
+
+    fn node(&self, index: usize) -> String {
+        self.cluster.nodes[index].id().to_string()
+    }
+
+    async fn register_with_needs(&self, capsule: &str, needs: Needs) {
+        let schema = store_schema(self.cluster.artifacts.as_ref(), &any_schema()).await;
+        let registration = Registration {
+            needs,
+            ..registration(capsule, schema)
+        };
+        let broker = self.cluster.broker("registrar").await;
+        append_registration(&broker, registration).await;
+        let known = async || {
+            let (status, _) = self.client.get(&format!("/v1/capsules/{capsule}")).await;
+            status == 200
+        };
+        eventually("the capsule", known).await;
+    }
+
+    async fn view(&self, run: &str) -> Value {
+        self.client.get(&format!("/v1/runs/{run}")).await.1
+    }
+
+    async fn waits(&self, run: &str, why: &str) {
+        let told = std::sync::Mutex::new(Value::Null);
+        let looking = eventually("the reason", async || {
+            let reason = self.view(run).await["waits_for"].clone();
+            let is_it = reason == why;
+            *told.lock().expect("nobody panics") = reason;
+            is_it
+        });
+        // What was told instead is told below.
+        drop(tokio::time::timeout(Duration::from_secs(20), looking).await);
+        assert_eq!(told.into_inner().expect("nobody panics"), why);
+    }
+
+    /// The node on which `run` has succeeded.
+    async fn node_of(&self, run: &str) -> String {
+        let result = self.client.result(run).await;
+        assert_eq!(result["state"], "succeeded", "{result}");
+        self.view(run).await["node"]
+            .as_str()
+            .expect("a node")
+            .to_owned()
+    }
+
+    async fn start(&self, capsule: &str, body: Value) -> String {
+        self.client.start_with(capsule, json!({}), body).await
+    }
+
+    /// The nodes of a root and of all that it called, one below the other.
+    async fn nodes_below(&self, root: &str) -> Vec<String> {
+        let (_, tree) = self.client.get(&format!("/v1/runs/{root}/tree")).await;
+        let mut nodes = Vec::new();
+        let mut next = Some(&tree);
+        while let Some(branch) = next {
+            let node = branch["run"]["node"].as_str().or(branch["node"].as_str());
+            nodes.push(node.unwrap_or_else(|| panic!("{branch}")).to_owned());
+            let mut children = branch["children"].as_array().into_iter().flatten();
+            next = children.rfind(|child| child.to_string().contains("\"pass\""));
+        }
+        nodes
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_start_only_where_there_is_what_they_require() {
+    let mut place = Place::new().await;
+    place.add_node(4, &["zone=us"], &[]).await;
+    let eu = json!({"require": ["gpu_memory>=24", "zone=eu"]});
+    let early = place.start("tell", eu.clone()).await;
+    let why = "no node with label any fits: node-0 has no gpu_memory>=24, zone=us not zone=eu";
+    place.waits(&early, why).await;
+    // Those who come later take it, the one that fits among them.
+    place.add_node(4, &["zone=eu", "gpu_memory=16"], &[]).await;
+    let why = "no node with label any fits: node-0 has no gpu_memory>=24, zone=us not zone=eu; \
+               node-1 has gpu_memory=16 not gpu_memory>=24";
+    place.waits(&early, why).await;
+    place
+        .add_node(4, &["zone=eu", "gpu_memory=24.0"], &[])
+        .await;
+    assert_eq!(place.node_of(&early).await, place.node(2));
+    for (body, nodes) in [
+        (eu, vec![2]),
+        (json!({"require": ["zone!=us"]}), vec![1, 2]),
+        (json!({"require": ["gpu_memory<20"]}), vec![1]),
+        (json!({"require": ["zone"]}), vec![0, 1, 2]),
+    ] {
+        let allowed: BTreeSet<String> = nodes.into_iter().map(|index| place.node(index)).collect();
+        for _ in 0..10 {
+            let run = place.start("tell", body.clone()).await;
+            let node = place.node_of(&run).await;
+            assert!(allowed.contains(&node), "{body}: {node} of {allowed:?}");
+            let view = place.view(&run).await;
+            assert_eq!(view["requires"]["attributes"], body["require"], "{view}");
+        }
+    }
+    // What the capsule requires itself and what is asked for add up.
+    let needs = Needs {
+        placement: Requirements {
+            attributes: BTreeSet::from(["zone=eu".parse().expect("a requirement")]),
+            ..Requirements::default()
+        },
+        ..Needs::default()
+    };
+    place.register_with_needs("keyed", needs).await;
+    let run = place
+        .start("keyed", json!({"require": ["gpu_memory<20"]}))
+        .await;
+    assert_eq!(place.node_of(&run).await, place.node(1));
+    let body = json!({"capsule": "tell", "require": ["Zone=eu", "a>b"], "devices": {"gpu": 0}});
+    let (status, refusal) = place.client.post_json("/v1/runs", &body).await;
+    assert_eq!(
+        (status, refusal["errors"].as_array().map(Vec::len)),
+        (400, Some(3)),
+        "{refusal}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_two_runs_share_a_device_and_who_waits_for_one_says_so() {
+    let mut place = Place::new().await;
+    place.add_node(8, &[], &[]).await;
+    place
+        .add_node(8, &[], &[("gpu", &["/dev/null", "/dev/zero"])])
+        .await;
+    let both = place.start("tell", json!({"devices": {"gpu": 2}})).await;
+    assert_eq!(place.node_of(&both).await, place.node(1));
+    let result = place.client.result(&both).await;
+    let devices = &result["output"]["devices"]["AOD_DEVICE_GPU"];
+    assert_eq!(*devices, "/dev/null,/dev/zero", "{result}");
+    let one = json!({"devices": {"gpu": 1}});
+    let holders = [
+        place.start("hold", one.clone()).await,
+        place.start("hold", one.clone()).await,
+    ];
+    eventually("both hold", async || place.story.started().len() == 2).await;
+    let third = place.start("tell", one).await;
+    let why = "other runs have the devices: node-1 has 0 of 1 gpu free";
+    place.waits(&third, why).await;
+    let many = place.start("tell", json!({"devices": {"gpu": 3}})).await;
+    let why = "no node with label any fits: node-0 has 0 of 3 gpu; node-1 has 2 of 3 gpu";
+    place.waits(&many, why).await;
+    let (_, nodes) = place.client.get("/v1/nodes").await;
+    assert_eq!(
+        nodes["items"][1]["devices"],
+        json!({"gpu": {"count": 2, "free": 0}}),
+        "{nodes}"
+    );
+    // The lists, from which the waits are taken, are a moment behind.
+    eventually("the figures", async || {
+        let metrics = place.client.bytes("/metrics").await;
+        let metrics = String::from_utf8_lossy(&metrics).into_owned();
+        let name = "label=\"any\",requirements=\"3 gpu\"";
+        metrics.contains(&format!("aod_gateway_queue_oldest_seconds{{{name}}} "))
+            && metrics.contains(&format!(
+                "aod_gateway_queue_pending{{{name},class=\"root\"}} 1"
+            ))
+    })
+    .await;
+    place.story.release_all();
+    for run in holders.iter().chain([&third]) {
+        assert_eq!(place.node_of(run).await, place.node(1));
+    }
+}
+
+/// One is admitted and waits for the device of another, whose callee waits for the room of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_a_device_stands_in_no_callees_way() {
+    let mut place = Place::new().await;
+    place.add_node(4, &[], &[("gpu", &["/dev/null"])]).await;
+    let set = [
+        "rules",
+        "set",
+        "one",
+        "--capsule",
+        "hold",
+        "--concurrency",
+        "1",
+    ];
+    operate(&place.cluster, &set).await;
+    let start = async |capsule: &str, number: u32| {
+        let body = json!({"devices": {"gpu": 1}});
+        let arguments = json!({"number": number});
+        place.client.start_with(capsule, arguments, body).await
+    };
+    let holder = start("cross", 1).await;
+    eventually("it has the device", async || place.story.started() == [1]).await;
+    let waiting = start("hold", 2).await;
+    let why = "other runs have the devices: node-0 has 0 of 1 gpu free";
+    place.waits(&waiting, why).await;
+    place.story.release_all();
+    for run in [&holder, &waiting] {
+        assert_eq!(place.node_of(run).await, place.node(0));
+    }
+    assert_eq!(place.story.started(), [1, 101, 2]);
+}
+
+/// A capsule that wants a secret, and a node that keeps it.
+async fn with_secret(place: &Place) -> Needs {
+    let directory = place.cluster.data("secrets");
+    let path = directory.join("API_KEY");
+    std::fs::write(&path, "what nobody knows").expect("a directory of ours");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+    let secret = Secret {
+        name: "API_KEY".into(),
+        env: "API_KEY".into(),
+        required: true,
+    };
+    let needs = Needs {
+        secrets: vec![secret],
+        ..Needs::default()
+    };
+    place.register_with_needs("keyed", needs.clone()).await;
+    needs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lacks_a_secret_leaves_the_run_to_one_that_has_it() {
+    let mut place = Place::new().await;
+    with_secret(&place).await;
+    place.add_node(1, &[], &[]).await;
+    let directory = place.cluster.data("secrets");
+    place.cluster.secrets = Arc::new(DirectorySecrets::new(directory));
+    place.add_node(1, &["is_kept"], &[]).await;
+    let holder = place.start("hold", json!({"require": ["is_kept"]})).await;
+    eventually("it holds", async || place.story.started().len() == 1).await;
+    let run = place.start("keyed", json!({})).await;
+    let told = eventually("a refusal", async || {
+        place.view(&run).await["refusals"][0]["code"] == "secret_missing"
+    });
+    told.await;
+    let view = place.view(&run).await;
+    assert_eq!(
+        view["refusals"][0]["node"],
+        place.node(0).as_str(),
+        "{view}"
+    );
+    let message = view["refusals"][0]["message"]
+        .as_str()
+        .expect("a message")
+        .to_owned();
+    assert!(message.contains("API_KEY"), "{message}");
+    place
+        .waits(
+            &run,
+            &format!("node-0 refused it: {message}; all 1 slots busy"),
+        )
+        .await;
+    place.story.release_all();
+    place.node_of(&holder).await;
+    assert_eq!(place.node_of(&run).await, place.node(1));
+    let view = place.view(&run).await;
+    assert_eq!(
+        (&view["attempts_lost"], &view["attempts"]),
+        (&json!(0), &json!(2)),
+        "{view}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_no_node_can_start_fails_with_what_the_last_lacks() {
+    let mut place = Place::new().await;
+    with_secret(&place).await;
+    for _ in 0..2 {
+        place.add_node(1, &[], &[]).await;
+    }
+    let run = place.start("keyed", json!({})).await;
+    let begin = Instant::now();
+    let result = place.client.result(&run).await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
+    let error = &result["error"];
+    assert_eq!(
+        (&result["state"], &error["code"]),
+        (&json!("failed"), &json!("secret_missing")),
+        "{result}"
+    );
+    let message = error["message"].as_str().expect("a message");
+    assert!(
+        message.ends_with("; 1 other nodes refused it before"),
+        "{message}"
+    );
+    let refusals = error["detail"]["refusals"].as_array().map(Vec::len);
+    assert_eq!(refusals, Some(1), "{result}");
+    // A device that is gone is told alike.
+    place
+        .add_node(1, &[], &[("card", &["/dev/aod-is-not-there"])])
+        .await;
+    let run = place.start("tell", json!({"devices": {"card": 1}})).await;
+    let result = place.client.result(&run).await;
+    assert_eq!(result["error"]["code"], "node_unfit", "{result}");
+    let message = result["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("/dev/aod-is-not-there: No such file"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callees_go_where_their_files_are_and_a_full_node_holds_nobody_up() {
+    let mut place = Place::new().await;
+    place.add_node(1, &["here"], &[]).await;
+    for _ in 0..3 {
+        place.add_node(8, &[], &[]).await;
+    }
+    let here = json!({"require": ["here"]});
+    let root = place
+        .client
+        .start_with("pass", json!({"depth": 10}), here.clone())
+        .await;
+    assert_eq!(place.node_of(&root).await, place.node(0));
+    let nodes = place.nodes_below(&root).await;
+    assert_eq!(nodes, vec![place.node(0); 11]);
+    // Another callee takes the one slot: the next goes on elsewhere, and stays there.
+    let needs = Needs {
+        placement: Requirements {
+            attributes: BTreeSet::from(["here".parse().expect("a requirement")]),
+            ..Requirements::default()
+        },
+        ..Needs::default()
+    };
+    place.register_with_needs("block", needs).await;
+    let arguments = json!({"depth": 10, "is_blocked": true});
+    let begin = Instant::now();
+    let root = place.client.start_with("pass", arguments, here).await;
+    assert_eq!(place.node_of(&root).await, place.node(0));
+    let took = begin.elapsed();
+    place.story.release_all();
+    let nodes = place.nodes_below(&root).await;
+    assert!(!nodes[1..].contains(&place.node(0)), "{nodes:?}");
+    let others: BTreeSet<&String> = nodes[1..].iter().collect();
+    assert_eq!(others.len(), 1, "{nodes:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roots_that_come_at_once_are_spread() {
+    let mut place = Place::new().await;
+    for _ in 0..2 {
+        place.add_node(8, &[], &[]).await;
+    }
+    for number in 0..8 {
+        let arguments = json!({"number": number + 1});
+        place.client.start_with("hold", arguments, json!({})).await;
+    }
+    eventually("all hold", async || place.story.started().len() == 8).await;
+    let running = async || {
+        let (_, nodes) = place.client.get("/v1/nodes").await;
+        let items = nodes["items"].as_array().cloned().unwrap_or_default();
+        let running = items.iter().filter_map(|node| node["running"].as_u64());
+        running.collect::<Vec<u64>>()
+    };
+    eventually("presence tells", async || {
+        running().await.iter().sum::<u64>() == 8
+    })
+    .await;
+    let running = running().await;
+    assert!(
+        running.iter().all(|count| (2..=6).contains(count)),
+        "{running:?}"
+    );
+    place.story.release_all();
+}

@@ -12,5 +12,6 @@ mod placement;
 mod ports;
 mod rerun;
 mod simulated;
+mod slots;
 mod tenants;
 mod why;

@@ -157,8 +157,7 @@ async fn run_delivery(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
     } else {
         (Finish::Fenced, Leftover::of(seat))
     };
-    let results = std::mem::take(&mut leftover.children);
-    let settled = attempt.settle(&delivery, finish, results).await;
+    let settled = attempt.settle(&delivery, finish, &mut leftover).await;
     debug!(attempt = number, settled, "the attempt is over");
     watcher.cancel();
     let is_lost = attempt.lease.lost().is_cancelled();
@@ -319,6 +318,14 @@ impl Leftover {
         }
     }
 
+    /// As [`children::adopt`]. Meanwhile it holds no slot: who takes a callee on to end it needs one.
+    async fn adopt_children(&mut self, attempt: &Attempt) -> bool {
+        if let Some(seat) = &mut self.seat {
+            seat.set_waiting(true);
+        }
+        children::adopt(attempt, &mut self.children).await
+    }
+
     async fn clear(self) {
         if let Some(clearing) = self.clearing {
             clearing.await;
@@ -386,16 +393,16 @@ impl Attempt {
         &self,
         delivery: &Delivery,
         finish: Finish,
-        mut results: BTreeMap<RunId, Digest>,
+        leftover: &mut Leftover,
     ) -> &'static str {
         let queue = &self.shared.ports.queue;
         match finish {
             Finish::Fenced => "another attempt has the run",
             Finish::Ended(mut ended) => {
-                if self.number > 1 && !children::adopt(self, &mut results).await {
+                if self.number > 1 && !leftover.adopt_children(self).await {
                     return "the lease was lost while callees ended";
                 }
-                ended.set_children(&results);
+                ended.set_children(&leftover.children);
                 fit(&mut ended);
                 if !self.append(&Command::End(ended)).await {
                     return "the lease was lost before the result was stored";

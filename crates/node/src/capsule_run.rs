@@ -164,7 +164,13 @@ impl<'a> Room<'a> {
         let limits = &self.attempt.run.launched.event.limits;
         self.collected_by = limits.collection().map(|limit| Instant::now() + limit);
         let finish = self
-            .finish(&watched, container.as_ref(), &contract, started_at)
+            .finish(
+                &watched,
+                container.as_ref(),
+                &contract,
+                started_at,
+                &mut seat,
+            )
             .await;
         self.leave(finish, Some(container), seat).await
     }
@@ -280,6 +286,7 @@ impl<'a> Room<'a> {
         container: &dyn Container,
         contract: &Contract,
         started_at: jiff::Timestamp,
+        seat: &mut Seat,
     ) -> Finish {
         let attempt = self.attempt;
         let shared = &attempt.shared;
@@ -334,10 +341,13 @@ impl<'a> Room<'a> {
             return Finish::Failed(Box::new(failed));
         }
         // A caller ends after its callees, also when it did not wait for them. Those of an attempt
-        // that is lost or tried again live on: the next one joins them.
+        // that is lost or tried again live on: the next one joins them. A slot may be what they wait for.
+        seat.set_waiting(true);
         let end_callees = self.calls.end_all("its caller has ended");
         let lost = attempt.lease.lost();
-        if lost.run_until_cancelled(end_callees).await.is_none() {
+        let have_ended = lost.run_until_cancelled(end_callees).await;
+        seat.set_waiting(false);
+        if have_ended.is_none() {
             return Finish::Fenced;
         }
         Finish::Ended(Box::new(ended))

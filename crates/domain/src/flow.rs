@@ -4,10 +4,11 @@
 //! place in the work queue, comes only when it may go. Which rooms it needs is settled when it is asked for;
 //! how large they are, the rules say at any moment. All admissions are one chain with one guard, so that
 //! whoever admits has seen all that was admitted before, and no room is ever given twice. A room is free again
-//! when the run has its result, whoever stored that: nothing has to be given back.
+//! when the run has its result, whoever stored that; who does not start and stands in a callee's way gives it back.
 
 mod ahead;
 mod deadlock;
+mod late;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use self::ahead::Ahead;
 pub use self::deadlock::Deadlock;
+pub use self::late::Grant;
 pub use self::rule::{
     CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
     RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, TENANTS_MAX, WEIGHT_MAX,
@@ -205,22 +207,6 @@ struct Going {
     caller: Option<RunId>,
     above: BTreeSet<RunId>,
     takes_devices: bool,
-}
-
-/// A run that was admitted, and the sequence of its admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grant {
-    pub run: RunId,
-    pub granted: u64,
-}
-
-impl Grant {
-    const fn of(run: RunId, going: &Going) -> Self {
-        Self {
-            run,
-            granted: going.granted,
-        }
-    }
 }
 
 /// Who is in a room, and what went through it.
@@ -482,43 +468,6 @@ impl Flow {
         });
         // Looked at again when they are twice as many, so that each is looked at a few times at the most.
         self.rooms_before_sweep = 2 * self.rooms.len();
-    }
-
-    /// Runs that were admitted before `before`, and whose launches are not stored yet: whoever admitted them
-    /// may have died over it.
-    pub fn not_launched(&self, before: Timestamp) -> Vec<Grant> {
-        self.late(before, |going| !going.is_launched)
-    }
-
-    /// Runs that were admitted before `before` and that no node has taken, while callees wait for a room that they
-    /// are in. They may wait for memory or devices, which the callers of those keep until they have their answers.
-    pub fn not_taken(&self, before: Timestamp) -> Vec<Grant> {
-        if self.behind.is_some() {
-            return Vec::new();
-        }
-        let callees = self.lanes.keys().filter(|lane| lane.class == Class::Child);
-        let full = callees.flat_map(|lane| {
-            let is_full = |room: &&RuleKey| {
-                let going = self.going_in(room);
-                self.limit_reached(room, lane, going).is_some()
-            };
-            lane.rooms.iter().filter(is_full)
-        });
-        let full: BTreeSet<&RuleKey> = full.collect();
-        self.late(before, |going| {
-            let is_in_the_way = || going.lane.held().any(|room| full.contains(room));
-            // A callee without devices waits for a slot at the most, which those who wait give away.
-            let may_wait_for_callers = going.lane.class == Class::Root || going.takes_devices;
-            going.is_launched && !going.is_taken && may_wait_for_callers && is_in_the_way()
-        })
-    }
-
-    fn late(&self, before: Timestamp, is_meant: impl Fn(&Going) -> bool) -> Vec<Grant> {
-        let late = self.going.iter();
-        let late = late.filter(|(_, going)| going.granted_at < before && is_meant(going));
-        let mut late: Vec<Grant> = late.map(|(run, going)| Grant::of(*run, going)).collect();
-        late.sort_unstable();
-        late
     }
 
     /// Which runs are admitted now, in this order: none if nobody may go, or if not all that were admitted are

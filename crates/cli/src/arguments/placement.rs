@@ -71,12 +71,7 @@ fn devices(text: &str) -> Result<(Name, Vec<Option<String>>), String> {
         Some((count, files)) => (count, Some(files)),
         None => (rest, None),
     };
-    let count = count
-        .parse()
-        .ok()
-        .filter(|count| (1..=DEVICES_MAX).contains(count));
-    let count =
-        count.ok_or_else(|| format!("expected a number of devices from 1 to {DEVICES_MAX}"))?;
+    let count = number(count)?;
     let Some(files) = files else {
         return Ok((name, vec![None; count.into()]));
     };
@@ -119,13 +114,14 @@ fn requirement(text: &str) -> Result<String, String> {
 fn count(text: &str) -> Result<(String, u16), String> {
     let (name, count) = text.split_once('=').unwrap_or((text, "1"));
     let name: Name = name.parse().map_err(|error| format!("{error}"))?;
-    let count = count
-        .parse()
-        .ok()
-        .filter(|count| (1..=DEVICES_MAX).contains(count));
-    let count =
-        count.ok_or_else(|| format!("expected a number of devices from 1 to {DEVICES_MAX}"))?;
-    Ok((name.to_string(), count))
+    Ok((name.to_string(), number(count)?))
+}
+
+fn number(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (1..=DEVICES_MAX).contains(number))
+        .ok_or_else(|| format!("expected a number of devices from 1 to {DEVICES_MAX}"))
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::handoff::given_key;
 use aod_domain::id::RunId;
 use aod_domain::run::{ATTEMPTS_LOST_MAX, CancelRequested, Command, Run, RunError};
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::Class;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::harness::{Answer, Client, Cluster, PATIENCE, any_schema, http_client, send};
-use crate::node::{ScriptedNode, Taken, lease};
+use crate::node::{ScriptedNode, Taken, lease, pull};
 
 /// Has the run of `taken` call `target` through the gateway at `url`, and answers with its output.
 pub(crate) async fn call_once(url: &str, taken: &Taken, target: &str, arguments: Value) -> Value {
@@ -114,15 +114,8 @@ impl Caller {
 
 /// Pulls and leases the next launch of `class`.
 async fn take(cluster: &Cluster, class: Class) -> Taken {
-    let label = Label::any();
-    cluster.ports.queue.ensure(&label).await.unwrap();
-    let deliveries = cluster
-        .ports
-        .queue
-        .pull(&label, class, 1, PATIENCE)
-        .await
-        .unwrap();
-    lease(&cluster.runs, &deliveries[0]).await.unwrap()
+    let delivery = pull(cluster, class).await;
+    lease(&cluster.runs, &delivery).await.unwrap()
 }
 
 fn lines(answer: &Answer) -> Vec<Value> {

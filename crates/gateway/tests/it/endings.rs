@@ -4,11 +4,11 @@ use aod_domain::capsule::Handoffs;
 use aod_domain::handoff::given_key;
 use aod_domain::id::RunId;
 use aod_domain::run::Command;
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::Class;
 use serde_json::json;
 
 use crate::harness::{Client, Cluster, PATIENCE, any_schema, send};
-use crate::node::{Taken, lease};
+use crate::node::{Taken, lease, pull};
 
 /// A root that a test holds, with a callee that nobody has taken.
 async fn family(cluster: &Cluster, gateway: &Client, deadline_seconds: u32) -> (Taken, RunId) {
@@ -17,15 +17,8 @@ async fn family(cluster: &Cluster, gateway: &Client, deadline_seconds: u32) -> (
         .await;
     let body = json!({"capsule": "family", "deadline_seconds": deadline_seconds});
     gateway.post("/v1/runs", &body).await.expect(202);
-    let label = Label::any();
-    cluster.ports.queue.ensure(&label).await.unwrap();
-    let deliveries = cluster
-        .ports
-        .queue
-        .pull(&label, Class::Root, 1, PATIENCE)
-        .await
-        .unwrap();
-    let taken = lease(&cluster.runs, &deliveries[0]).await.unwrap();
+    let delivery = pull(cluster, Class::Root).await;
+    let taken = lease(&cluster.runs, &delivery).await.unwrap();
     let child = taken.id().child(&given_key("k"));
     let body = json!({"attempt": 1, "target": "family", "arguments": {"n": 1}, "call_key": given_key("k")});
     let path = format!("/internal/v1/runs/{}/calls", taken.id());
@@ -48,13 +41,7 @@ async fn a_queued_run_is_cancelled_at_once() {
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
     let id = gateway.start_run("echo", json!({})).await;
-    cluster.ports.queue.ensure(&Label::any()).await.unwrap();
-    let deliveries = cluster
-        .ports
-        .queue
-        .pull(&Label::any(), Class::Root, 1, PATIENCE)
-        .await
-        .unwrap();
+    let delivery = pull(&cluster, Class::Root).await;
     let path = format!("/v1/runs/{id}/cancel");
     let view = gateway
         .post(&path, &json!({"reason": "a mistake"}))
@@ -71,7 +58,7 @@ async fn a_queued_run_is_cancelled_at_once() {
         "run_ended"
     );
     // Whoever has got the launch finds it ended.
-    assert!(lease(&cluster.runs, &deliveries[0]).await.is_none());
+    assert!(lease(&cluster.runs, &delivery).await.is_none());
 }
 
 #[tokio::test]
@@ -174,14 +161,8 @@ async fn a_burst_of_roots_leaves_room_for_those_that_run() {
     assert_eq!(problem["code"], "log_full");
     assert_eq!(refusal.header("retry-after"), "2");
     // What is there already can still run to its end.
-    cluster.ports.queue.ensure(&Label::any()).await.unwrap();
-    let deliveries = cluster
-        .ports
-        .queue
-        .pull(&Label::any(), Class::Root, 1, PATIENCE)
-        .await
-        .unwrap();
-    let taken = lease(&cluster.runs, &deliveries[0]).await.unwrap();
+    let delivery = pull(&cluster, Class::Root).await;
+    let taken = lease(&cluster.runs, &delivery).await.unwrap();
     let ended = Command::End(Box::new(taken.echo()));
     cluster.runs.handle(taken.id(), &ended, None).await.unwrap();
 }

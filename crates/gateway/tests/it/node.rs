@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Cluster, image};
+use crate::harness::{Cluster, PATIENCE, image};
 
 /// What a node does with a run that it has leased.
 type Behaviour = Arc<dyn Fn(Taken) -> BoxFuture<'static, Ended> + Send + Sync>;
@@ -141,6 +141,14 @@ impl ScriptedNode {
         })
         .await
     }
+}
+
+/// The next launch of `class` that the queue delivers.
+pub(crate) async fn pull(cluster: &Cluster, class: Class) -> Delivery {
+    let (queue, label) = (&cluster.ports.queue, Label::any());
+    queue.ensure(&label).await.unwrap();
+    let pulled = queue.pull(&label, class, 1, PATIENCE).await;
+    pulled.unwrap().remove(0)
 }
 
 /// Takes the run of a delivery on, unless it must not start.

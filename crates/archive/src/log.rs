@@ -102,7 +102,7 @@ impl ArchivedLog {
     pub(crate) async fn look_anew(&self) -> Result<Look, ReadError> {
         let at = self.clock.since_boot();
         let last = self.broker.read_last(subject::ARCHIVE).await?;
-        let last = last.map(|stored| Recorded::decode(stored.sequence, &stored.bytes));
+        let last = last.map(|stored| stored.decode());
         let last = last.transpose();
         let last = last.map_err(|error| failed(subject::ARCHIVE)(error.into()))?;
         let look = Look { at, last };

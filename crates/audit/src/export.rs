@@ -8,7 +8,6 @@ use aod_domain::audit::{
     ArtifactEntry, CHUNK_EVENTS, EntryName, Line, Manifest, NotAnEvent, Opening, named_by,
 };
 use aod_domain::digest::{Digest, Hasher};
-use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::Event;
 use aod_domain::subject::Subject;
@@ -129,7 +128,7 @@ impl Events {
     async fn take(&mut self, stored: StoredEvent, writer: &mut Writer) -> Result<(), ExportError> {
         if Subject::is_state(&stored.subject) {
             // One that cannot be read names nothing; whoever checks the bundle is told.
-            let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes);
+            let recorded = stored.decode::<Event>();
             if let Ok(recorded) = recorded {
                 let named = named_by(&recorded.event).into_iter();
                 self.artifacts.extend(named.map(|named| named.digest));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aod_domain::audit::{Open, SealKey, TreeHasher};
 use aod_domain::digest::Digest;
-use aod_domain::event::{CloudEvent, EventTooLarge, MalformedEvent, Recorded};
+use aod_domain::event::{CloudEvent, EventTooLarge, MalformedEvent};
 use aod_domain::id::RunId;
 use aod_domain::run::{BrokenHistory, Command, Event, Run, SealedTree, decide};
 use aod_domain::subject::{self, Subject};
@@ -254,7 +254,7 @@ impl Tree {
                 open.take(stored.sequence, &stored.subject, &stored.bytes)?;
                 let of_root = Subject::run_of(&stored.subject) == Some(root);
                 if of_root && Subject::is_state(&stored.subject) {
-                    let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes)?;
+                    let recorded = stored.decode::<Event>()?;
                     history.push(recorded);
                 }
             }

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::digest::Digest;
 use crate::id::EventId;
+use crate::writer::is_kept_under;
 
 /// Largest event, in bytes: what is larger travels as an artifact and the event holds its digest.
 pub const EVENT_SIZE_BYTES_MAX: usize = 32 * 1024;
@@ -157,9 +158,28 @@ pub struct Recorded<E> {
 }
 
 impl<E: DeserializeOwned> Recorded<E> {
-    /// Reads the stored `bytes` of the event at `sequence`.
-    pub fn decode(sequence: u64, bytes: &[u8]) -> Result<Self, MalformedEvent> {
+    /// Reads the `bytes` that are stored under `subject` at `sequence`: of a type that belongs there, since
+    /// who may write what is told by subjects.
+    pub fn decode_under(
+        subject: &str,
+        sequence: u64,
+        bytes: &[u8],
+    ) -> Result<Self, MalformedEvent> {
         let envelope = Envelope::read(bytes)?;
+        let kind = envelope.kind.get().trim_matches('"');
+        if !is_kept_under(kind, subject) {
+            let message = format!("{kind} is no event of {subject}");
+            return Err(MalformedEvent(serde::de::Error::custom(message)));
+        }
+        Self::of(sequence, bytes, &envelope)
+    }
+
+    /// Reads the stored `bytes` of the event at `sequence`, wherever they were stored.
+    pub fn decode(sequence: u64, bytes: &[u8]) -> Result<Self, MalformedEvent> {
+        Self::of(sequence, bytes, &Envelope::read(bytes)?)
+    }
+
+    fn of(sequence: u64, bytes: &[u8], envelope: &Envelope<'_>) -> Result<Self, MalformedEvent> {
         Ok(Self {
             sequence,
             hash: Digest::of(bytes),

@@ -32,3 +32,4 @@ pub mod tenant;
 mod text;
 pub mod trace;
 pub mod tree;
+pub mod writer;

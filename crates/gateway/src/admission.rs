@@ -11,7 +11,6 @@ mod grant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aod_domain::event::Recorded;
 use aod_domain::flow::{
     self, Admission, Facts, Flow, Granted, Held, KeyPart, Rule, RuleName, Slots, Why,
 };
@@ -104,7 +103,7 @@ impl Admitter {
     }
 
     pub(crate) fn take_rule(&self, stored: &StoredEvent) {
-        match Recorded::<flow::Event>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<flow::Event>() {
             Ok(recorded) => {
                 let mut flow = self.flow();
                 flow.apply_rule(recorded);
@@ -130,7 +129,7 @@ impl Admitter {
             if !Subject::is_request(&stored.subject) && !flow.knows(run) {
                 return;
             }
-            match Recorded::decode(stored.sequence, &stored.bytes) {
+            match stored.decode() {
                 Ok(recorded) => flow.apply_run(run, &recorded),
                 Err(error) => {
                     tracing::error!(sequence = stored.sequence, %error, "left out of flow control");
@@ -142,7 +141,7 @@ impl Admitter {
     }
 
     fn take_granted(&self, stored: &StoredEvent) {
-        match Recorded::<Granted>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<Granted>() {
             Ok(recorded) => self.flow().apply_granted(&recorded),
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "an admission cannot be read");

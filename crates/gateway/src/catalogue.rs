@@ -98,7 +98,7 @@ impl Capsules {
         if stored.sequence <= self.sequence() {
             return;
         }
-        match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<Event>() {
             Ok(recorded) => {
                 let tenant = Subject::tenant_of(&stored.subject).unwrap_or_default();
                 catalogues.entry(tenant).or_default().apply(recorded);

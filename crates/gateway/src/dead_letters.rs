@@ -58,10 +58,7 @@ pub(crate) async fn find(context: &Context, id: RunId) -> ApiResult<DeadLetter> 
 pub(crate) async fn events(context: &Context, id: RunId) -> ApiResult<Vec<Recorded<Event>>> {
     let filter = subject::dead_letter(id);
     let stored = context.runs.log().read(&filter, 0, EVENTS_MAX).await?;
-    let decoded: Result<Vec<_>, _> = stored
-        .iter()
-        .map(|event| Recorded::<Event>::decode(event.sequence, &event.bytes))
-        .collect();
+    let decoded: Result<Vec<_>, _> = stored.iter().map(StoredEvent::decode::<Event>).collect();
     decoded.map_err(|error| {
         let text = format!("the events about the dead letter {id} are damaged");
         ApiError::new(ErrorCode::Internal, text).because(error)
@@ -166,7 +163,7 @@ async fn append(
 fn attempts(stored: &[StoredEvent]) -> Vec<AttemptView> {
     let mut attempts: Vec<AttemptView> = Vec::new();
     for event in stored {
-        let Ok(recorded) = Recorded::<run::Event>::decode(event.sequence, &event.bytes) else {
+        let Ok(recorded) = event.decode::<run::Event>() else {
             continue;
         };
         let error = match &recorded.event {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aod_domain::capsule::Resources;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::event::{CloudEvent, Recorded};
+use aod_domain::event::CloudEvent;
 use aod_domain::placement::{
     ASK_AGAIN_SECONDS, Event, Size, is_for_requirements, said_of, size_that_matters,
 };
@@ -94,7 +94,7 @@ impl Queues {
         let Some(stored) = context.runs.log().read_last(&said_of(queue)).await? else {
             return Ok(None);
         };
-        let Ok(recorded) = Recorded::<Event>::decode(stored.sequence, &stored.bytes) else {
+        let Ok(recorded) = stored.decode::<Event>() else {
             return Ok(None);
         };
         let event = Arc::new(recorded.event);
@@ -176,7 +176,7 @@ async fn remove_once(context: &Context) -> ApiResult<()> {
     for (queue, _) in empty.into_iter().filter(|(_, is_empty)| *is_empty) {
         let stored = context.runs.log().read_last(&said_of(&queue)).await?;
         let asked = stored.and_then(|stored| {
-            let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes);
+            let recorded = stored.decode::<Event>();
             recorded.ok().map(|recorded| recorded.time)
         });
         let is_old = asked.is_none_or(|at| now.duration_since(at).unsigned_abs() >= KEEP);

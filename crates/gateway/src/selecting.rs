@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 
 use aod_api::events::{EventView, SelectedEvents};
-use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run;
 use aod_domain::selection::{Candidate, Kind, LaunchFacts, Scope, Selection, words};
@@ -206,8 +205,7 @@ impl Launches {
         self.read += 1;
         let first = log.read(&subject::run_state(run), 0, 1).await?;
         let first = first.first();
-        let recorded =
-            first.map(|first| Recorded::<run::Event>::decode(first.sequence, &first.bytes));
+        let recorded = first.map(StoredEvent::decode::<run::Event>);
         let recorded = recorded.and_then(Result::ok);
         let launched = recorded
             .as_ref()

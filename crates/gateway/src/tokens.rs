@@ -58,7 +58,7 @@ impl TokenBook {
     }
 
     pub(crate) fn take(&self, stored: &StoredEvent) {
-        match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<Event>() {
             Ok(recorded) => {
                 let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
                 tokens.apply(recorded);

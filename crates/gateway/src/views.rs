@@ -59,15 +59,12 @@ impl Seen {
         stored: &StoredEvent,
     ) -> Result<(), DamagedRun> {
         if Subject::is_state(&stored.subject) {
-            let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes)?;
+            let recorded = stored.decode::<Event>()?;
             match seen {
                 Some(seen) => seen.apply(recorded)?,
                 None => *seen = Run::replay(id, [recorded])?.map(Self::from),
             }
-        } else if let (Some(seen), Ok(note)) = (
-            seen,
-            Recorded::<Note>::decode(stored.sequence, &stored.bytes),
-        ) {
+        } else if let (Some(seen), Ok(note)) = (seen, stored.decode::<Note>()) {
             // Nothing depends on notes: one of a later version of ours is passed over, and so is one of a
             // former attempt that comes late.
             let is_current = seen.run.holds(note.event.kind().attempt);

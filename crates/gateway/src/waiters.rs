@@ -262,7 +262,7 @@ pub(crate) async fn subscribe(log: &dyn EventLog) -> Result<BoxStream<'static, T
 }
 
 fn ended(stored: &StoredEvent) -> Option<RunEnd> {
-    let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes).ok()?;
+    let recorded = stored.decode::<Event>().ok()?;
     let recorded = recorded.map(|event| match event {
         Event::Ended(ended) => Some(*ended),
         _ => None,

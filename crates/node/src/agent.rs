@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_domain::event::Recorded;
 use aod_domain::node::Event as Asked;
 use aod_domain::placement::{Name, is_for_requirements};
 use aod_domain::run::Event;
@@ -418,7 +417,7 @@ async fn follow_operators(shared: Arc<Shared>, after: u64) {
 }
 
 fn heed(shared: &Shared, stored: &StoredEvent) {
-    let Ok(recorded) = Recorded::<Asked>::decode(stored.sequence, &stored.bytes) else {
+    let Ok(recorded) = stored.decode::<Asked>() else {
         return;
     };
     let (is_draining, drained_at) = match recorded.event {

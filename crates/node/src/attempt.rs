@@ -85,7 +85,7 @@ pub(crate) struct Delivered {
 
 impl Delivered {
     pub(crate) fn read(delivery: Delivery, received: Duration) -> Self {
-        let launch = Recorded::decode(delivery.launch.sequence, &delivery.launch.bytes);
+        let launch = delivery.launch.decode();
         Self {
             launch: launch.ok(),
             delivery,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aod_domain::digest::Digest;
-use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::Event;
 use aod_domain::subject::{self, Subject};
@@ -85,7 +84,7 @@ async fn find(attempt: &Attempt) -> Option<BTreeMap<RunId, Option<Digest>>> {
         let Some(id) = Subject::run_of(&event.subject) else {
             continue;
         };
-        let Ok(recorded) = Recorded::<Event>::decode(event.sequence, &event.bytes) else {
+        let Ok(recorded) = event.decode::<Event>() else {
             continue;
         };
         let parent = recorded

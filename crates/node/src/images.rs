@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aod_domain::capsule;
-use aod_domain::event::Recorded;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::subject;
 use aod_ports::container_runtime::ObservedImage;
@@ -159,7 +158,7 @@ async fn registration(
     let Some(stored) = stored else {
         return Some(None);
     };
-    let recorded = Recorded::<capsule::Event>::decode(stored.sequence, &stored.bytes).ok()?;
+    let recorded = stored.decode::<capsule::Event>().ok()?;
     let capsule::Event::Registered(registration) = recorded.event;
     Some(Some(registration))
 }

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_domain::event::Recorded;
 use aod_domain::placement::{self, Event, Requirements};
 use aod_domain::subject::{Label, PLACEMENTS};
 use aod_ports::event_log::{From, StoredEvent, Told};
@@ -81,7 +80,7 @@ struct Asked {
 }
 
 fn take(shared: &Shared, asked: &mut HashMap<Label, Asked>, stored: &StoredEvent) {
-    let event = match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+    let event = match stored.decode::<Event>() {
         Ok(recorded) => recorded.event,
         Err(error) => {
             warn!(sequence = stored.sequence, %error, "what runs require cannot be read");
@@ -148,7 +147,7 @@ async fn look(shared: &Shared, asked: &mut HashMap<Label, Asked>, has_just_come:
 
 /// Whether gateways may still take it for granted that this was heard.
 fn is_fresh(shared: &Shared, stored: &StoredEvent) -> bool {
-    let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes);
+    let recorded = stored.decode::<Event>();
     let age = |at| shared.runs.clock().now().duration_since(at).unsigned_abs();
     recorded.is_ok_and(|recorded| age(recorded.time) < KEEP)
 }

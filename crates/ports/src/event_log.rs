@@ -4,12 +4,13 @@ mod certain;
 
 use certain::append_until_certain;
 
-use aod_domain::event::{CloudEvent, EventTooLarge};
+use aod_domain::event::{CloudEvent, EventTooLarge, MalformedEvent, Recorded};
 use aod_domain::subject::Subject;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -22,6 +23,13 @@ pub struct StoredEvent {
     pub sequence: u64,
     pub subject: String,
     pub bytes: Bytes,
+}
+
+impl StoredEvent {
+    /// The event, of a type that belongs under its subject.
+    pub fn decode<E: DeserializeOwned>(&self) -> Result<Recorded<E>, MalformedEvent> {
+        Recorded::decode_under(&self.subject, self.sequence, &self.bytes)
+    }
 }
 
 /// What an append depends on.

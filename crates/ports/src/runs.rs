@@ -9,7 +9,7 @@ use aod_domain::subject;
 use thiserror::Error;
 
 use crate::clock::Clock;
-use crate::event_log::{Append, AppendError, EventLog, Guard, ReadError};
+use crate::event_log::{Append, AppendError, EventLog, Guard, ReadError, StoredEvent};
 
 /// State events that a run can have at the most: its launch, a lease and a loss or a failure for
 /// each of the attempts that the rules allow, a cancel, a result, a seal; with room to spare.
@@ -94,10 +94,8 @@ impl Runs {
             .read(&subject::run_state(id), 0, HISTORY_MAX)
             .await
             .map_err(|source| HandleError::Read { id, source })?;
-        let history: Result<Vec<Recorded<Event>>, MalformedEvent> = stored
-            .iter()
-            .map(|event| Recorded::decode(event.sequence, &event.bytes))
-            .collect();
+        let history: Result<Vec<Recorded<Event>>, MalformedEvent> =
+            stored.iter().map(StoredEvent::decode).collect();
         let damaged = |source| HandleError::Damaged { id, source };
         Run::replay(id, history.map_err(|error| damaged(error.into()))?)
             .map_err(|error| damaged(error.into()))

@@ -163,7 +163,8 @@ async fn catch_up(
         let after = account.last.map_or(0, |(sequence, _)| sequence);
         let page = log.read(&filter, after, PAGE_SIZE).await?;
         for stored in &page {
-            let recorded = Recorded::decode(stored.sequence, &stored.bytes)
+            let recorded = stored
+                .decode()
                 .map_err(|source| SpendingError::Damaged { root, source })?;
             account.apply(&recorded);
         }

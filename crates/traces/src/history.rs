@@ -88,19 +88,19 @@ impl TreeHistory {
             return Ok(());
         };
         if Subject::is_spending(&stored.subject) {
-            let recorded = Recorded::decode(stored.sequence, &stored.bytes)?;
+            let recorded = stored.decode()?;
             self.spending.push(recorded);
             return Ok(());
         }
         if !Subject::is_state(&stored.subject) {
             // Nothing depends on notes: one of a later version of ours is passed over.
-            let note = Recorded::<Note>::decode(stored.sequence, &stored.bytes);
+            let note = stored.decode::<Note>();
             if let (Some(run), Ok(note)) = (self.runs.get_mut(&id), note) {
                 run.notes.push(note);
             }
             return Ok(());
         }
-        let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes)?;
+        let recorded = stored.decode::<Event>()?;
         if let Some(launched) = recorded.event.launched() {
             let launched = recorded.clone().map(|_| launched.clone());
             self.runs.entry(id).or_insert(RunHistory {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
-use aod_domain::event::Recorded;
 use aod_domain::subject;
 use aod_ports::event_log::{From, Told};
 use futures::StreamExt as _;
@@ -65,7 +64,7 @@ async fn follow_while_needed(context: &Context) -> ApiResult<()> {
     let (admitter, log) = (&context.admitter, context.runs.log());
     let from = first_sequence(context).await?;
     let last = log.read_last(subject::ADMISSIONS).await?;
-    let last = last.map(|stored| Recorded::decode(stored.sequence, &stored.bytes));
+    let last = last.map(|stored| stored.decode());
     let last = last.transpose().map_err(|error| {
         ApiError::new(ErrorCode::Internal, "the last admission is damaged").because(error)
     })?;

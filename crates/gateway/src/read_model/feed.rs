@@ -97,7 +97,7 @@ pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusq
 fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<()> {
     files::take(connection, stored)?;
     if Subject::is_dead_letter(&stored.subject) {
-        return match Recorded::decode(stored.sequence, &stored.bytes) {
+        return match stored.decode() {
             Ok(recorded) => apply_dead_letter(connection, &recorded.event),
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
@@ -109,13 +109,13 @@ fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<
         return Ok(());
     };
     if Subject::is_state(&stored.subject) {
-        match Recorded::<Event>::decode(stored.sequence, &stored.bytes) {
+        match stored.decode::<Event>() {
             Ok(recorded) => apply_event(connection, run, &recorded)?,
             Err(error) => {
                 tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
             }
         }
-    } else if let Ok(recorded) = Recorded::<Note>::decode(stored.sequence, &stored.bytes) {
+    } else if let Ok(recorded) = stored.decode::<Note>() {
         apply_note(connection, run, &recorded.event)?;
     }
     Ok(())

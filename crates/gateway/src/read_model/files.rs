@@ -2,7 +2,6 @@
 
 use aod_domain::audit::named_by;
 use aod_domain::digest::Digest;
-use aod_domain::event::Recorded;
 use aod_domain::subject::Subject;
 use aod_domain::{capsule, file, run, spending};
 use aod_ports::event_log::StoredEvent;
@@ -56,6 +55,6 @@ fn named(stored: &StoredEvent) -> Vec<Digest> {
 }
 
 fn read<E: DeserializeOwned>(stored: &StoredEvent) -> Option<E> {
-    let recorded = Recorded::decode(stored.sequence, &stored.bytes).ok();
+    let recorded = stored.decode().ok();
     recorded.map(|recorded| recorded.event)
 }

@@ -17,18 +17,28 @@ pub struct Client {
 
 impl Client {
     pub fn new(url: &str) -> Self {
-        Self::with(url, HeaderMap::new())
+        Self::with(url, HeaderMap::new(), None)
+    }
+
+    /// One that trusts this authority, in PEM.
+    pub fn trusting(url: &str, authority: Option<&[u8]>) -> Self {
+        Self::with(url, HeaderMap::new(), authority)
     }
 
     /// Somebody who shows a token.
     pub fn with_token(url: &str, token: &str) -> Self {
         let value = format!("Bearer {token}").parse().expect("a plain token");
-        Self::with(url, HeaderMap::from_iter([(AUTHORIZATION, value)]))
+        Self::with(url, HeaderMap::from_iter([(AUTHORIZATION, value)]), None)
     }
 
-    fn with(url: &str, headers: HeaderMap) -> Self {
+    fn with(url: &str, headers: HeaderMap, authority: Option<&[u8]>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(pem) = authority {
+            let authority = reqwest::Certificate::from_pem_bundle(pem);
+            builder = builder.tls_certs_only(authority.expect("a certificate"));
+        }
+        let http = builder
             .default_headers(headers)
             .no_proxy()
             .timeout(PATIENCE)

@@ -14,8 +14,10 @@ use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
 use aod_domain::placement::{Devices, Equipment};
 use aod_domain::tenant::Tenant;
-use aod_gateway::{Access, Gateway};
-use aod_jetstream::{Broker, Config as BrokerConfig};
+use aod_gateway::{Access, Gateway, Tls};
+use aod_jetstream::object_store::BucketConfig;
+use aod_jetstream::rights::{Part, User, configuration};
+use aod_jetstream::{Broker, Config as BrokerConfig, Credentials};
 use aod_node::{
     Config as NodeConfig, DISK_LOOK_DEFAULT, DirectorySecrets, HttpGateways, IMAGE_KEEP_DEFAULT,
     ModelSettings, Node, SystemNetwork, load_or_draw,
@@ -46,9 +48,47 @@ pub const SEAL_SEED: [u8; 32] = [7; 32];
 /// Output of a capsule that is kept in test clusters, in bytes: soon reached, and no small page.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 
+/// How the programs of a cluster reach each other; by default plainly, and everybody may do everything.
+#[derive(Clone, Default)]
+pub struct Ways {
+    /// Where programs find the broker, if not at its own address.
+    pub broker_url: Option<String>,
+    /// Whether they have the credentials of their parts, by [`password_of`]; then artifacts lie in the broker.
+    pub limited: bool,
+    /// Who signs the certificates of broker and gateways.
+    pub authority: Option<PathBuf>,
+    /// What gateways show.
+    pub tls: Option<Arc<Tls>>,
+    /// Where nodes find gateways, if not at their own address.
+    pub gateway_url: Option<String>,
+}
+
+/// The parts that users of limited brokers are of, each by the name of its user.
+pub const PARTS: [(&str, Part); 3] = [
+    ("admin", Part::Admin),
+    ("gateway", Part::Gateway),
+    ("node", Part::Node),
+];
+
+/// The password of a user of [`PARTS`].
+pub fn password_of(user: &str) -> String {
+    format!("secret-of-{user}")
+}
+
+/// What nats-server must be configured with for [`Ways::limited`].
+pub fn limits() -> String {
+    let user = |(name, part): &(&str, Part)| User {
+        name: (*name).to_owned(),
+        password: password_of(name),
+        part: part.clone(),
+    };
+    configuration(&PARTS.iter().map(user).collect::<Vec<_>>())
+}
+
 /// A cluster; everything ends with the value.
 pub struct Cluster {
     pub nats: NatsServer,
+    pub ways: Ways,
     pub gateways: Vec<Gateway>,
     pub nodes: Vec<Node>,
     pub artifacts: Arc<dyn ArtifactStore>,
@@ -78,6 +118,11 @@ impl Cluster {
     /// Starts `gateways` gateways and no node.
     pub async fn start(gateways: usize) -> Self {
         let nats = NatsServer::start(NatsConfig::default());
+        Self::start_on(nats, Ways::default(), gateways).await
+    }
+
+    /// The same on a broker that is there.
+    pub async fn start_on(nats: NatsServer, ways: Ways, gateways: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory for a test");
         let url = format!("file://{}", directory.path().join("artifacts").display());
         let cache = CacheConfig {
@@ -87,6 +132,7 @@ impl Cluster {
         let artifacts = aod_artifacts::open(&url, &cache).expect("a local store");
         let mut cluster = Self {
             nats,
+            ways,
             gateways: Vec::new(),
             nodes: Vec::new(),
             artifacts,
@@ -107,6 +153,10 @@ impl Cluster {
         for _ in 0..gateways {
             cluster.add_gateway().await;
         }
+        if cluster.ways.limited {
+            let broker = cluster.broker("artifacts").await;
+            cluster.artifacts = cluster.artifacts_of("artifacts", &broker).await;
+        }
         cluster
     }
 
@@ -121,22 +171,56 @@ impl Cluster {
         self.secrets = Arc::new(DirectorySecrets::new(directory));
     }
 
-    /// A connection of its own to the broker, as every program has one.
+    /// A connection of its own to the broker, for whoever may do everything.
     pub async fn broker(&self, name: &str) -> Broker {
-        let config = BrokerConfig {
-            lease_seconds: LEASE_SECONDS,
-            ..BrokerConfig::new(self.nats.url(), name)
-        };
+        self.broker_as(name, "admin").await
+    }
+
+    /// A connection as the program of this part has it.
+    pub async fn broker_as(&self, name: &str, part: &str) -> Broker {
+        let url = self.ways.broker_url.clone();
+        let mut config = BrokerConfig::new(url.unwrap_or_else(|| self.nats.url()), name);
+        config.lease_seconds = LEASE_SECONDS;
+        config
+            .certificate_authority
+            .clone_from(&self.ways.authority);
+        if self.ways.limited {
+            config.makes_streams = part != "node";
+            config.credentials = Credentials::UserPassword {
+                user: part.to_owned(),
+                password: password_of(part),
+            };
+        }
         Broker::connect(config).await.expect("the broker takes us")
+    }
+
+    /// The artifacts as the program `name` reaches them.
+    async fn artifacts_of(&self, name: &str, broker: &Broker) -> Arc<dyn ArtifactStore> {
+        if !self.ways.limited {
+            return Arc::clone(&self.artifacts);
+        }
+        let bucket = BucketConfig {
+            stream: "FILES".to_owned(),
+            bucket: "artifacts".to_owned(),
+            bytes_max: 1 << 30,
+            replicas: 1,
+        };
+        let store = broker.open_object_store(&bucket).await;
+        let cache = CacheConfig {
+            directory: self.data(name).join("artifacts"),
+            bytes_max: 1 << 30,
+        };
+        aod_artifacts::over(Arc::new(store.expect("a store")), &cache).expect("a store")
     }
 
     pub async fn add_gateway(&mut self) {
         let name = format!("gateway-{}", self.gateways_added);
         self.gateways_added += 1;
-        let broker = self.broker(&name).await;
+        let broker = self.broker_as(&name, "gateway").await;
+        let artifacts = self.artifacts_of(&name, &broker).await;
         let config = aod_gateway::Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
-            public_url: None,
+            public_url: self.ways.gateway_url.clone(),
             access: Access::Development,
             data_directory: self.data(&name),
             lease_seconds: LEASE_SECONDS,
@@ -145,13 +229,14 @@ impl Cluster {
             upload_bytes_max: 4 << 30,
             seal_key: Arc::new(SealKey::from_seed(&SEAL_SEED)),
             log_age: self.log_age,
+            tls: self.ways.tls.clone(),
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(broker.event_log()),
             queue: Arc::new(broker.work_queue()),
             logs: Arc::new(broker.log_stream()),
             presence: Arc::new(broker.presence()),
-            artifacts: Arc::clone(&self.artifacts),
+            artifacts,
             clock: Arc::clone(&self.clock),
             ends: Arc::new(broker.feed(aod_audit::FEED).await.expect("a feed")),
         };
@@ -170,7 +255,10 @@ impl Cluster {
     ) {
         let name = format!("node-{}", self.nodes_added);
         self.nodes_added += 1;
-        let broker = self.broker(&name).await;
+        let broker = self.broker_as(&name, "node").await;
+        let artifacts = self.artifacts_of(&name, &broker).await;
+        let authority = self.ways.authority.as_ref();
+        let authority = authority.map(|path| fs::read(path).expect("an authority"));
         let data = self.data(&name);
         let config = NodeConfig {
             data: data.clone(),
@@ -195,9 +283,11 @@ impl Cluster {
             queue: Arc::new(broker.work_queue()),
             logs: Arc::new(broker.log_stream()),
             presence: Arc::new(broker.presence()),
-            artifacts: Arc::clone(&self.artifacts),
+            artifacts,
             runtime,
-            gateways: Arc::new(HttpGateways::new().expect("a client for gateways")),
+            gateways: Arc::new(
+                HttpGateways::trusting(authority.as_deref()).expect("a client for gateways"),
+            ),
             secrets: Arc::clone(&self.secrets),
             network: Arc::clone(&self.network),
         };
@@ -214,7 +304,9 @@ impl Cluster {
     }
 
     pub fn client(&self, gateway: usize) -> Client {
-        Client::new(self.gateways[gateway].url())
+        let authority = self.ways.authority.as_ref();
+        let authority = authority.map(|path| fs::read(path).expect("an authority"));
+        Client::trusting(self.gateways[gateway].url(), authority.as_deref())
     }
 
     /// Registers a capsule whose image is a program of the simulated runtime.
@@ -226,6 +318,16 @@ impl Cluster {
             schema,
         )
         .await;
+    }
+
+    /// The same for nodes with `label`.
+    pub async fn register_on(&self, name: &str, label: &str, schema: &serde_json::Value) {
+        let schema = store_schema(self.artifacts.as_ref(), schema).await;
+        let registration = Registration {
+            label: label.parse().expect("a label"),
+            ..registration(name, schema)
+        };
+        append_registration(&self.broker("registrar").await, registration).await;
     }
 
     /// Registers a simulated capsule that may call everyone, and these models.

@@ -2,6 +2,7 @@
 
 mod audit;
 mod capsule;
+mod certificates;
 mod dead_letters;
 mod events;
 mod history;
@@ -23,6 +24,7 @@ pub use self::capsule::{
     GraphFormat, InspectArguments, NewArguments, PullArguments, PushArguments, RegistryArguments,
     SchemaArguments, SchemaFile, Template, ValidateArguments,
 };
+pub use self::certificates::{CertsArguments, CredentialsArguments};
 pub use self::dead_letters::{DeadLettersCommand, DeadLettersLsArguments};
 pub use self::events::{EventsCommand, QueryArguments, SelectionArguments, TailArguments};
 pub use self::history::{AtArguments, DiffArguments, RerunArguments};
@@ -32,7 +34,7 @@ pub use self::policy::PolicyArguments;
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
     ArchiveArguments, BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments,
-    TraceArguments, UpArguments,
+    TlsArguments, TraceArguments, UpArguments,
 };
 pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
 use crate::console::Format;
@@ -91,6 +93,8 @@ pub enum Command {
     Node(NodeArguments),
     /// Make the credentials of a cluster; those that exist are kept
     Credentials(CredentialsArguments),
+    /// Make a private authority for a cluster and certificates by it, or issue those that are there anew
+    Certs(CertsArguments),
     /// Run a capsule and wait for its result
     Run(RunArguments),
     /// Look at runs, or cancel one
@@ -164,6 +168,15 @@ pub struct ConnectArguments {
     )]
     pub acting_for: Option<String>,
 
+    /// PEM file of the authority that signed the gateway's certificate, instead of the system's
+    #[arg(
+        long,
+        env = "AOD_CERTIFICATE_AUTHORITY",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub certificate_authority: Option<PathBuf>,
+
     /// Data directory of the `aod up` to talk to [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
@@ -174,12 +187,6 @@ pub struct DownArguments {
     /// Data directory of the `aod up` to stop [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct CredentialsArguments {
-    /// Where to write nats-users.conf, nats-client.creds, token and seal.key
-    pub directory: PathBuf,
 }
 
 /// What a capsule is called with, and where its files go.

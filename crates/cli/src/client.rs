@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::service::certificates::{hint_of_refusal, read_authority};
 
 /// How long a gateway may take until a connection stands.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,9 @@ const RETRY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between such tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a gateway with a certificate tells whoever speaks plain HTTP.
+const SPEAKS_TLS: &[u8] = b"this gateway speaks TLS";
 
 /// A gateway.
 #[derive(Clone, Debug)]
@@ -73,11 +77,13 @@ impl ClientError {
 }
 
 impl Client {
+    /// `authority` is a PEM file of what is trusted instead of what the system trusts.
     fn new(
         base: &str,
         token: Option<&str>,
         tenant: Option<&str>,
         hint: String,
+        authority: Option<&Path>,
     ) -> Result<Self, Failure> {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
@@ -91,7 +97,15 @@ impl Client {
                 .map_err(|error| Failure::usage("the tenant cannot be sent").because(&error))?;
             headers.insert(TENANT_HEADER, value);
         }
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(path) = authority {
+            let trusted = reqwest::Certificate::from_pem_bundle(&read_authority(path)?);
+            let trusted = trusted.map_err(|error| {
+                Failure::usage(format!("{} cannot be used", path.display())).because(&error)
+            })?;
+            builder = builder.tls_certs_only(trusted);
+        }
+        let http = builder
             .default_headers(headers)
             .connect_timeout(CONNECT_PATIENCE)
             .pool_idle_timeout(Duration::from_secs(CONNECTION_REUSE_SECONDS_MAX))
@@ -138,6 +152,10 @@ impl Client {
                     self.unreachable(&format!("{status} from a proxy")),
                 ))
             }
+            Err(_) if bytes.starts_with(SPEAKS_TLS) => Err(ClientError::Broken(
+                self.unreachable("it speaks TLS")
+                    .with_hint("use https:// in its address"),
+            )),
             Err(_) => Err(ClientError::Broken(
                 self.unreachable(&format!("{status}, which is no answer of a gateway")),
             )),
@@ -150,11 +168,12 @@ impl Client {
             format!("the gateway at {} cannot be reached", self.base),
         );
         // The library's own text repeats the address.
-        let source = std::error::Error::source(error);
-        ClientError::Broken(match source {
-            Some(source) => failure.because(source).with_hint(self.hint.clone()),
-            None => failure.because(error).with_hint(self.hint.clone()),
-        })
+        let failure = match std::error::Error::source(error) {
+            Some(source) => failure.because(source),
+            None => failure.because(error),
+        };
+        let hint = hint_of_refusal(failure.message()).map_or(self.hint.clone(), str::to_owned);
+        ClientError::Broken(failure.with_hint(hint))
     }
 
     fn unreachable(&self, why: &str) -> Failure {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod capsule;
+mod certs;
 mod completions;
 mod credentials;
 mod dead_letters;
@@ -43,6 +44,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Gateway(gateway) => services::gateway(&gateway).await,
         Command::Node(node) => services::node(&node).await,
         Command::Credentials(directory) => credentials::credentials(&directory, console),
+        Command::Certs(arguments) => certs::certs(&arguments, console),
         Command::Run(run) => run::run(run, console).await,
         Command::Runs(command) => runs::runs(command, console).await,
         Command::Events(command) => events::events(command, console).await,

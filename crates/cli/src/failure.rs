@@ -55,6 +55,11 @@ impl Failure {
         self
     }
 
+    /// What failed and why.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn with_details(mut self, details: Vec<String>) -> Self {
         self.details = details;
         self

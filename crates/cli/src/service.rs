@@ -1,11 +1,13 @@
 //! The programs that run on, wired from the adapters: a gateway, a node, and all of it on one machine.
 
+pub mod certificates;
 pub mod credentials;
 pub mod data;
 pub mod gateway;
 pub mod local;
 pub mod node;
 pub mod traces;
+pub mod users;
 pub mod wiring;
 
 pub(crate) mod connection;

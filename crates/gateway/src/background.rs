@@ -1,17 +1,18 @@
 //! What a gateway does without being asked: presence, the fill of the log, and runs left over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aod_archive::Archiver;
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Run};
-use aod_domain::subject;
+use aod_domain::subject::{self, Label};
 use aod_ports::BoxError;
 use aod_ports::event_log::{From, StoredEvent, Told};
 use aod_ports::presence::{GatewayMember, Member};
+use aod_ports::work_queue::Waiting;
 use futures::StreamExt as _;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::context::Context;
 use crate::http::error::{ApiResult, chain};
@@ -33,6 +34,15 @@ const QUEUE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a part of the log is to be archived.
 const ARCHIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often is looked for queues that are not open: a node of a new label waits for it.
+const OPEN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a queue that was open is taken to be.
+const OPEN_FRESH: Duration = Duration::from_secs(10);
+
+/// Consumers that a queue has: one a class.
+const CONSUMERS_OF_QUEUE: usize = 2;
 
 /// Runs that one round looks at; the next round meets the others.
 const SUSPECTS_MAX: usize = 1_000;
@@ -210,6 +220,59 @@ async fn archive_all(context: &Context, archiver: &mut Archiver) -> Result<(), B
         }
     }
     Ok(())
+}
+
+/// Opens the queues of the labels of all nodes that are there, and those that runs wait in: nodes may take from them,
+/// and change nothing.
+pub(crate) async fn open_queues(context: &Context) {
+    let mut ticks = ticks(OPEN_INTERVAL);
+    let mut open: Option<(Instant, BTreeSet<Label>)> = None;
+    while next_tick(context, &mut ticks).await {
+        open.take_if(|(looked_at, _)| looked_at.elapsed() >= OPEN_FRESH);
+        // What is not known now is known a second later.
+        let Ok(wanted) = wanted_queues(context).await else {
+            continue;
+        };
+        if open.is_none() {
+            let waiting = context.ports.queue.waiting().await.ok();
+            open = waiting.map(|waiting| (Instant::now(), whole(&waiting)));
+        }
+        let Some((_, open)) = &mut open else {
+            continue;
+        };
+        let closed: Vec<Label> = wanted.difference(open).cloned().collect();
+        for queue in closed {
+            match context.ports.queue.ensure(&queue).await {
+                Ok(()) => drop(open.insert(queue)),
+                Err(error) => {
+                    tracing::warn!(%queue, error = chain(&error), "a queue cannot be opened");
+                }
+            }
+        }
+    }
+}
+
+/// That of most nodes also before one is there.
+async fn wanted_queues(context: &Context) -> Result<BTreeSet<Label>, BoxError> {
+    let mut wanted = BTreeSet::from([Label::any()]);
+    for member in context.ports.presence.members().await? {
+        if let Member::Node(node) = member {
+            wanted.extend(node.labels);
+        }
+    }
+    let waiting = context.read_model.oldest_queued().await?;
+    wanted.extend(waiting.iter().filter_map(|(queue, _)| queue.parse().ok()));
+    Ok(wanted)
+}
+
+/// The queues that have all their consumers.
+fn whole(waiting: &[Waiting]) -> BTreeSet<Label> {
+    let mut counts: BTreeMap<&Label, usize> = BTreeMap::new();
+    for consumer in waiting {
+        *counts.entry(&consumer.label).or_default() += 1;
+    }
+    counts.retain(|_, count| *count >= CONSUMERS_OF_QUEUE);
+    counts.into_keys().cloned().collect()
 }
 
 /// Callees first: a caller is ended only when they are.

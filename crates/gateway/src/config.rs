@@ -16,12 +16,14 @@ use aod_ports::presence::Presence;
 use aod_ports::work_queue::WorkQueue;
 use jiff::SignedDuration;
 
+use crate::http::tls::Tls;
+
 /// How a gateway behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen; port 0 takes any free one.
     pub listen: SocketAddr,
-    /// Where nodes reach this gateway; `http://` and the bound address unless given.
+    /// Where nodes reach this gateway; `http://` or `https://` and the bound address unless given.
     pub public_url: Option<String>,
     pub access: Access,
     /// For the read model, which may be thrown away at any time.
@@ -38,6 +40,8 @@ pub struct Config {
     pub seal_key: Arc<SealKey>,
     /// How long events stay in the broker at least, before only the archive has them; none for ever.
     pub log_age: Option<SignedDuration>,
+    /// What it shows to whoever connects; without one it speaks plain HTTP.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.

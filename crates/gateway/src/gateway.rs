@@ -13,6 +13,7 @@ use aod_ports::event_log::ReadError;
 use aod_ports::program::inherit;
 use aod_ports::runs::Runs;
 use axum::Router;
+use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -88,14 +89,21 @@ impl Gateway {
         let failed = |source| StartError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
+        let tls = config.tls.clone();
+        if tls.is_none() && !listen.ip().is_loopback() {
+            tracing::warn!(%listen, "what people and nodes say to this gateway can be read on the network: give it a \
+                certificate (`aod certs`, --tls-certificate), unless a proxy on this host alone reaches it");
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let url = config
             .public_url
             .clone()
-            .unwrap_or_else(|| format!("http://{local_addr}"));
+            .unwrap_or_else(|| format!("{scheme}://{local_addr}"));
         let (gateway, router) = Self::assemble(config, ports, local_addr, url).await?;
         let context = &gateway.context;
         let serve = server::serve(
             listener,
+            tls,
             router,
             context.shutdown.clone(),
             context.tasks.clone(),
@@ -212,49 +220,29 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
 /// Starts what goes on behind the routes; the subscription to results is there when this returns.
 async fn spawn_background(context: &Shared) -> Result<(), StartError> {
     let results = waiters::subscribe(context.runs.log().as_ref()).await?;
+    let begin =
+        |task: fn(Shared) -> BoxFuture<'static, ()>| spawn(context, task(Arc::clone(context)));
+    begin(|shared| Box::pin(async move { background::follow_capsules(&shared).await }));
+    begin(|shared| Box::pin(async move { background::follow_tokens(&shared).await }));
+    begin(|shared| Box::pin(async move { background::follow_read_model(&shared).await }));
+    begin(|shared| Box::pin(async move { background::announce(&shared).await }));
+    begin(|shared| Box::pin(async move { background::watch_fill(&shared).await }));
+    begin(|shared| Box::pin(async move { background::reconcile(&shared).await }));
+    begin(|shared| Box::pin(async move { background::keep_queue(&shared).await }));
+    begin(|shared| Box::pin(async move { background::open_queues(&shared).await }));
+    begin(|shared| {
+        Box::pin(async move {
+            let (rules, runs) = (
+                background::follow_rules(&shared),
+                admission::follow_runs(&shared),
+            );
+            tokio::join!(rules, runs, admission::admit(&shared));
+        })
+    });
+    begin(|shared| Box::pin(async move { queues::remove_empty(&shared).await }));
     let shared = Arc::clone(context);
     spawn(context, async move {
         shared.waiters.follow(results).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        background::follow_capsules(&shared).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        background::follow_tokens(&shared).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        background::follow_read_model(&shared).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        background::announce(&shared).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(
-        context,
-        async move { background::watch_fill(&shared).await },
-    );
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        background::reconcile(&shared).await;
-    });
-    let shared = Arc::clone(context);
-    spawn(
-        context,
-        async move { background::keep_queue(&shared).await },
-    );
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        let follow = async {
-            tokio::join!(
-                background::follow_rules(&shared),
-                admission::follow_runs(&shared)
-            )
-        };
-        tokio::join!(follow, admission::admit(&shared));
     });
     if let Some(age) = context.config.log_age {
         let archiver = Archiver::new(
@@ -268,10 +256,6 @@ async fn spawn_background(context: &Shared) -> Result<(), StartError> {
             background::archive(&shared, archiver).await;
         });
     }
-    let shared = Arc::clone(context);
-    spawn(context, async move {
-        queues::remove_empty(&shared).await;
-    });
     let sealer = Sealer::new(
         Arc::clone(&context.ports.ends),
         context.runs.clone(),

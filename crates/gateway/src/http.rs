@@ -8,3 +8,4 @@ pub(crate) mod parameters;
 pub(crate) mod prefer;
 pub(crate) mod request;
 pub(crate) mod server;
+pub(crate) mod tls;

@@ -33,5 +33,6 @@ mod waiting;
 
 pub use self::config::{Access, Config, LISTS_DELAY, Ports, Token};
 pub use self::gateway::{Gateway, StartError};
+pub use self::http::tls::{Tls, TlsError};
 pub use self::openapi::document as openapi_document;
 pub use self::read_model::ReadModelError;

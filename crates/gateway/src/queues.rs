@@ -174,14 +174,21 @@ async fn remove_once(context: &Context) -> ApiResult<()> {
     }
     let now = context.ports.clock.now();
     for (queue, _) in empty.into_iter().filter(|(_, is_empty)| *is_empty) {
-        let stored = context.runs.log().read_last(&said_of(&queue)).await?;
-        let asked = stored.and_then(|stored| {
-            let recorded = stored.decode::<Event>();
-            recorded.ok().map(|recorded| recorded.time)
-        });
-        let is_old = asked.is_none_or(|at| now.duration_since(at).unsigned_abs() >= KEEP);
-        if is_old && let Err(error) = context.ports.queue.forget(&queue).await {
+        let is_old = async || {
+            let stored = context.runs.log().read_last(&said_of(&queue)).await?;
+            let asked = stored.and_then(|stored| stored.decode::<Event>().ok());
+            let age = asked.map(|asked| now.duration_since(asked.time).unsigned_abs());
+            Ok::<_, ReadError>(age.is_none_or(|age| age >= KEEP))
+        };
+        if !is_old().await? {
+            continue;
+        }
+        if let Err(error) = context.ports.queue.forget(&queue).await {
             tracing::debug!(%queue, error = chain(&error), "an empty queue stays");
+        }
+        // Another gateway may have asked for it meanwhile.
+        if !is_old().await? {
+            context.ports.queue.ensure(&queue).await?;
         }
     }
     Ok(())

@@ -29,6 +29,9 @@ use crate::work_queue::JetStreamWorkQueue;
 /// just as we are.
 const CONNECT_SECONDS_MAX: u64 = 15;
 
+/// How long streams that another program makes are waited for, in seconds: it may be starting as well.
+pub(crate) const STREAMS_SECONDS_MAX: u64 = 60;
+
 /// Pause between these tries.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
@@ -92,9 +95,13 @@ impl Broker {
         let context = ContextBuilder::new()
             .timeout(Duration::from_secs(ANSWER_SECONDS_MAX))
             .build(client.clone());
-        let link = Link::new(client, context, &config.name, events.subscribe());
+        let link = Link::new(client, context, &config.name, events);
         let durability = durability::check(config.monitoring_url.as_deref()).await;
-        let is_replicated = ensure_streams(&link, &config).await?;
+        let is_replicated = if config.makes_streams {
+            ensure_streams(&link, &config).await?
+        } else {
+            await_log(&link).await?
+        };
         let events = link.context.get_stream_no_info(EVENTS).await;
         Ok(Self {
             link,
@@ -132,7 +139,12 @@ impl Broker {
 
     /// The log.
     pub fn event_log(&self) -> JetStreamEventLog {
-        JetStreamEventLog::new(self.link.clone(), self.events.clone(), self.is_replicated)
+        JetStreamEventLog::new(
+            self.link.clone(),
+            self.events.clone(),
+            self.is_replicated,
+            self.config.makes_streams,
+        )
     }
 
     /// The ends of runs, shared by all that ask under `name`: those that are stored from now on, or from when
@@ -143,7 +155,7 @@ impl Broker {
 
     /// The queue of launches.
     pub fn work_queue(&self) -> JetStreamWorkQueue {
-        JetStreamWorkQueue::new(self.link.clone(), self.config.lease_seconds, self.limits)
+        JetStreamWorkQueue::new(self.link.clone(), &self.config, self.limits)
     }
 
     /// The live tail of outputs.
@@ -153,7 +165,8 @@ impl Broker {
 
     /// Who is there.
     pub fn presence(&self) -> JetStreamPresence {
-        JetStreamPresence::new(self.link.clone(), self.limits)
+        let limits = self.config.makes_streams.then_some(self.limits);
+        JetStreamPresence::new(self.link.clone(), limits)
     }
 
     /// Opens an object store on the broker, with a connection of its own: bytes never delay events.
@@ -171,7 +184,11 @@ impl Broker {
                 stream: bucket.stream.clone(),
                 source: source.into(),
             })?;
-        JetStreamObjectStore::open(client, bucket).await
+        if self.config.makes_streams {
+            JetStreamObjectStore::open(client, bucket).await
+        } else {
+            JetStreamObjectStore::open_as_guest(client, bucket).await
+        }
     }
 }
 
@@ -235,7 +252,7 @@ fn options(config: &Config, events: &Arc<LinkEvents>) -> ConnectOptions {
     let events = Arc::clone(events);
     let mut options = ConnectOptions::new()
         .name(&config.name)
-        .custom_inbox_prefix(format!("_INBOX_{}", config.name))
+        .custom_inbox_prefix(config.inbox())
         .request_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))
         .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(|attempts| {
@@ -265,6 +282,22 @@ fn check_version(client: &Client, config: &Config) -> Result<String, ConnectErro
         servers: config.servers_shown(),
         found,
     })
+}
+
+/// Waits until a program that may has made the streams; answers whether the log has several copies.
+async fn await_log(link: &Link) -> Result<bool, StreamError> {
+    let deadline = Instant::now() + Duration::from_secs(STREAMS_SECONDS_MAX);
+    loop {
+        if let Some(events) = streams::ensure::find(link, EVENTS).await? {
+            return Ok(events.config.num_replicas > 1);
+        }
+        if Instant::now() >= deadline {
+            return Err(StreamError::Missing {
+                stream: EVENTS.to_owned(),
+            });
+        }
+        sleep(CONNECT_PAUSE).await;
+    }
 }
 
 /// Makes or compares all streams; answers whether the log has several copies.

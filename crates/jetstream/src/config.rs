@@ -19,8 +19,11 @@ pub struct Config {
     /// PEM file of the authorities that sign the servers' certificates, instead of the system's.
     pub certificate_authority: Option<PathBuf>,
     /// The program's name, different for each: letters, digits, `-` and `_`. Its inboxes and
-    /// consumers carry it, so that permissions can.
+    /// consumers carry it.
     pub name: String,
+    /// Whether it makes what is missing, streams and consumers. One that does not waits until another program has
+    /// made them, and follows the log by what is told of it; it needs no right to.
+    pub makes_streams: bool,
     /// `http://host:port` of one server's monitoring: only there can be asked whether it syncs.
     pub monitoring_url: Option<String>,
     /// Time after which a delivered launch without a sign of life comes again, in seconds; the
@@ -42,11 +45,21 @@ impl Config {
             credentials: Credentials::None,
             certificate_authority: None,
             name: name.into(),
+            makes_streams: true,
             monitoring_url: None,
             lease_seconds: LEASE_SECONDS_DEFAULT,
             replicas: 1,
             limits: None,
         }
+    }
+
+    /// Where answers and deliveries come in: below the subject of the user, which its rights name.
+    pub(crate) fn inbox(&self) -> String {
+        let user = match &self.credentials {
+            Credentials::None => "anyone",
+            Credentials::UserPassword { user, .. } => user,
+        };
+        format!("{}.{}", inbox(user), self.name)
     }
 
     /// What streams that are missing are made with.
@@ -72,6 +85,13 @@ fn without_userinfo(url: &str) -> String {
         (Some((scheme, _)), Some((_, address))) => format!("{scheme}://{address}"),
         _ => url.to_owned(),
     }
+}
+
+/// The inboxes of `user`; what cannot stand in a subject is replaced.
+pub(crate) fn inbox(user: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
+    let token = |character| if is_plain(character) { character } else { '_' };
+    format!("_INBOX.{}", user.chars().map(token).collect::<String>())
 }
 
 /// What the streams may hold. The server reserves the sum on its disk.
@@ -124,13 +144,13 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Reads a file of two lines: user and password.
+    /// Reads a file of two lines: user and password. Lines that begin with `#` are for people.
     pub fn from_file(path: &Path) -> Result<Self, CredentialsError> {
         let text = std::fs::read_to_string(path).map_err(|source| CredentialsError::Read {
             path: path.to_owned(),
             source,
         })?;
-        let lines: Vec<&str> = text.lines().collect();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         match lines[..] {
             [user, password] if !user.is_empty() && !password.is_empty() => {
                 Ok(Self::UserPassword {

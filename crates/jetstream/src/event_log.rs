@@ -5,6 +5,7 @@
 
 mod append;
 mod release;
+mod watch;
 
 use aod_domain::subject;
 use aod_ports::BoxError;
@@ -21,20 +22,30 @@ use crate::link::{Failure, Link, Pauses};
 use crate::streams::EVENTS;
 use crate::tail::{Arrival, Tail};
 
+use self::watch::Watch;
+
 /// The log of all events, on one connection. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct JetStreamEventLog {
     link: Link,
     stream: Stream<()>,
     is_replicated: bool,
+    /// Whether it may make consumers to follow by.
+    makes_consumers: bool,
 }
 
 impl JetStreamEventLog {
-    pub(crate) fn new(link: Link, stream: Stream<()>, is_replicated: bool) -> Self {
+    pub(crate) fn new(
+        link: Link,
+        stream: Stream<()>,
+        is_replicated: bool,
+        makes_consumers: bool,
+    ) -> Self {
         Self {
             link,
             stream,
             is_replicated,
+            makes_consumers,
         }
     }
 
@@ -93,7 +104,7 @@ impl JetStreamEventLog {
     }
 }
 
-fn stored(message: StreamMessage) -> StoredEvent {
+pub(crate) fn stored(message: StreamMessage) -> StoredEvent {
     StoredEvent {
         sequence: message.sequence,
         subject: message.subject.to_string(),
@@ -158,6 +169,14 @@ impl EventLog for JetStreamEventLog {
                     .last_sequence
             }
         };
+        if !self.makes_consumers {
+            let watch = Watch::open(self, filter, after).await;
+            let watch = watch.map_err(read_error(filter))?;
+            let told = stream::unfold(watch, |mut watch| async {
+                Some((watch.next().await, watch))
+            });
+            return Ok(told.boxed());
+        }
         let tail = Tail::open(&self.link, EVENTS, filter, after)
             .await
             .map_err(read_error(filter))?;

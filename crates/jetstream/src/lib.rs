@@ -15,6 +15,7 @@ mod link;
 mod log_stream;
 pub mod object_store;
 mod presence;
+pub mod rights;
 mod streams;
 mod tail;
 mod version;

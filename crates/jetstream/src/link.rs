@@ -5,6 +5,7 @@
 //! answer with the loss of the connection, and tries again once it is back. What is safe to try
 //! again is left to the callers.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use aod_ports::BoxError;
 use async_nats::jetstream::Context;
 use async_nats::{Client, Event, connection::State};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
@@ -36,24 +38,64 @@ pub(crate) struct LinkState {
     pub(crate) is_up: bool,
 }
 
+/// What the server says of a publish that the user's rights do not cover, before the subject in quotes.
+const DENIED: &str = "Permissions Violation for Publish to \"";
+
+/// Subjects that are remembered as denied: more than a program uses.
+const DENIED_MAX: usize = 1_000;
+
+/// The user may not do what the program wants of it.
+#[derive(Debug, Error)]
+#[error(
+    "the broker's user may not publish to {0}: whoever looks after the broker gives this program the credentials \
+     of its part, or makes the users anew with the newest `aod` that runs (`aod credentials DIR`) and has \
+     nats-server read them"
+)]
+pub(crate) struct Denied(String);
+
 /// Writes the state that [`Link`]s read; the client's events are its input.
 #[derive(Debug, Default)]
-pub(crate) struct LinkEvents(watch::Sender<LinkState>);
+pub(crate) struct LinkEvents {
+    state: watch::Sender<LinkState>,
+    denied: watch::Sender<BTreeSet<String>>,
+}
 
 impl LinkEvents {
     pub(crate) fn subscribe(&self) -> watch::Receiver<LinkState> {
-        self.0.subscribe()
+        self.state.subscribe()
+    }
+
+    /// Notes a subject that the server has denied.
+    fn take_error(&self, error: &str) {
+        let Some((_, rest)) = error.split_once(DENIED) else {
+            return;
+        };
+        let subject = rest.split('"').next().unwrap_or_default().to_owned();
+        self.denied.send_modify(|denied| {
+            if denied.len() < DENIED_MAX {
+                denied.insert(subject);
+            }
+        });
+    }
+
+    /// Returns once the server has denied `subject`; forgets it, since rights may be widened.
+    async fn denied(&self, subject: &str) {
+        let mut denied = self.denied.subscribe();
+        // It does not end: the sender is here.
+        let _ = denied.wait_for(|denied| denied.contains(subject)).await;
+        self.denied
+            .send_if_modified(|denied| denied.remove(subject));
     }
 
     /// Logs the event, and counts connections.
     pub(crate) fn take(&self, event: &Event) {
         match event {
             Event::Connected => {
-                let is_first = self.0.borrow().epoch == 0;
+                let is_first = self.state.borrow().epoch == 0;
                 if !is_first {
                     tracing::info!("the connection to the broker is back");
                 }
-                self.0.send_modify(|state| {
+                self.state.send_modify(|state| {
                     *state = LinkState {
                         epoch: state.epoch + 1,
                         is_up: true,
@@ -62,7 +104,7 @@ impl LinkEvents {
             }
             Event::Disconnected | Event::Closed => {
                 tracing::warn!("the connection to the broker is {event}");
-                self.0.send_modify(|state| state.is_up = false);
+                self.state.send_modify(|state| state.is_up = false);
             }
             Event::SlowConsumer(subscription) => {
                 tracing::warn!(
@@ -70,7 +112,10 @@ impl LinkEvents {
                     "messages of the broker came faster than they were taken"
                 );
             }
-            Event::ServerError(error) => tracing::error!(%error, "the broker reports an error"),
+            Event::ServerError(error) => {
+                tracing::error!(%error, "the broker reports an error");
+                self.take_error(&error.to_string());
+            }
             Event::ClientError(error) => {
                 tracing::warn!(%error, "the connection to the broker failed");
             }
@@ -111,6 +156,7 @@ pub(crate) struct Link {
     pub(crate) context: Context,
     /// The program's name, which its consumers carry.
     pub(crate) name: Arc<str>,
+    events: Arc<LinkEvents>,
     state: watch::Receiver<LinkState>,
 }
 
@@ -119,13 +165,14 @@ impl Link {
         client: Client,
         context: Context,
         name: &str,
-        state: watch::Receiver<LinkState>,
+        events: Arc<LinkEvents>,
     ) -> Self {
         Self {
             client,
             context,
             name: name.into(),
-            state,
+            state: events.subscribe(),
+            events,
         }
     }
 
@@ -181,6 +228,19 @@ impl Link {
         tokio::select! {
             outcome = guarded => outcome,
             () = sleep_until(deadline) => Err(Failure::transient("the broker did not answer in time")),
+        }
+    }
+
+    /// The outcome of `operation`, which publishes to `subject`: a denial is answered by nothing at all, and
+    /// would be waited for in vain.
+    pub(crate) async fn permitted<T>(
+        &self,
+        subject: &str,
+        operation: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            outcome = operation => outcome,
+            () = self.events.denied(subject) => Err(Failure::last(Denied(subject.to_owned()))),
         }
     }
 

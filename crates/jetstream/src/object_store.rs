@@ -79,6 +79,18 @@ impl JetStreamObjectStore {
         })
     }
 
+    /// As [`open`](Self::open), for whoever may only store and read: the stream is another's to make, to limit and
+    /// to sweep.
+    pub async fn open_as_guest(
+        client: async_nats::Client,
+        config: &BucketConfig,
+    ) -> Result<Self, OpenError> {
+        let transport = bucket::open_as_guest(client, config).await?;
+        Ok(Self {
+            transport: Arc::new(transport),
+        })
+    }
+
     /// Removes chunks that belong to no object and whose upload began more than `age_seconds`
     /// ago (at least [`SWEEP_AGE_SECONDS_MIN`] is taken). Harmless at any time, on any host.
     pub async fn sweep(&self, age_seconds: u64) -> Result<Swept> {

@@ -33,11 +33,12 @@ const MEMBERS_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct JetStreamPresence {
     link: Link,
-    limits: StreamLimits,
+    /// What the bucket is made with; none if others make it.
+    limits: Option<StreamLimits>,
 }
 
 impl JetStreamPresence {
-    pub(crate) fn new(link: Link, limits: StreamLimits) -> Self {
+    pub(crate) fn new(link: Link, limits: Option<StreamLimits>) -> Self {
         Self { link, limits }
     }
 
@@ -88,7 +89,9 @@ impl JetStreamPresence {
             match attempt().await {
                 Ok(value) => Ok(value),
                 Err(_) => {
-                    ensure(&self.link, streams::presence(&self.limits), Limits::Keep).await?;
+                    if let Some(limits) = &self.limits {
+                        ensure(&self.link, streams::presence(limits), Limits::Keep).await?;
+                    }
                     attempt().await
                 }
             }
@@ -107,6 +110,12 @@ fn subject(member: &Member) -> String {
         }
         Member::Node(node) => format!("{PRESENCE_PREFIX}.node.{}", node.node.token()),
     }
+}
+
+/// Who is told of by a message, if that is its own key: who may announce whom is told by keys.
+fn read_member(message: &StreamMessage) -> Option<Member> {
+    let member: Member = serde_json::from_slice(&message.payload).ok()?;
+    (subject(&member) == message.subject.as_str()).then_some(member)
 }
 
 #[async_trait]
@@ -130,8 +139,6 @@ impl Presence for JetStreamPresence {
         let present = messages
             .iter()
             .filter(|message| message.headers.get(OPERATION).is_none());
-        Ok(present
-            .filter_map(|message| serde_json::from_slice(&message.payload).ok())
-            .collect())
+        Ok(present.filter_map(read_member).collect())
     }
 }

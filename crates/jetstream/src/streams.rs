@@ -17,7 +17,8 @@ use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::subject;
 use aod_ports::presence::PRESENCE_SECONDS;
 use async_nats::jetstream::stream::{
-    Compression, Config, DiscardPolicy, PersistenceMode, RetentionPolicy, Source, StorageType,
+    Compression, Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source,
+    StorageType,
 };
 
 use crate::config::StreamLimits;
@@ -26,6 +27,8 @@ pub(crate) const EVENTS: &str = "EVENTS";
 pub(crate) const WORK: &str = "WORK";
 pub(crate) const LOGS: &str = "LOGS";
 pub(crate) const PRESENCE: &str = "KV_PRESENCE";
+/// Where artifacts lie if they lie in the broker.
+pub(crate) const FILES: &str = "FILES";
 
 /// First token of the subjects of [`LOGS`].
 pub(crate) const LOG_PREFIX: &str = "log";
@@ -78,7 +81,13 @@ fn unsynced(limits: &StreamLimits) -> Option<PersistenceMode> {
     (limits.replicas == 1).then_some(PersistenceMode::Async)
 }
 
-/// The log: nothing in it can be changed, deleted or purged, and each append is synced.
+/// Where the server tells the places of events that `filter` has.
+pub(crate) fn told(filter: &str) -> String {
+    format!("told.{filter}")
+}
+
+/// The log: nothing in it can be changed, deleted or purged, and each append is synced. The place of each event is
+/// told to whoever listens.
 pub(crate) fn events(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![subject::ALL.to_owned()],
@@ -88,6 +97,11 @@ pub(crate) fn events(limits: &StreamLimits) -> Config {
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
+        republish: Some(Republish {
+            source: subject::ALL.to_owned(),
+            destination: told(subject::ALL),
+            headers_only: true,
+        }),
         ..base(EVENTS, "the log of AOD: every event, in order", limits)
     }
 }
@@ -134,7 +148,8 @@ const ANNOUNCEMENT_BYTES_MAX: usize = 16 * 1024;
 /// Most that presence may take of the server's memory, in bytes: 10,000 members of 1 KB, and some.
 const PRESENCE_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
-/// Who is there: a key-value bucket with one value a key, as `nats kv add` would make it.
+/// Who is there: a key-value bucket with one value a key, as `nats kv add` would make it, but that nobody empties it
+/// by a header.
 pub(crate) fn presence(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![format!("{PRESENCE_PREFIX}.>")],
@@ -146,7 +161,6 @@ pub(crate) fn presence(limits: &StreamLimits) -> Config {
         max_messages_per_subject: 1,
         max_message_size: message_size(ANNOUNCEMENT_BYTES_MAX),
         storage: StorageType::Memory,
-        allow_rollup: true,
         deny_delete: true,
         allow_direct: true,
         ..base(PRESENCE, "which gateways and nodes are there", limits)

@@ -9,11 +9,13 @@
 //! given back at once, the others come again after the lease time.
 //!
 //! The queue is derived from the log. If the stream is gone, [`JetStreamWorkQueue::ensure_work`]
-//! makes it anew, and pulls make its consumers; until then pulls fail.
+//! makes it anew, and [`WorkQueue::ensure`] its consumers, as pulls do for whoever may; until then pulls fail.
 
 mod consumer;
 mod offer;
 mod pull;
+
+pub(crate) use self::offer::OFFERS;
 
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use tokio::time::Instant;
 
-use crate::config::StreamLimits;
+use crate::config::{Config, StreamLimits};
 use crate::link::{Failure, Link};
 use crate::streams;
 use crate::streams::ensure::{Limits, StreamError, ensure, find};
@@ -55,15 +57,27 @@ pub(crate) fn not_now(delay: Duration) -> String {
 pub struct JetStreamWorkQueue {
     link: Link,
     lease: Duration,
+    /// Whether it makes consumers that are missing.
+    makes_consumers: bool,
     limits: StreamLimits,
 }
 
 impl JetStreamWorkQueue {
-    pub(crate) fn new(link: Link, lease_seconds: u32, limits: StreamLimits) -> Self {
+    pub(crate) fn new(link: Link, config: &Config, limits: StreamLimits) -> Self {
         Self {
             link,
-            lease: Duration::from_secs(lease_seconds.into()),
+            lease: Duration::from_secs(config.lease_seconds.into()),
+            makes_consumers: config.makes_streams,
             limits,
+        }
+    }
+
+    /// Makes the consumer, or sees that it is there as it must be.
+    async fn open(&self, label: &Label, class: Class) -> Result<(), BoxError> {
+        if self.makes_consumers {
+            consumer::ensure(&self.link, label, class, self.lease).await
+        } else {
+            consumer::bind(&self.link, label, class, self.lease).await
         }
     }
 
@@ -113,9 +127,7 @@ impl JetStreamWorkQueue {
 impl WorkQueue for JetStreamWorkQueue {
     async fn ensure(&self, label: &Label) -> Result<(), QueueError> {
         for class in [Class::Child, Class::Root] {
-            consumer::ensure(&self.link, label, class, self.lease)
-                .await
-                .map_err(QueueError)?;
+            self.open(label, class).await.map_err(QueueError)?;
         }
         Ok(())
     }
@@ -133,7 +145,7 @@ impl WorkQueue for JetStreamWorkQueue {
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Delivery>, QueueError> {
-        pull::pull(&self.link, self.lease, label, class, max, wait)
+        pull::pull(self, label, class, max, wait)
             .await
             .map_err(QueueError)
     }

@@ -326,6 +326,7 @@ impl Cluster {
             upload_bytes_max: 1 << 20,
             seal_key: Arc::new(SealKey::from_seed(&seed)),
             log_age: self.log_age,
+            tls: None,
         };
         let ports = aod_gateway::Ports {
             log: Arc::new(self.log(name, network)),

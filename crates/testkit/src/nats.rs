@@ -104,6 +104,11 @@ impl NatsServer {
         self.monitoring.map(|address| format!("http://{address}"))
     }
 
+    /// What it has written to its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
     /// The id of the server's process, for `/proc/<id>`.
     pub fn process_id(&self) -> u32 {
         self.process.id()
@@ -205,7 +210,8 @@ fn wait_for_ports(
         .join(format!("nats-server_{}.ports", process.id()));
     process.wait_until("file of ports", || {
         let text = std::fs::read_to_string(&file).ok()?;
-        let address = address_after(&text, "nats://")?;
+        // By TLS it goes by another name.
+        let address = address_after(&text, "nats://").or_else(|| address_after(&text, "tls://"))?;
         let monitored = address_after(&text, "http://");
         (!monitoring || monitored.is_some()).then_some((address, monitored))
     })

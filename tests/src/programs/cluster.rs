@@ -112,7 +112,7 @@ impl ProgramCluster {
     pub async fn add_gateway(&mut self) {
         let host = self.network.add_host();
         let mut arguments = vec!["gateway".to_owned()];
-        arguments.extend(self.common(&host.directory().join("aod")));
+        arguments.extend(self.common("gateway", &host.directory().join("aod")));
         arguments.extend([
             "--listen".to_owned(),
             format!("{}:{GATEWAY_PORT}", host.address()),
@@ -143,7 +143,7 @@ impl ProgramCluster {
         }
         host.start_engine();
         let mut arguments = vec!["node".to_owned()];
-        arguments.extend(self.common(&host.data_directory().join("aod")));
+        arguments.extend(self.common("node", &host.data_directory().join("aod")));
         arguments.extend([
             "--docker".to_owned(),
             format!("unix://{}", host.docker_socket().display()),
@@ -223,9 +223,9 @@ impl ProgramCluster {
         command
     }
 
-    /// A connection to the broker, as the programs have it; `name` is for the broker's own lists.
+    /// A connection to the broker, for whoever may do everything; `name` is for the broker's own lists.
     pub async fn broker(&self, name: &str) -> Result<Broker, ConnectError> {
-        let file = credentials(&self.network).join("nats-client.creds");
+        let file = credentials(&self.network).join("nats-admin.creds");
         Broker::connect(Config {
             servers: self.brokers.iter().map(broker::url).collect(),
             credentials: Credentials::from_file(&file).expect("a file that aod made"),
@@ -239,7 +239,7 @@ impl ProgramCluster {
         credentials(&self.network).join("token")
     }
 
-    fn common(&self, data: &std::path::Path) -> Vec<String> {
+    fn common(&self, part: &str, data: &std::path::Path) -> Vec<String> {
         let store = self.s3.as_ref().map_or_else(
             || "jetstream".to_owned(),
             |s3| {
@@ -250,7 +250,7 @@ impl ProgramCluster {
                 )
             },
         );
-        let credentials = credentials(&self.network).join("nats-client.creds");
+        let credentials = credentials(&self.network).join(format!("nats-{part}.creds"));
         [
             (
                 "--nats",

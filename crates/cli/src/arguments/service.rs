@@ -122,6 +122,9 @@ pub struct GatewayArguments {
     pub archive: ArchiveArguments,
 
     #[command(flatten)]
+    pub tls: TlsArguments,
+
+    #[command(flatten)]
     pub traces: TraceArguments,
 }
 
@@ -141,6 +144,30 @@ impl ArchiveArguments {
         let hours = i64::from(self.log_days) * 24;
         (hours > 0).then(|| SignedDuration::from_hours(hours))
     }
+}
+
+/// What a gateway shows to whoever connects.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsArguments {
+    /// Speak TLS with this certificate, a PEM file as `aod certs` makes it; one that changes is read again
+    #[arg(
+        long,
+        env = "AOD_TLS_CERTIFICATE",
+        value_name = "FILE",
+        requires = "tls_key",
+        hide_env_values = true
+    )]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// PEM file of its key
+    #[arg(
+        long,
+        env = "AOD_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_certificate",
+        hide_env_values = true
+    )]
+    pub tls_key: Option<PathBuf>,
 }
 
 /// Where traces go.
@@ -249,6 +276,16 @@ pub struct NodeArguments {
     )]
     pub cluster: String,
 
+    /// PEM file of the authority that signed the certificates of gateways, and of the broker unless --nats-ca
+    /// says otherwise
+    #[arg(
+        long,
+        env = "AOD_CERTIFICATE_AUTHORITY",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub certificate_authority: Option<PathBuf>,
+
     /// The name that people know this host by [default: its host name]
     #[arg(long, env = "AOD_HOST", value_name = "NAME", hide_env_values = true)]
     pub host: Option<String>,
@@ -270,7 +307,7 @@ pub struct UpArguments {
     )]
     pub nats: Vec<String>,
 
-    /// User and password for the broker of --nats: a file of two lines
+    /// User and password for the broker of --nats, a file of two lines: the admin's, since this is gateway and node
     #[arg(
         long,
         env = "AOD_NATS_CREDENTIALS",

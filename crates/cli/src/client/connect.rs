@@ -19,7 +19,8 @@ impl Client {
             let token = named.map(read_token).transpose()?;
             let hint =
                 "see that the address is right (--url or AOD_URL), and that a gateway runs there";
-            return Self::new(url, token.as_deref(), tenant, hint.to_owned());
+            let authority = arguments.certificate_authority.as_deref();
+            return Self::new(url, token.as_deref(), tenant, hint.to_owned(), authority);
         }
         let data = data::directory(arguments.data.as_deref())?;
         let connection = Connection::read(&data).ok_or_else(|| not_running(&data))?;
@@ -32,7 +33,7 @@ impl Client {
             data.display(),
             connection.pid
         );
-        Self::new(&connection.url, Some(&token), tenant, hint)
+        Self::new(&connection.url, Some(&token), tenant, hint, None)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Credentials of a cluster: users of the broker, the token of people, and the key of seals. Made once, then kept.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,14 +7,8 @@ use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
 
 use super::data;
+use super::users::Users;
 use crate::failure::Failure;
-
-/// The users of the broker: gateways, nodes, and whoever looks after the broker. They have the same
-/// rights; separate ones let their passwords be changed one by one.
-const USERS: [&str; 3] = ["gateway", "node", "admin"];
-
-/// The user whose password is in the file for programs.
-const CLIENT: &str = "gateway";
 
 /// The file of the key of seals, wherever it is made.
 const SEAL_KEY_FILE: &str = "seal.key";
@@ -23,10 +16,7 @@ const SEAL_KEY_FILE: &str = "seal.key";
 /// Where the credentials of a cluster are.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// A fragment of a configuration of nats-server.
-    pub users: PathBuf,
-    /// User and password for gateways and nodes: two lines.
-    pub client: PathBuf,
+    pub users: Users,
     /// What people show to a gateway: 64 hexadecimal digits.
     pub token: PathBuf,
     /// What gateways seal with: 64 hexadecimal digits.
@@ -37,27 +27,17 @@ impl Credentials {
     /// Where they are in `directory`.
     pub fn of(directory: &Path) -> Self {
         Self {
-            users: directory.join("nats-users.conf"),
-            client: directory.join("nats-client.creds"),
+            users: Users::of(directory),
             token: directory.join("token"),
             seal_key: directory.join(SEAL_KEY_FILE),
         }
     }
 
     /// Makes what is missing; answers the files that it made.
-    ///
-    /// The users and the client's password belong together: when one of the files is missing, both
-    /// are made anew.
     pub fn ensure(directory: &Path) -> Result<(Self, Vec<PathBuf>), Failure> {
         data::make_directory(directory)?;
         let files = Self::of(directory);
-        let mut made = Vec::new();
-        if !files.users.exists() || !files.client.exists() {
-            let (users, client) = draw_users()?;
-            data::write_private(&files.users, &users)?;
-            data::write_private(&files.client, &client)?;
-            made.extend([files.users.clone(), files.client.clone()]);
-        }
+        let mut made = files.users.ensure()?;
         if !files.token.exists() {
             data::write_private(&files.token, &format!("{}\n", data::draw_secret()?))?;
             made.push(files.token.clone());
@@ -67,24 +47,6 @@ impl Credentials {
         }
         Ok((files, made))
     }
-}
-
-/// The fragment for the server, and the file for programs.
-fn draw_users() -> Result<(String, String), Failure> {
-    let mut users = String::from("authorization {\n  users = [\n");
-    let mut client = String::new();
-    for user in USERS {
-        let password = data::draw_secret()?;
-        let _ = writeln!(
-            users,
-            "    {{ user: \"{user}\", password: \"{password}\" }}"
-        );
-        if user == CLIENT {
-            client = format!("{user}\n{password}\n");
-        }
-    }
-    users.push_str("  ]\n}\n");
-    Ok((users, client))
 }
 
 /// Makes a key of seals where there is none; whether there was none.
@@ -144,24 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exists_is_kept_and_what_belongs_together_is_made_together() {
+    fn what_exists_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (files, made) = Credentials::ensure(directory.path()).unwrap();
-        assert_eq!(made.len(), 4);
+        assert_eq!(made.len(), 6);
         let token = read_token(&files.token).unwrap();
         assert_eq!(
             Credentials::ensure(directory.path()).unwrap().1,
             Vec::<PathBuf>::new()
         );
-        assert_eq!(read_token(&files.token).unwrap(), token);
-        fs::remove_file(&files.client).unwrap();
-        assert_eq!(
-            Credentials::ensure(directory.path()).unwrap().1,
-            [files.users.clone(), files.client.clone()]
-        );
-        let password = fs::read_to_string(&files.client).unwrap();
-        let password = password.lines().nth(1).unwrap();
-        assert!(fs::read_to_string(&files.users).unwrap().contains(password));
         assert_eq!(read_token(&files.token).unwrap(), token);
     }
 

@@ -11,6 +11,9 @@ use crate::failure::Failure;
 /// Readable for nobody but us.
 const MODE_PRIVATE: u32 = 0o600;
 
+/// Readable for everybody: nothing in it is secret.
+const MODE_PUBLIC: u32 = 0o644;
+
 /// Programs that are bound into containers: nobody writes to them.
 const MODE_PROGRAM: u32 = 0o555;
 
@@ -49,6 +52,11 @@ pub fn make_directory(path: &Path) -> Result<(), Failure> {
 /// Writes `text` so that only we can read it, by rename.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text.as_bytes(), MODE_PRIVATE).map_err(|error| unusable(path, &error))
+}
+
+/// Writes `text` for everybody to read, by rename.
+pub fn write_public(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text.as_bytes(), MODE_PUBLIC).map_err(|error| unusable(path, &error))
 }
 
 /// Writes a program, by rename: containers may be running the one that is there.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
-use aod_gateway::{Access, Config, Gateway, Ports, StartError, Token};
+use aod_gateway::{Access, Config, Gateway, Ports, StartError, Tls, Token};
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
-use jiff::SignedDuration;
 
 use super::traces::Traces;
+use super::wiring::GATEWAY;
 use super::{credentials, data, wiring};
-use crate::arguments::GatewayArguments;
+use crate::arguments::{GatewayArguments, TlsArguments};
 use crate::failure::Failure;
 
 /// The longest that one request may wait for a result, in seconds: a client asks again after that,
@@ -29,18 +29,19 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     let directory = data::directory(arguments.data.as_deref())?;
     data::make_directory(&directory)?;
     let access = access(arguments.token_file.as_deref())?;
-    let broker = wiring::connect(&arguments.broker, "gateway").await?;
-    let artifacts =
-        wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-gateway")).await?;
-    let config = config(
+    let broker = wiring::connect(&arguments.broker, GATEWAY).await?;
+    let cache = directory.join("cache-gateway");
+    let artifacts = wiring::artifacts(&arguments.broker, &broker, GATEWAY, &cache).await?;
+    let mut config = config(
         arguments.listen,
         arguments.public_url.clone(),
         access,
         &directory,
         arguments.broker.lease_seconds,
         credentials::seal_key(arguments.seal_key.as_deref(), &directory)?,
-        arguments.archive.age(),
     );
+    config.log_age = arguments.archive.age();
+    config.tls = tls(&arguments.tls)?.map(Arc::new);
     let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
     let ports = ports(&broker, artifacts).await?;
     let gateway = Gateway::start(config, ports).await;
@@ -59,6 +60,7 @@ pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
     }]))
 }
 
+/// What keeps all events in the broker and speaks plain HTTP.
 pub(super) fn config(
     listen: SocketAddr,
     public_url: Option<String>,
@@ -66,7 +68,6 @@ pub(super) fn config(
     directory: &Path,
     lease_seconds: u32,
     seal_key: SealKey,
-    log_age: Option<SignedDuration>,
 ) -> Config {
     Config {
         listen,
@@ -78,8 +79,22 @@ pub(super) fn config(
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
         seal_key: Arc::new(seal_key),
-        log_age,
+        log_age: None,
+        tls: None,
     }
+}
+
+/// The certificate that the gateway shows, if it speaks TLS.
+fn tls(arguments: &TlsArguments) -> Result<Option<Tls>, Failure> {
+    let (Some(certificate), Some(key)) = (&arguments.tls_certificate, &arguments.tls_key) else {
+        return Ok(None);
+    };
+    let loaded = Tls::load(certificate, key);
+    loaded.map(Some).map_err(|error| {
+        Failure::usage("the gateway's certificate cannot be used")
+            .because(&error)
+            .with_hint("`aod certs DIR --host NAME` makes one with its key")
+    })
 }
 
 pub(super) async fn ports(

@@ -30,6 +30,7 @@ use super::credentials::Credentials;
 use super::nats::{self, Choice, NatsServer};
 use super::stand_in::StandIns;
 use super::traces::Traces;
+use super::wiring::{GATEWAY, NODE};
 use super::{credentials, data, docker, gateway, node, wiring};
 use crate::arguments::{ArchiveArguments, BrokerArguments, UpArguments};
 use crate::exit::Exit;
@@ -237,8 +238,8 @@ async fn begin(
     notices: &mut Vec<String>,
 ) -> Result<Started, Failure> {
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
-    let connected = wiring::connect(&broker, "up").await?;
-    let artifacts = wiring::artifacts(&broker, &connected, &data.join("cache")).await?;
+    let connected = wiring::connect(&broker, GATEWAY).await?;
+    let artifacts = wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache")).await?;
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
         arguments.listen,
@@ -255,9 +256,16 @@ async fn begin(
         cluster: cluster_name(data)?,
         host: None,
         lease_seconds: broker.lease_seconds,
+        certificate_authority: None,
         stand_ins,
     };
-    let (node, runtime) = node::begin(setup, &connected, Arc::clone(&artifacts)).await?;
+    // With the rights of a node, as on any other host.
+    let mut broker = broker;
+    if arguments.nats.is_empty() {
+        broker.nats_credentials = Some(credentials.users.node());
+    }
+    let connected_as_node = wiring::connect(&broker, NODE).await?;
+    let (node, runtime) = node::begin(setup, &connected_as_node, Arc::clone(&artifacts)).await?;
     Ok(Started {
         broker: connected,
         gateway,
@@ -321,10 +329,10 @@ async fn broker_arguments(
             }
         }
     };
-    let server = NatsServer::start(choice, &directory, &credentials.users).await?;
+    let server = NatsServer::start(choice, &directory, &credentials.users, notices).await?;
     broker.nats = vec![server.url()];
     broker.nats_monitoring = Some(server.monitoring_url());
-    broker.nats_credentials = Some(credentials.client);
+    broker.nats_credentials = Some(credentials.users.gateway());
     Ok((Some(server), broker))
 }
 
@@ -342,15 +350,9 @@ async fn start_gateway(
     let start = async |listen: SocketAddr| {
         let access = gateway::access(Some(&credentials.token))?;
         let key = credentials::seal_key(Some(&credentials.seal_key), &directory)?;
-        let config = gateway::config(
-            listen,
-            None,
-            access,
-            &directory,
-            LEASE_SECONDS_DEFAULT,
-            key,
-            archive.age(),
-        );
+        let lease_seconds = LEASE_SECONDS_DEFAULT;
+        let mut config = gateway::config(listen, None, access, &directory, lease_seconds, key);
+        config.log_age = archive.age();
         let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };

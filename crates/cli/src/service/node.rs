@@ -18,7 +18,8 @@ use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
 use aod_ports::secrets::{NoSecrets, SecretStore};
 
 use super::stand_in::{StandInRuntime, StandIns};
-use super::{data, docker, wiring};
+use super::wiring::NODE;
+use super::{certificates, data, docker, wiring};
 use crate::arguments::{CapacityArguments, NodeArguments, PolicyArguments};
 use crate::failure::Failure;
 
@@ -40,6 +41,8 @@ pub(super) struct Setup<'a> {
     pub(super) cluster: String,
     pub(super) host: Option<String>,
     pub(super) lease_seconds: u32,
+    /// Who signs the certificates of gateways, instead of those that the system trusts.
+    pub(super) certificate_authority: Option<PathBuf>,
     /// Who answers in place of capsules, if anyone does.
     pub(super) stand_ins: Option<Arc<StandIns>>,
 }
@@ -48,15 +51,22 @@ pub(super) struct Setup<'a> {
 pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     let directory = data::directory(arguments.data.as_deref())?;
     data::make_directory(&directory)?;
-    let broker = wiring::connect(&arguments.broker, "node").await?;
-    let artifacts =
-        wiring::artifacts(&arguments.broker, &broker, &directory.join("cache-node")).await?;
+    let mut broker_arguments = arguments.broker.clone();
+    if broker_arguments.nats_ca.is_none() {
+        broker_arguments
+            .nats_ca
+            .clone_from(&arguments.certificate_authority);
+    }
+    let broker = wiring::connect(&broker_arguments, NODE).await?;
+    let cache = directory.join("cache-node");
+    let artifacts = wiring::artifacts(&arguments.broker, &broker, NODE, &cache).await?;
     let setup = Setup {
         capacity: &arguments.capacity,
         directory,
         cluster: arguments.cluster.clone(),
         host: arguments.host.clone(),
         lease_seconds: arguments.broker.lease_seconds,
+        certificate_authority: arguments.certificate_authority.clone(),
         stand_ins: None,
     };
     Ok(begin(setup, &broker, artifacts).await?.0)
@@ -92,7 +102,9 @@ pub(super) async fn begin(
         host: setup.host.unwrap_or_else(host_name),
     };
     tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, equipment = ?config.equipment, "node starts");
-    let gateways = HttpGateways::new().map_err(|error| {
+    let authority = setup.certificate_authority.as_deref();
+    let authority = authority.map(certificates::read_authority).transpose()?;
+    let gateways = HttpGateways::trusting(authority.as_deref()).map_err(|error| {
         Failure::environment("no client for gateways can be made").because(error.as_ref())
     })?;
     let containers: Arc<dyn ContainerRuntime> = match setup.stand_ins {

@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_jetstream::object_store::{BucketConfig, JetStreamObjectStore, SWEEP_AGE_SECONDS_MIN};
-use aod_jetstream::{Broker, Config, ConnectError, Credentials};
+use aod_jetstream::{Broker, Config, ConnectError, Credentials, StreamError};
 use aod_ports::artifact_store::ArtifactStore;
 
+use super::certificates::hint_of_refusal;
 use crate::arguments::BrokerArguments;
 use crate::failure::Failure;
+
+/// As what programs connect. A node makes no streams: its rights end there.
+pub const GATEWAY: &str = "gateway";
+pub const NODE: &str = "node";
 
 /// The word for artifacts in the broker itself.
 const STORE_IN_BROKER: &str = "jetstream";
@@ -22,7 +27,7 @@ const BUCKET_BYTES_MAX: u64 = 10 << 30;
 /// How often artifacts of uploads that were cut off are looked for: they only take room.
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Connects as a program of the kind `kind` (`gateway`, `node`, `up`).
+/// Connects as a program of the kind `kind`: [`GATEWAY`] or [`NODE`].
 pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, Failure> {
     let credentials = match &arguments.nats_credentials {
         None => Credentials::None,
@@ -35,12 +40,22 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
         credentials,
         certificate_authority: arguments.nats_ca.clone(),
         name: format!("aod-{kind}-{}", uuid::Uuid::now_v7().simple()),
+        makes_streams: kind != NODE,
         monitoring_url: arguments.nats_monitoring.clone(),
         lease_seconds: arguments.lease_seconds,
         replicas: arguments.nats_replicas.into(),
         limits: None,
     };
     Broker::connect(config).await.map_err(|error| {
+        let failure = Failure::environment("the broker cannot be used").because(&error);
+        if let Some(hint) = hint_of_refusal(failure.message()) {
+            return failure.with_hint(hint);
+        }
+        if failure.message().contains("may not publish") {
+            return failure.with_hint(
+                "--nats-credentials names nats-gateway.creds for a gateway, nats-node.creds for a node",
+            );
+        }
         let hint = match &error {
             ConnectError::Unreachable { .. } => {
                 "see that nats-server runs there, and that --nats names it"
@@ -48,18 +63,21 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
             ConnectError::Refused { .. } => {
                 "see that --nats-credentials holds a user of that server"
             }
+            ConnectError::Stream(StreamError::Missing { .. }) => "start a gateway first",
+            ConnectError::Stream(StreamError::Mismatch { .. }) => {
+                "start a gateway once with nats-admin.creds: it may change what is there"
+            }
             ConnectError::TooOld { .. } | ConnectError::Stream(_) => "`aod doctor` looks closer",
         };
-        Failure::environment("the broker cannot be used")
-            .because(&error)
-            .with_hint(hint)
+        failure.with_hint(hint)
     })
 }
 
-/// Opens the artifact store; `cache` is a directory of this process alone.
+/// Opens the artifact store for a program of the kind `kind`; `cache` is a directory of this process alone.
 pub async fn artifacts(
     arguments: &BrokerArguments,
     broker: &Broker,
+    kind: &str,
     cache: &Path,
 ) -> Result<Arc<dyn ArtifactStore>, Failure> {
     let cache = CacheConfig {
@@ -81,7 +99,9 @@ pub async fn artifacts(
     };
     let store = broker.open_object_store(&bucket).await;
     let store = Arc::new(store.map_err(|error| unusable(&error))?);
-    tokio::spawn(sweep_for_ever(Arc::clone(&store)));
+    if kind != NODE {
+        tokio::spawn(sweep_for_ever(Arc::clone(&store)));
+    }
     aod_artifacts::over(store, &cache).map_err(|error| unusable(&error))
 }
 

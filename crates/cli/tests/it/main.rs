@@ -5,3 +5,4 @@ mod kit;
 mod lifecycle;
 mod offline;
 mod runs;
+mod tls;

@@ -127,8 +127,12 @@ fn credentials_are_made_once_and_for_nobody_else() {
     let made = run(&["credentials", &path.to_string_lossy(), "--output", "json"])
         .with(0)
         .json();
-    assert_eq!(made["made"].as_array().map(Vec::len), Some(4));
-    for name in ["nats-users.conf", "nats-client.creds", "token", "seal.key"] {
+    assert_eq!(made["made"].as_array().map(Vec::len), Some(6));
+    let parts = ["nats-admin.creds", "nats-gateway.creds", "nats-node.creds"];
+    for name in parts
+        .into_iter()
+        .chain(["nats-users.conf", "token", "seal.key"])
+    {
         let mode = std::fs::metadata(path.join(name))
             .expect(name)
             .permissions()

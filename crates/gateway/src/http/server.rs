@@ -9,10 +9,13 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use super::tls::Tls;
 
 /// Largest headers of a request together with its first line, in bytes. The server reads ahead:
 /// what arrives at once may be twice as large.
@@ -24,9 +27,10 @@ const CONNECTIONS_MAX: usize = 16_384;
 /// How long to wait after the system had no file handle left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `router` on `listener` until `shutdown`; connections are counted by `tasks`.
+/// Serves `router` on `listener` until `shutdown`, by TLS if there is any; connections are counted by `tasks`.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     router: Router,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -45,7 +49,8 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                let connection = serve_connection(stream, router.clone(), shutdown.clone());
+                let connection =
+                    serve_connection(stream, tls.clone(), router.clone(), shutdown.clone());
                 tasks.spawn(inherit(async move {
                     connection.await;
                     drop(permit);
@@ -59,12 +64,35 @@ pub(crate) async fn serve(
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    shutdown: CancellationToken,
+) {
     // Answers are small and awaited: never let the kernel collect them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone at once");
         return;
     }
+    let Some(tls) = tls else {
+        return serve_requests(stream, router, shutdown).await;
+    };
+    let agreed = tokio::select! {
+        biased;
+        agreed = tls.accept(stream) => agreed,
+        () = shutdown.cancelled() => None,
+    };
+    if let Some(stream) = agreed {
+        serve_requests(stream, router, shutdown).await;
+    }
+}
+
+async fn serve_requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    shutdown: CancellationToken,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(CONNECTION_IDLE_SECONDS_MAX))

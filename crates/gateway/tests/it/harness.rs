@@ -77,6 +77,7 @@ impl Cluster {
             upload_bytes_max: 64 << 20,
             seal_key: Arc::new(SealKey::from_seed(&[7; 32])),
             log_age: None,
+            tls: None,
         }
     }
 

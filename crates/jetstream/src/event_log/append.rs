@@ -60,7 +60,8 @@ pub(super) async fn try_append(link: &Link, append: &Append, deadline: Instant) 
                 }
             })
     };
-    match link.within_connection(deadline, sent).await {
+    let permitted = link.permitted(append.subject.as_str(), sent);
+    match link.within_connection(deadline, permitted).await {
         Ok(answer) => read_answer(&answer.payload),
         Err(failure) if failure.is_final => Tried::Refused(failure.source),
         Err(failure) => Tried::Unknown(failure.source),

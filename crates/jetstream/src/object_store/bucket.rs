@@ -9,10 +9,12 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, PersistenceMode, Stor
 use async_nats::jetstream::{Context, ErrorCode};
 use serde_json::Value;
 use thiserror::Error;
+use tokio::time::{Instant, sleep};
 
 use super::CHUNK_BYTES;
 use super::subject::Subjects;
 use super::transport::Transport;
+use crate::broker::STREAMS_SECONDS_MAX;
 
 /// Time for one answer, in seconds; a chunk on a slow disk takes a fraction of one.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -25,6 +27,9 @@ const UNCONFIRMED_MAX: usize = 256;
 
 /// How long the stream knows message ids: longer than any request is repeated. 0.24 KB each.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+
+/// How often is looked for a stream that another makes.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Which stream a bucket lies in, and how large it may become.
 #[derive(Debug, Clone)]
@@ -68,6 +73,61 @@ pub enum OpenError {
 }
 
 pub(super) async fn open(client: Client, config: &BucketConfig) -> Result<Transport, OpenError> {
+    let (context, subjects) = begin(client, config)?;
+    let wanted = stream_config(config, &subjects);
+    let found = read_or_create(&context, &wanted).await?;
+    compare(&keeping_copies(wanted, &found), &found)?;
+    transport(context, config, subjects, true).await
+}
+
+/// The same for whoever neither makes nor limits it: waits until another has made it.
+pub(super) async fn open_as_guest(
+    client: Client,
+    config: &BucketConfig,
+) -> Result<Transport, OpenError> {
+    let (context, subjects) = begin(client, config)?;
+    let deadline = Instant::now() + Duration::from_secs(STREAMS_SECONDS_MAX);
+    let found = loop {
+        if let Some(found) = read(&context, &config.stream).await? {
+            break found;
+        }
+        if Instant::now() >= deadline {
+            let missing =
+                "it is not there: a gateway with the same store makes it, and none has yet";
+            return Err(server_error(&config.stream, missing));
+        }
+        sleep(LOOK_PAUSE).await;
+    };
+    let wanted = Config {
+        max_bytes: found.max_bytes,
+        ..stream_config(config, &subjects)
+    };
+    compare(&keeping_copies(wanted, &found), &found)?;
+    transport(context, config, subjects, false).await
+}
+
+/// How many copies there are is the operator's choice: what is there keeps its own.
+fn keeping_copies(wanted: Config, found: &Config) -> Config {
+    Config {
+        num_replicas: found.num_replicas,
+        ..wanted
+    }
+}
+
+async fn transport(
+    context: Context,
+    config: &BucketConfig,
+    subjects: Subjects,
+    may_remove: bool,
+) -> Result<Transport, OpenError> {
+    let stream = context
+        .get_stream_no_info(&config.stream)
+        .await
+        .map_err(|source| server_error(&config.stream, source))?;
+    Ok(Transport::new(context, stream, subjects, may_remove))
+}
+
+fn begin(client: Client, config: &BucketConfig) -> Result<(Context, Subjects), OpenError> {
     let is_token = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
     if config.bucket.is_empty() || !config.bucket.chars().all(is_token) {
         return Err(OpenError::Name(config.bucket.clone()));
@@ -84,20 +144,7 @@ pub(super) async fn open(client: Client, config: &BucketConfig) -> Result<Transp
         .timeout(Duration::from_secs(ANSWER_SECONDS_MAX))
         .max_ack_inflight(UNCONFIRMED_MAX)
         .build(client);
-    let subjects = Subjects::new(&config.bucket);
-    let wanted = stream_config(config, &subjects);
-    let found = read_or_create(&context, &wanted).await?;
-    // How many copies there are is the operator's choice: what is there keeps its own.
-    let wanted = Config {
-        num_replicas: found.num_replicas,
-        ..wanted
-    };
-    compare(&wanted, &found)?;
-    let stream = context
-        .get_stream_no_info(&config.stream)
-        .await
-        .map_err(|source| server_error(&config.stream, source))?;
-    Ok(Transport::new(context, stream, subjects))
+    Ok((context, Subjects::new(&config.bucket)))
 }
 
 fn stream_config(config: &BucketConfig, subjects: &Subjects) -> Config {

@@ -252,6 +252,9 @@ fn chunks(payload: PutPayload) -> impl Iterator<Item = Bytes> + Send {
 
 /// Takes the chunks of a broken upload away; what cannot be reached is left to the sweep.
 async fn discard(transport: &Transport, upload: Uuid) {
+    if !transport.may_remove {
+        return;
+    }
     let filter = transport.subjects.chunks_of(upload);
     if let Err(error) = transport.purge(&filter).await {
         tracing::warn!(%upload, %error, "chunks of a broken upload stay until the next sweep");
@@ -324,7 +327,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        if !self.may_be_complete {
+        if !self.may_be_complete && self.transport.may_remove {
             let filter = self.transport.subjects.chunks_of(self.id);
             self.transport.purge(&filter).await?;
         }

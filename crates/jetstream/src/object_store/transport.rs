@@ -39,6 +39,8 @@ pub(super) struct Transport {
     pub(super) context: Context,
     pub(super) stream: Stream<()>,
     pub(super) subjects: Subjects,
+    /// Whether it may remove chunks and objects; what it leaves is another's to sweep.
+    pub(super) may_remove: bool,
     in_flight: Semaphore,
 }
 
@@ -61,12 +63,18 @@ enum Try {
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Transport {
-    pub(super) fn new(context: Context, stream: Stream<()>, subjects: Subjects) -> Self {
+    pub(super) fn new(
+        context: Context,
+        stream: Stream<()>,
+        subjects: Subjects,
+        may_remove: bool,
+    ) -> Self {
         let in_flight = Semaphore::new(CHUNKS_IN_FLIGHT_MAX);
         Self {
             context,
             stream,
             subjects,
+            may_remove,
             in_flight,
         }
     }

@@ -58,6 +58,9 @@ pub enum StreamError {
         /// What the server said to the attempt to change it, if it refused.
         source: Option<BoxError>,
     },
+    /// Start a gateway: it makes the streams.
+    #[error("stream {stream} is not there: a gateway makes it, and none has yet")]
+    Missing { stream: String },
     /// The server refused to make the stream, or did not answer.
     #[error("stream {stream} cannot be made or read")]
     Server { stream: String, source: BoxError },
@@ -214,11 +217,14 @@ async fn request(
     payload: &(impl Serialize + ?Sized + Sync),
 ) -> Result<Result<Info, jetstream::Error>, BoxError> {
     link.patiently(|| async move {
-        match link.context.request(subject.to_owned(), payload).await {
-            Ok(Response::Ok(info)) => Ok(Ok(info)),
-            Ok(Response::Err { error }) => Ok(Err(error)),
-            Err(error) => Err(Failure::transient(error)),
-        }
+        let asked = async {
+            match link.context.request(subject.to_owned(), payload).await {
+                Ok(Response::Ok(info)) => Ok(Ok(info)),
+                Ok(Response::Err { error }) => Ok(Err(error)),
+                Err(error) => Err(Failure::transient(error)),
+            }
+        };
+        link.permitted(&format!("$JS.API.{subject}"), asked).await
     })
     .await
 }

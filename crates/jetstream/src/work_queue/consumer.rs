@@ -63,6 +63,27 @@ pub(super) async fn ensure(
     let found = link
         .patiently(|| make_or_find(link, wanted.clone()))
         .await?;
+    compare(label, class, &wanted, &found)
+}
+
+/// Sees that the consumer is there with our settings; waits a while for a gateway to make it.
+pub(super) async fn bind(
+    link: &Link,
+    label: &Label,
+    class: Class,
+    lease: Duration,
+) -> Result<(), BoxError> {
+    let name = name(label, class);
+    let found = link.patiently(|| find(link, &name)).await?;
+    compare(label, class, &config(label, class, lease), &found)
+}
+
+fn compare(
+    label: &Label,
+    class: Class,
+    wanted: &pull::Config,
+    found: &consumer::Config,
+) -> Result<(), BoxError> {
     let is_same = found.filter_subject == wanted.filter_subject
         && found.ack_policy == wanted.ack_policy
         && found.ack_wait == wanted.ack_wait
@@ -93,15 +114,7 @@ async fn make_or_find(link: &Link, wanted: pull::Config) -> Result<consumer::Con
     {
         Ok(made) => Ok(made.cached_info().config.clone()),
         Err(error) if error.kind() == ConsumerCreateStrictErrorKind::AlreadyExists => {
-            let found = link
-                .context
-                .get_consumer_from_stream::<pull::Config, _, _>(name, WORK)
-                .await;
-            Ok(found
-                .map_err(Failure::transient)?
-                .cached_info()
-                .config
-                .clone())
+            find(link, &name).await
         }
         Err(error) => Err(match error.kind() {
             ConsumerCreateStrictErrorKind::JetStream(answer) if answer.code() < 500 => {
@@ -133,6 +146,17 @@ pub(super) async fn remove(link: &Link, label: &Label, class: Class) -> Result<(
         }
     })
     .await
+}
+
+async fn find(link: &Link, name: &str) -> Result<consumer::Config, Failure> {
+    let asked = async {
+        let context = &link.context;
+        let found = context.get_consumer_from_stream::<pull::Config, _, _>(name, WORK);
+        let found = found.await.map_err(Failure::transient)?;
+        Ok(found.cached_info().config.clone())
+    };
+    let subject = format!("$JS.API.CONSUMER.INFO.{WORK}.{name}");
+    link.permitted(&subject, asked).await
 }
 
 /// What waits at each consumer.

@@ -1,5 +1,6 @@
-//! A launch handed from one node to another: a request on the subject of the other, with the launch as the queue
-//! delivered it. Nothing of it is kept: what is lost on the way comes again after the lease time.
+//! A launch handed from one node to another: a request on the subject of the other, which tells the place of the
+//! launch in the log. The other reads it there: whoever may offer something cannot make up what is run. Nothing of
+//! an offer is kept: what is lost on the way comes again after the lease time.
 
 use std::time::Duration;
 
@@ -8,16 +9,19 @@ use aod_domain::subject::Class;
 use aod_ports::BoxError;
 use aod_ports::work_queue::{Delivery, Offer};
 use async_nats::client::RequestErrorKind;
+use async_nats::jetstream::stream::Stream;
 use async_nats::{Client, HeaderMap, Message, Request};
+use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use futures::{StreamExt as _, future};
 use tokio::sync::oneshot;
 
-use super::pull::{self, SOURCE};
+use super::pull;
+use crate::event_log::stored;
 use crate::link::Link;
 use crate::streams::EVENTS;
 
-/// Headers of an offer: the subject of the launch, where to acknowledge it, its class, and how long ago it was delivered.
+/// Headers of an offer: the place of the launch in the log, where to acknowledge it, its class, and how long ago it
+/// was delivered.
 const LAUNCH: &str = "Aod-Launch";
 const ACKNOWLEDGE: &str = "Aod-Acknowledge";
 const CLASS: &str = "Aod-Class";
@@ -26,6 +30,9 @@ const HELD: &str = "Aod-Held-Milliseconds";
 /// What whoever takes a launch answers.
 const TAKEN: &[u8] = b"+OK";
 const REFUSED: &[u8] = b"-ERR";
+
+/// The offers to all nodes.
+pub(crate) const OFFERS: &str = "offer.*";
 
 fn subject(node: NodeId) -> String {
     format!("offer.{}", node.token())
@@ -40,15 +47,11 @@ pub(super) async fn offer(
     patience: Duration,
 ) -> Result<bool, BoxError> {
     let mut headers = HeaderMap::new();
-    headers.insert(LAUNCH, delivery.launch.subject.as_str());
+    headers.insert(LAUNCH, delivery.launch.sequence.to_string());
     headers.insert(ACKNOWLEDGE, delivery.ack_subject.as_str());
     headers.insert(CLASS, delivery.class.to_string());
     headers.insert(HELD, held.as_millis().to_string());
-    headers.insert(SOURCE, format!("{EVENTS} {}", delivery.launch.sequence));
-    let request = Request::new()
-        .headers(headers)
-        .payload(delivery.launch.bytes.clone())
-        .timeout(Some(patience));
+    let request = Request::new().headers(headers).timeout(Some(patience));
     match link.client.send_request(subject(to), request).await {
         Ok(answer) => Ok(&answer.payload[..] == TAKEN),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(false),
@@ -62,20 +65,24 @@ pub(super) async fn offers(
     node: NodeId,
 ) -> Result<BoxStream<'static, Offer>, BoxError> {
     let client = link.client.clone();
+    let log = link.context.get_stream_no_info(EVENTS).await?;
     let messages = client.subscribe(subject(node)).await?;
     // Whoever asks next must find somebody listening.
     client.flush().await?;
     let offers = messages.filter_map(move |message| {
-        let offer = read(&client, &message);
-        if offer.is_none() {
-            tracing::warn!(subject = %message.subject, "an offer cannot be read");
+        let (client, log) = (client.clone(), log.clone());
+        async move {
+            let offer = read(&client, &log, &message).await;
+            if offer.is_none() {
+                tracing::warn!(subject = %message.subject, "an offer cannot be read");
+            }
+            offer
         }
-        future::ready(offer)
     });
     Ok(offers.boxed())
 }
 
-fn read(client: &Client, message: &Message) -> Option<Offer> {
+async fn read(client: &Client, log: &Stream<()>, message: &Message) -> Option<Offer> {
     let headers = message.headers.as_ref()?;
     let header = |name| Some(headers.get(name)?.as_str());
     let class = [Class::Child, Class::Root]
@@ -83,7 +90,8 @@ fn read(client: &Client, message: &Message) -> Option<Offer> {
         .find(|class| Some(class.to_string().as_str()) == header(CLASS))?;
     let held = Duration::from_millis(header(HELD)?.parse().ok()?);
     let (launch, acknowledge) = (header(LAUNCH)?, header(ACKNOWLEDGE)?);
-    let delivery = pull::read(message, launch, acknowledge, class)?;
+    let launch = log.get_raw_message(launch.parse().ok()?).await.ok()?;
+    let delivery = pull::of_launch(stored(launch), acknowledge, class)?;
     let reply = message.reply.clone()?;
     let (answer, answered) = oneshot::channel();
     let client = client.clone();

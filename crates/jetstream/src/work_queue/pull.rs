@@ -17,14 +17,14 @@ use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{NOT_NOW, consumer};
+use super::{JetStreamWorkQueue, NOT_NOW, consumer};
 use crate::ANSWER_SECONDS_MAX;
 use crate::ack_subject::AckSubject;
 use crate::link::Link;
 use crate::streams::{EVENTS, WORK};
 
 /// Names the stream and sequence that a message was sourced from.
-pub(super) const SOURCE: &str = "Nats-Stream-Source";
+const SOURCE: &str = "Nats-Stream-Source";
 
 /// Pause before asking again when others have asked for all that is there.
 const OTHERS_FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -41,8 +41,7 @@ enum End {
 }
 
 pub(super) async fn pull(
-    link: &Link,
-    lease: Duration,
+    queue: &JetStreamWorkQueue,
     label: &Label,
     class: Class,
     max: usize,
@@ -55,12 +54,13 @@ pub(super) async fn pull(
     let mut is_consumer_made = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (messages, end) = request(link, &consumer::name(label, class), max, left).await?;
+        let (messages, end) =
+            request(&queue.link, &consumer::name(label, class), max, left).await?;
         match end {
             End::OthersFirst if left > OTHERS_FIRST_PAUSE => sleep(OTHERS_FIRST_PAUSE).await,
             End::NoConsumer if is_consumer_made => return Err("the queue does not answer".into()),
             End::NoConsumer => {
-                consumer::ensure(link, label, class, lease).await?;
+                queue.open(label, class).await?;
                 is_consumer_made = true;
             }
             End::Regular | End::OthersFirst => {
@@ -173,28 +173,35 @@ impl Drop for Reception {
 /// person can tell what it is.
 fn delivery(message: &Message, class: Class) -> Option<Delivery> {
     let acknowledge = message.reply.as_deref().unwrap_or_default();
-    let read = read(message, &message.subject, acknowledge, class);
+    let read = read(message).and_then(|launch| of_launch(launch, acknowledge, class));
     if read.is_none() {
         tracing::error!(subject = %message.subject, "a message of the queue is no launch");
     }
     read
 }
 
-/// The launch in a message that was delivered under `subject`, to be acknowledged under `ack_subject`.
-pub(super) fn read(
-    message: &Message,
-    subject: &str,
-    ack_subject: &str,
-    class: Class,
-) -> Option<Delivery> {
-    let place = AckSubject::parse(ack_subject)?;
+/// The launch in a message of the queue.
+fn read(message: &Message) -> Option<StoredEvent> {
     let mut source = message.headers.as_ref()?.get(SOURCE)?.as_str().split(' ');
     let sequence = (source.next()? == EVENTS)
         .then(|| source.next())??
         .parse()
         .ok()?;
+    Some(StoredEvent {
+        sequence,
+        subject: message.subject.to_string(),
+        bytes: message.payload.clone(),
+    })
+}
+
+/// A launch of `class` that is to be acknowledged under `ack_subject`.
+pub(super) fn of_launch(launch: StoredEvent, ack_subject: &str, class: Class) -> Option<Delivery> {
+    let place = AckSubject::parse(ack_subject)?;
+    let is_launch = Subject::is_launch(&launch.subject);
+    let is_of_class = launch.subject.rsplit('.').next() == Some(&class.to_string());
+    (is_launch && is_of_class).then_some(())?;
     Some(Delivery {
-        run: Subject::run_of(subject)?,
+        run: Subject::run_of(&launch.subject)?,
         class,
         position: WorkPosition {
             queue_created_ms: place.stored_nanoseconds / 1_000_000,
@@ -202,10 +209,6 @@ pub(super) fn read(
             delivery: place.delivery,
         },
         ack_subject: ack_subject.to_owned(),
-        launch: StoredEvent {
-            sequence,
-            subject: subject.to_owned(),
-            bytes: message.payload.clone(),
-        },
+        launch,
     })
 }

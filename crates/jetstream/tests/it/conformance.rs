@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aod_jetstream::Broker;
+use aod_jetstream::{Broker, Config};
 use aod_ports::event_log::EventLog;
 use aod_testkit::{event_log, feed, live, work_queue};
 
-use crate::support::{LEASE, connect, start};
+use crate::support::{LEASE, config, connect, start};
 
 pub(crate) fn event_log(broker: &Broker) -> Arc<dyn EventLog> {
     Arc::new(broker.event_log())
@@ -27,6 +27,17 @@ pub(crate) async fn check_queue(broker: &Broker) {
 async fn the_event_log_conforms() {
     let (server, broker) = start().await;
     let elsewhere = connect(&server).await;
+    event_log::check_all(&event_log(&broker), &event_log(&elsewhere)).await;
+}
+
+#[tokio::test]
+async fn the_event_log_of_whoever_makes_no_consumers_conforms() {
+    let (server, broker) = start().await;
+    let elsewhere = Broker::connect(Config {
+        makes_streams: false,
+        ..config(&server)
+    });
+    let elsewhere = elsewhere.await.expect("the broker takes us");
     event_log::check_all(&event_log(&broker), &event_log(&elsewhere)).await;
 }
 

@@ -9,6 +9,9 @@ const FILE_STORE_BYTES_MAX: u64 = 20 << 30;
 /// Most that it may keep in memory, in bytes: who is there, and nothing else.
 const MEMORY_STORE_BYTES_MAX: u64 = 256 << 20;
 
+/// Where it keeps streams, below its directory.
+pub(super) const STORE: &str = "js";
+
 /// Where our server keeps its things, and how it is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -35,7 +38,7 @@ impl Plan {
     /// The text of the configuration; the users' fragment lies in the same directory, since a server
     /// looks for included files relative to its own.
     pub(super) fn text(&self) -> String {
-        let store = quoted(&self.directory.join("js"));
+        let store = quoted(&self.directory.join(STORE));
         let users = self.users.file_name().unwrap_or_default().to_string_lossy();
         format!(
             "# Made anew at each start of `aod up`.\n\

@@ -15,8 +15,9 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::config::Plan;
+use super::config::{Plan, STORE};
 use crate::failure::Failure;
+use crate::service::users::Users;
 use crate::service::{data, docker};
 
 /// The image of a host without a nats-server.
@@ -66,15 +67,19 @@ impl NatsServer {
     pub(crate) async fn start(
         choice: Choice,
         directory: &Path,
-        users: &Path,
+        users: &Users,
+        notices: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         stop_orphan(directory).await?;
+        if !users.upgrade(&directory.join(STORE))?.is_empty() {
+            notices.push("the broker's users have the rights of their parts now; programs of other hosts need new credentials".to_owned());
+        }
         let mut failure = None;
         for _ in 0..STARTS_MAX {
             let (port, monitoring_port) = free_ports()?;
             let plan = Plan {
                 directory: directory.to_owned(),
-                users: users.to_owned(),
+                users: users.configuration(),
                 port,
                 monitoring_port,
             };

@@ -11,6 +11,8 @@ mod needs_root;
 mod placement;
 mod ports;
 mod rerun;
+mod rights;
+mod secured;
 mod simulated;
 mod slots;
 mod tenants;

@@ -6,6 +6,7 @@
 
 mod calls;
 mod canary;
+mod credentials;
 mod endings;
 mod inside;
 mod languages;

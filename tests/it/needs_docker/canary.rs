@@ -53,7 +53,7 @@ pub(super) fn files_with(needle: &str, places: &[PathBuf]) -> Vec<String> {
 }
 
 /// An `aod up` on a directory of its own, with everything that it printed; it ends with the value.
-struct Up {
+pub(super) struct Up {
     directory: TempDir,
     process: Child,
 }
@@ -67,7 +67,7 @@ impl Drop for Up {
 }
 
 impl Up {
-    async fn start(models: &str, flags: &[&str]) -> Self {
+    pub(super) async fn start(models: &str, flags: &[&str]) -> Self {
         // Short: sockets lie below it.
         let directory = tempfile::Builder::new().prefix("aod-").tempdir();
         let directory = directory.expect("a directory");
@@ -98,18 +98,18 @@ impl Up {
         up
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn aod(&self, arguments: &[&str]) -> Output {
+    pub(super) fn aod(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(aod());
         let command = command.args(arguments).arg("--data").arg(self.at("data"));
         command.output().expect("aod starts")
     }
 
     /// What a command prints, on both its outputs.
-    fn told(&self, arguments: &[&str]) -> String {
+    pub(super) fn told(&self, arguments: &[&str]) -> String {
         let output = self.aod(arguments);
         let [out, errors] = [output.stdout, output.stderr];
         String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&errors)

@@ -20,10 +20,18 @@ use crate::link::{Failure, Link};
 /// Messages asked for at a time: 8 MB of the largest events. More is not faster.
 const PAGE_MESSAGES_MAX: usize = 256;
 
+/// The filter that has all messages: what is left under it is known without a look at the subjects.
+const EVERYTHING: &str = ">";
+
 /// Ends a batch. Not among the client's named codes.
 const END_OF_BATCH: u16 = 204;
 
 /// All messages of `stream` under `filter` after sequence `after`, at most `limit`.
+///
+/// Whoever asks for more than there is has the server look through every block after the last match, for the longer
+/// the older that is, and keep the subjects of all of them in memory. So the first message tells how many there are,
+/// which the server knows without looking, and no more are asked for. Source: nats-server `server/filestore.go`,
+/// `LoadNextMsg` and `NumPending`.
 pub(crate) async fn read(
     link: &Link,
     stream: &str,
@@ -33,20 +41,27 @@ pub(crate) async fn read(
 ) -> Result<Vec<StreamMessage>, BoxError> {
     let mut messages = Vec::new();
     let mut next = after.saturating_add(1);
-    while messages.len() < limit {
-        let count = (limit - messages.len()).min(PAGE_MESSAGES_MAX);
-        let page = link
-            .patiently(|| read_page(link, stream, filter, next, count))
-            .await?;
-        next = page
-            .messages
-            .last()
-            .map_or(next, |message| message.sequence + 1);
-        let is_end = page.is_last || page.messages.is_empty();
-        messages.extend(page.messages);
-        if is_end {
-            break;
+    let page = async |next: u64, count: usize| {
+        link.patiently(|| read_page(link, stream, filter, next, count))
+            .await
+    };
+    let mut left = u64::MAX;
+    if filter != EVERYTHING && limit > 0 {
+        let first = page(next, 1).await?;
+        if first.left == 0 || limit == 1 {
+            return Ok(first.messages);
         }
+        left = first.left.saturating_add(1);
+    }
+    while messages.len() < limit && left > 0 {
+        let room = (limit - messages.len()).min(PAGE_MESSAGES_MAX);
+        let page = page(next, room.min(usize::try_from(left).unwrap_or(room))).await?;
+        left = page.left;
+        let Some(last) = page.messages.last() else {
+            break;
+        };
+        next = last.sequence + 1;
+        messages.extend(page.messages);
     }
     Ok(messages)
 }
@@ -79,8 +94,8 @@ pub(crate) async fn last_of_leader(
 
 struct Page {
     messages: Vec<StreamMessage>,
-    /// Nothing was left after these.
-    is_last: bool,
+    /// How many come after these.
+    left: u64,
 }
 
 async fn read_page(
@@ -120,10 +135,7 @@ async fn collect(answers: &mut Subscriber, count: usize) -> Result<Page, Failure
             None => messages.push(StreamMessage::try_from(answer).map_err(Failure::last)?),
             Some(END_OF_BATCH) => return end(messages, &answer),
             Some(404) => {
-                return Ok(Page {
-                    messages,
-                    is_last: true,
-                });
+                return Ok(Page { messages, left: 0 });
             }
             Some(_) if answer.status == Some(StatusCode::NO_RESPONDERS) => {
                 return Err(Failure::transient("the stream is not there yet"));
@@ -146,10 +158,11 @@ fn end(messages: Vec<StreamMessage>, answer: &Message) -> Result<Page, Failure> 
     if messages.last().map(|message| message.sequence) != last_sequence {
         return Err(Failure::transient("messages were lost on the way"));
     }
-    let pending = number(headers, "Nats-Num-Pending");
+    let left = number(headers, "Nats-Num-Pending");
     Ok(Page {
         messages,
-        is_last: pending == Some(0),
+        // Whoever does not know asks for more.
+        left: left.unwrap_or(u64::MAX),
     })
 }
 

@@ -94,6 +94,7 @@ async fn start(
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
+        disk_reserve: None,
         image_keep: IMAGE_KEEP_DEFAULT,
         models: Arc::default(),
         keep_model_contents: false,

@@ -274,6 +274,7 @@ pub(crate) async fn open_store(
     };
     Ok(aod_artifacts::over(
         Arc::new(broker.open_object_store(&bucket).await?),
+        None,
         &cache,
     )?)
 }

@@ -11,6 +11,7 @@ mod needs_root;
 mod placement;
 mod ports;
 mod rerun;
+mod retention;
 mod rights;
 mod secured;
 mod simulated;

@@ -17,6 +17,7 @@ use aod_tests::cluster::{Cluster, Ways, any_schema, limits, password_of};
 use aod_tests::nats::Connection;
 use aod_tests::programs::ask;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 /// How many things each part is to be refused at the least.
@@ -174,6 +175,9 @@ fn forbidden_to_nodes() -> Vec<Attempt> {
         event("ev.default.placement.any.asked"),
         event("ev.default.archive.log.archived"),
         event("ev.default.archive.log.released"),
+        event("ev.default.retention.r.held"),
+        event("ev.default.retention.all.policy_set"),
+        event("ev.default.artifact.0.collected"),
         event("ev.default.rule.all.set"),
         event("ev.default.rule.all.removed"),
         event("ev.default.admission.runs.granted"),
@@ -433,13 +437,17 @@ pub(super) fn callee() -> Command {
     })
 }
 
-/// A cluster whose parts have their own rights: two gateways, and a node.
+/// A cluster whose parts have their own rights: two gateways that let go what nothing names, and a node.
 async fn limited() -> Cluster {
     let ways = Ways {
         limited: true,
         ..Ways::default()
     };
-    let mut cluster = Cluster::start_on(server(limits()), ways, 2).await;
+    let mut cluster = Cluster::start_on(server(limits()), ways, 0).await;
+    cluster.unnamed_for = SignedDuration::ZERO;
+    for _ in 0..2 {
+        cluster.add_gateway().await;
+    }
     add_node(&mut cluster, &["any", "gpu"]).await;
     for name in ["caller", "callee"] {
         cluster.register(name, &any_schema()).await;
@@ -523,6 +531,15 @@ async fn what_each_part_may_do_is_enough_for_operators() {
     ask(url, 0, &["events", "query", "--type", "result"]).await;
     let token = "tokens create ci --tenant acme --role run";
     ask(url, 0, &token.split(' ').collect::<Vec<_>>()).await;
+    ask(url, 0, &["retention", "set", "all", "--files", "0s"]).await;
+    let collected = ask(url, 0, &["--output", "json", "gc"]).await;
+    let collected: Value = serde_json::from_slice(&collected.stdout).expect("JSON");
+    assert_eq!(collected["failed"], 0, "{collected}");
+    let kinds = collected["collected"].as_array().expect("a list");
+    assert!(
+        kinds.iter().any(|count| count["kind"] == "files"),
+        "{collected}"
+    );
     assert_nothing_was_refused(&cluster);
 }
 

@@ -131,6 +131,7 @@ impl Full {
             draining: false,
             place: Place::default(),
             not_ready: Some("the disk is full".into()),
+            no_roots: None,
         };
         let presence = self.cluster.broker("sick").await.presence();
         let member = Member::Node(member);

@@ -13,6 +13,7 @@ use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
 use aod_domain::placement::{Devices, Equipment};
+use aod_domain::retention::UNNAMED_FOR;
 use aod_domain::tenant::Tenant;
 use aod_gateway::{Access, Gateway, Tls};
 use aod_jetstream::object_store::BucketConfig;
@@ -98,6 +99,11 @@ pub struct Cluster {
     pub log_age: Option<SignedDuration>,
     /// Of nodes that are added from now on.
     pub image_keep: Duration,
+    /// As above, and of gateways: the room that is kept on their disks. None unless a test says so, whatever the
+    /// disk of this machine has left.
+    pub disk_reserve: Option<u64>,
+    /// Of gateways that are added from now on: how long what nothing names stays.
+    pub unnamed_for: SignedDuration,
     /// As above: who answers for models.
     pub models: Arc<ModelSettings>,
     /// As above: whether what they say to models is kept.
@@ -139,6 +145,8 @@ impl Cluster {
             clock: Arc::new(SystemClock),
             log_age: None,
             image_keep: IMAGE_KEEP_DEFAULT,
+            disk_reserve: Some(0),
+            unnamed_for: UNNAMED_FOR,
             models: Arc::default(),
             keep_model_contents: false,
             secrets: Arc::new(NoSecrets),
@@ -210,7 +218,7 @@ impl Cluster {
             directory: self.data(name).join("artifacts"),
             bytes_max: 1 << 30,
         };
-        aod_artifacts::over(Arc::new(store.expect("a store")), &cache).expect("a store")
+        aod_artifacts::over(Arc::new(store.expect("a store")), None, &cache).expect("a store")
     }
 
     pub async fn add_gateway(&mut self) {
@@ -227,6 +235,8 @@ impl Cluster {
             lists_delay: aod_gateway::LISTS_DELAY,
             wait_seconds_max: 3_600,
             upload_bytes_max: 4 << 30,
+            disk_reserve: self.disk_reserve,
+            unnamed_for: self.unnamed_for,
             seal_key: Arc::new(SealKey::from_seed(&SEAL_SEED)),
             log_age: self.log_age,
             tls: self.ways.tls.clone(),
@@ -273,6 +283,7 @@ impl Cluster {
             grace: Duration::from_secs(1),
             log_bytes_max: LOG_BYTES_MAX,
             disk_look: DISK_LOOK_DEFAULT,
+            disk_reserve: self.disk_reserve,
             image_keep: self.image_keep,
             models: Arc::clone(&self.models),
             keep_model_contents: self.keep_model_contents,

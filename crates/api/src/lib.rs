@@ -14,6 +14,7 @@ pub mod internal;
 pub mod nodes;
 pub mod original;
 pub mod problem;
+pub mod retention;
 pub mod rules;
 pub mod runs;
 pub mod tokens;

@@ -34,6 +34,9 @@ pub struct NodeView {
     /// Why it takes no work although it has room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
+    /// Why it takes no new trees although it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_roots: Option<String>,
 }
 
 /// The devices of one kind.

@@ -117,6 +117,8 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::UnknownRule
         | ErrorCode::UnknownToken
         | ErrorCode::UnknownFile
+        | ErrorCode::UnknownPolicy
+        | ErrorCode::UnknownHold
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownRoute => 404,
         ErrorCode::TokenExists
@@ -127,6 +129,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::CallCycle
         | ErrorCode::CallTooDeep
         | ErrorCode::NameAmbiguous => 409,
+        ErrorCode::ArtifactCollected => 410,
         ErrorCode::PayloadTooLarge => 413,
         ErrorCode::ArgumentsInvalid
         | ErrorCode::FileRefused
@@ -135,6 +138,7 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         ErrorCode::TooManyCalls | ErrorCode::BudgetExhausted => 429,
         ErrorCode::ModelUnreachable | ErrorCode::EgressUnreachable => 502,
         ErrorCode::LogFull
+        | ErrorCode::DiskFull
         | ErrorCode::StoreUnavailable
         | ErrorCode::BrokerUnavailable
         | ErrorCode::ModelKeyMissing => 503,

@@ -432,6 +432,9 @@ pub struct RunView {
     pub cancel: Option<CancelView>,
     /// The sequence of its last state event.
     pub sequence: u64,
+    /// What is not shown because it was collected: `arguments`, `output`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collected: Vec<String>,
     /// Once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,

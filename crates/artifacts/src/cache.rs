@@ -149,6 +149,18 @@ impl Cache {
         }
     }
 
+    /// Removes the file of an artifact that is gone, unless somebody holds it. Blocks for a moment.
+    pub(crate) fn drop_unused(&self, digest: Digest) {
+        let mut index = self.lock();
+        let is_unused = |entry: &Entry| entry.pins == 0;
+        if index.entries.get(&digest).is_some_and(is_unused) {
+            index.remove(digest);
+            if let Err(error) = self.shelf.remove(digest) {
+                tracing::warn!(%digest, %error, "a file cannot be removed from the cache");
+            }
+        }
+    }
+
     pub(crate) fn place(&self) -> String {
         self.shelf.place()
     }

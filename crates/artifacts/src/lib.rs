@@ -4,7 +4,7 @@
 //! Every store has the layout `sha256/<first two digits>/<digest>`. A directory is read and
 //! written by us alone (`local`): a spool file becomes the object by a synced rename. All else
 //! goes through a spool directory and a cache of whole files with a limit (`remote`).
-//! Collecting what nobody names any more is left to others.
+//! What is removed, and when, is decided by others; that nothing goes which was just put again is seen to here.
 
 mod cache;
 mod error;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use aod_ports::BoxError;
-use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::artifact_store::{ArtifactStore, Limited};
 use object_store::ObjectStore;
 use thiserror::Error;
 
@@ -70,14 +70,21 @@ pub enum OpenError {
 pub fn open(url: &str, cache: &CacheConfig) -> Result<Arc<dyn ArtifactStore>, OpenError> {
     match location::parse(url)? {
         Location::Directory(directory) => Ok(Arc::new(LocalStore::open(&directory)?)),
-        Location::Remote(store) => over(store, cache),
+        Location::Remote { store, removing } => {
+            Ok(Arc::new(RemoteStore::open(store, removing, None, cache)?))
+        }
     }
 }
 
-/// Puts artifacts into an object store that is open already.
+/// Puts artifacts into an object store that is open already, and whose removals, however often they are
+/// repeated, leave what was put after the first of them.
 pub fn over(
     store: Arc<dyn ObjectStore>,
+    limited: Option<Arc<dyn Limited>>,
     cache: &CacheConfig,
 ) -> Result<Arc<dyn ArtifactStore>, OpenError> {
-    Ok(Arc::new(RemoteStore::open(store, cache)?))
+    let removing = Arc::clone(&store);
+    Ok(Arc::new(RemoteStore::open(
+        store, removing, limited, cache,
+    )?))
 }

@@ -7,14 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aod_domain::digest::Digest;
-use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use aod_domain::disk::Space;
+use aod_ports::artifact_store::{
+    ArtifactStore, Content, Incoming, Listing, LocalFile, Removal, StoreError, Stored,
+};
 use async_trait::async_trait;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
 
 use crate::OpenError;
 use crate::error::from_io;
 use crate::shelf::{Durability, Shelf, check_size};
 use crate::spool::{self, Spool, Spooled, blocking};
-use crate::stream;
+use crate::stream as content;
 
 /// Artifacts in a directory.
 #[derive(Debug)]
@@ -80,10 +85,10 @@ impl ArtifactStore for LocalStore {
         range: Option<Range<u64>>,
     ) -> Result<Content, StoreError> {
         let objects = Arc::clone(&self.objects);
-        let opened = blocking(move || stream::open(&objects.path(digest))).await;
+        let opened = blocking(move || content::open(&objects.path(digest))).await;
         let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
         let (file, size_bytes) = opened.ok_or(StoreError::Missing { digest })?;
-        stream::of_file(
+        content::of_file(
             file,
             self.objects.place(),
             Stored { digest, size_bytes },
@@ -102,9 +107,42 @@ impl ArtifactStore for LocalStore {
 
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         let objects = Arc::clone(&self.objects);
-        let opened = blocking(move || stream::open(&objects.path(digest))).await;
+        let opened = blocking(move || content::open(&objects.path(digest))).await;
         let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
         Ok(opened.map(|(_, size_bytes)| size_bytes))
+    }
+
+    async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let renewed = blocking(move || objects.renew(digest)).await;
+        renewed.map_err(|error| from_io(&self.objects.place(), error))
+    }
+
+    async fn list(&self) -> Result<Listing, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let shards = stream::iter(0..=u8::MAX).then(move |first| {
+            let objects = Arc::clone(&objects);
+            blocking(move || {
+                let listed = objects.list(first);
+                listed.map_err(|error| from_io(&objects.place(), error))
+            })
+        });
+        let listed = shards.map_ok(|shard| stream::iter(shard.into_iter().map(Ok)));
+        Ok(listed.try_flatten().boxed())
+    }
+
+    async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let removed = blocking(move || objects.remove_old(digest, before.into())).await;
+        removed.map_err(|error| from_io(&self.objects.place(), error))
+    }
+
+    async fn space(&self) -> Result<Option<Space>, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        let space = blocking(move || objects.space()).await;
+        space
+            .map(Some)
+            .map_err(|error| from_io(&self.objects.place(), error))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -29,8 +29,11 @@ const S3_PARAMETERS: [&str; 4] = ["endpoint", "region", "credentials", "allow_ht
 pub(crate) enum Location {
     /// A directory of this host, or one that it shares.
     Directory(PathBuf),
-    /// Anything that has a client.
-    Remote(Arc<dyn ObjectStore>),
+    /// Anything that has a client; one that repeats what failed for a while, and one that never does.
+    Remote {
+        store: Arc<dyn ObjectStore>,
+        removing: Arc<dyn ObjectStore>,
+    },
 }
 
 /// Reads a URL, and sets up the client if it needs one.
@@ -53,50 +56,72 @@ pub(crate) fn parse(text: &str) -> Result<Location, OpenError> {
     if bucket.is_empty() {
         return Err(unclear("it names no bucket".to_owned()));
     }
-    let unusable = |source: object_store::Error| OpenError::Client {
-        url: text.to_owned(),
-        source: source.into(),
-    };
     use_ring();
+    let store = |retry: RetryConfig| client(&url, &bucket, retry);
+    let (store, removing) = (store(retry()), store(never_again()));
+    let unusable = |problem: Unusable| match problem {
+        Unusable::Url(why) => unclear(why),
+        Unusable::Client(source) => OpenError::Client {
+            url: text.to_owned(),
+            source: source.into(),
+        },
+    };
+    Ok(Location::Remote {
+        store: store.map_err(unusable)?,
+        removing: removing.map_err(unusable)?,
+    })
+}
+
+/// Why there is no client.
+enum Unusable {
+    Url(String),
+    Client(object_store::Error),
+}
+
+impl From<object_store::Error> for Unusable {
+    fn from(error: object_store::Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+fn client(url: &Url, bucket: &str, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, Unusable> {
     let store: Arc<dyn ObjectStore> = match url.scheme() {
-        "s3" => Arc::new(
-            s3(&url, &bucket)
-                .map_err(unclear)?
-                .build()
-                .map_err(unusable)?,
-        ),
+        "s3" => {
+            let builder = s3(url, bucket).map_err(Unusable::Url)?;
+            Arc::new(builder.with_retry(retry).build()?)
+        }
         "gs" => Arc::new(
             GoogleCloudStorageBuilder::from_env()
                 .with_bucket_name(bucket)
                 .with_client_options(client_options())
-                .with_retry(retry())
-                .build()
-                .map_err(unusable)?,
+                .with_retry(retry)
+                .build()?,
         ),
         "az" => Arc::new(
             MicrosoftAzureBuilder::from_env()
                 .with_container_name(bucket)
                 .with_client_options(client_options())
-                .with_retry(retry())
-                .build()
-                .map_err(unusable)?,
+                .with_retry(retry)
+                .build()?,
         ),
-        other => return Err(unclear(format!("`{other}` is not one of file, s3, gs, az"))),
+        other => {
+            let why = format!("`{other}` is not one of file, s3, gs, az");
+            return Err(Unusable::Url(why));
+        }
     };
     let prefix = url.path().trim_matches('/');
     if prefix.is_empty() {
-        return Ok(Location::Remote(store));
+        return Ok(store);
     }
     let prefix = object_store::path::Path::from_url_path(prefix)
-        .map_err(|error| unclear(error.to_string()))?;
-    Ok(Location::Remote(Arc::new(PrefixStore::new(store, prefix))))
+        .map_err(|error| Unusable::Url(error.to_string()))?;
+    Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
 fn s3(url: &Url, bucket: &str) -> Result<AmazonS3Builder, String> {
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
-        .with_virtual_hosted_style_request(false)
-        .with_retry(retry());
+        .with_virtual_hosted_style_request(false);
     let mut allow_http = false;
     let mut endpoint = None;
     for (name, value) in url.query_pairs() {
@@ -189,6 +214,14 @@ fn retry() -> RetryConfig {
     RetryConfig {
         retry_timeout: Duration::from_secs(RETRY_SECONDS_MAX),
         ..RetryConfig::default()
+    }
+}
+
+/// For what may be sent once only.
+fn never_again() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..retry()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod download;
 mod memory;
+mod removal;
 mod upload;
 
 use std::collections::HashMap;
@@ -10,12 +11,18 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use aod_domain::digest::Digest;
-use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use aod_domain::disk::Space;
+use aod_ports::artifact_store::{
+    ArtifactStore, Content, Incoming, Limited, Listing, LocalFile, RENEWED_AFTER, Removal,
+    StoreError, Stored,
+};
 use async_trait::async_trait;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
 use tokio::sync::Semaphore;
 
@@ -39,12 +46,18 @@ const LARGE_BYTES_MIN: u64 = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct RemoteStore {
     remote: Arc<Remote>,
+    /// What the objects lie in, if that has a limit.
+    limited: Option<Arc<dyn Limited>>,
 }
 
 /// What fetches, which outlive whoever asked first, share with the store.
 #[derive(Debug)]
 struct Remote {
     store: Arc<dyn ObjectStore>,
+    /// The same, for what must be sent once or not at all.
+    removing: Arc<dyn ObjectStore>,
+    /// How old an artifact may be that a put finds and leaves as it is.
+    renewed_after: Duration,
     /// Name of the store in errors.
     place: String,
     spool: Arc<Spool>,
@@ -61,8 +74,11 @@ struct Remote {
 type Fetch = Shared<BoxFuture<'static, Result<Arc<Pinned>, Arc<StoreError>>>>;
 
 impl RemoteStore {
+    /// `removing` is a client of the same store that repeats nothing.
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
+        removing: Arc<dyn ObjectStore>,
+        limited: Option<Arc<dyn Limited>>,
         config: &CacheConfig,
     ) -> Result<Self, OpenError> {
         let directory = &config.directory;
@@ -75,6 +91,8 @@ impl RemoteStore {
         let remote = Remote {
             place: store.to_string(),
             store,
+            removing,
+            renewed_after: RENEWED_AFTER,
             spool: Arc::new(spool),
             cache,
             upload_memory: memory::Memory::default(),
@@ -85,6 +103,7 @@ impl RemoteStore {
         };
         Ok(Self {
             remote: Arc::new(remote),
+            limited,
         })
     }
 
@@ -157,6 +176,29 @@ impl ArtifactStore for RemoteStore {
 
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         self.remote.size(digest).await
+    }
+
+    async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        self.remote.renewed(digest).await
+    }
+
+    async fn list(&self) -> Result<Listing, StoreError> {
+        self.remote.list().await
+    }
+
+    async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError> {
+        self.remote.remove(digest, before).await
+    }
+
+    async fn space(&self) -> Result<Option<Space>, StoreError> {
+        let Some(limited) = &self.limited else {
+            return Ok(None);
+        };
+        let space = limited.space().await;
+        space.map(Some).map_err(|source| StoreError::Unavailable {
+            place: self.remote.place.clone(),
+            source,
+        })
     }
 
     async fn check(&self) -> Result<(), StoreError> {

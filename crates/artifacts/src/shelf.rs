@@ -7,9 +7,14 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use aod_domain::digest::Digest;
-use aod_ports::artifact_store::{StoreError, Stored};
+use aod_domain::disk::Space;
+use aod_ports::artifact_store::{Listed, RENEWED_AFTER, Removal, StoreError, Stored};
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
 
 use crate::error::from_io;
 use crate::spool::{self, Spooled};
@@ -33,6 +38,8 @@ pub(crate) struct Shelf {
     root: PathBuf,
     durability: Durability,
     verified: Mutex<HashMap<Digest, Stamp>>,
+    /// How old a file may be that a put finds and leaves as it is.
+    renewed_after: Duration,
     /// Held while a file is hashed: who asks for the same one meanwhile finds it verified.
     hashing: Mutex<()>,
 }
@@ -72,6 +79,7 @@ impl Shelf {
         Ok(Self {
             root: root.to_owned(),
             durability,
+            renewed_after: RENEWED_AFTER,
             verified: Mutex::default(),
             hashing: Mutex::default(),
         })
@@ -87,18 +95,21 @@ impl Shelf {
     }
 
     /// Puts a file in its place by rename, over what may be there, unless that is known to be
-    /// whole. The spool file is gone then. Blocks.
+    /// whole and young. The spool file is gone then. Blocks.
     pub(crate) fn install(&self, spooled: &Spooled) -> io::Result<()> {
         let Stored { digest, .. } = spooled.stored;
         let path = self.path(digest);
         let directory = path
             .parent()
             .expect("a file on a shelf lies in a directory");
-        if self.is_verified(digest) {
+        let collector = self.lock_out(FlockOperation::LockShared)?;
+        if self.is_verified(digest) && !self.is_old(&fs::metadata(&path)?) {
             fs::remove_file(&spooled.path)?;
         } else {
             let file = File::open(&spooled.path)?;
             file.set_permissions(Permissions::from_mode(0o444))?;
+            // It may have been written long ago.
+            file.set_modified(SystemTime::now())?;
             if self.durability == Durability::Synced {
                 file.sync_all()?;
             }
@@ -106,6 +117,7 @@ impl Shelf {
             fs::rename(&spooled.path, &path)?;
             self.remember(digest, stamp);
         }
+        drop(collector);
         // Also for one that was there: whoever renamed it may not have come to this yet.
         match self.durability {
             Durability::Synced => sync_directory(directory),
@@ -143,6 +155,118 @@ impl Shelf {
         }
         self.remember(digest, Stamp::of(&metadata));
         Ok(Some((path, stored)))
+    }
+
+    /// Makes a file as young as if it had been put now; its size, or none if there is none. Blocks.
+    pub(crate) fn renew(&self, digest: Digest) -> io::Result<Option<u64>> {
+        let _collector = self.lock_out(FlockOperation::LockShared)?;
+        let Some(file) = found(File::open(self.path(digest)))? else {
+            return Ok(None);
+        };
+        let metadata = file.metadata()?;
+        if self.is_old(&metadata) {
+            let is_verified = self.is_verified(digest);
+            let file = match file.set_modified(SystemTime::now()) {
+                // Another user has put it: only they may change its time.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.replace_by_copy(digest)?
+                }
+                changed => changed.map(|()| file)?,
+            };
+            if is_verified {
+                self.remember(digest, Stamp::of(&file.metadata()?));
+            }
+        }
+        Ok(Some(metadata.len()))
+    }
+
+    /// Puts a copy of a file in its place, which is young and ours. Blocks.
+    fn replace_by_copy(&self, digest: Digest) -> io::Result<File> {
+        let path = self.path(digest);
+        let copy = path.with_extension(Uuid::now_v7().simple().to_string());
+        let copied = fs::copy(&path, &copy).and_then(|_| {
+            let file = File::open(&copy)?;
+            file.set_permissions(Permissions::from_mode(0o444))?;
+            file.sync_all()?;
+            fs::rename(&copy, &path)?;
+            Ok(file)
+        });
+        if copied.is_err() {
+            let _ = fs::remove_file(&copy);
+        }
+        copied
+    }
+
+    /// Removes a file that was not put or renewed since `before`. Blocks.
+    pub(crate) fn remove_old(&self, digest: Digest, before: SystemTime) -> io::Result<Removal> {
+        let _collector = self.lock_out(FlockOperation::LockExclusive)?;
+        let Some(metadata) = found(fs::metadata(self.path(digest)))? else {
+            return Ok(Removal::Missing);
+        };
+        if metadata.modified()? >= before {
+            return Ok(Removal::Young);
+        }
+        self.remove(digest)?;
+        Ok(Removal::Removed)
+    }
+
+    /// The files whose digests begin with the byte `first`. Blocks.
+    pub(crate) fn list(&self, first: u8) -> io::Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for entry in fs::read_dir(self.root.join("sha256").join(format!("{first:02x}")))? {
+            let entry = entry?;
+            let digest = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            // What is removed meanwhile is not there.
+            let (Some(digest), Some(metadata)) = (digest, found(entry.metadata())?) else {
+                continue;
+            };
+            let renewed_at = Timestamp::try_from(metadata.modified()?);
+            listed.push(Listed {
+                digest,
+                size_bytes: metadata.len(),
+                renewed_at: renewed_at.unwrap_or(Timestamp::MAX),
+            });
+        }
+        Ok(listed)
+    }
+
+    /// The disk that it lies on. Blocks for a moment.
+    pub(crate) fn space(&self) -> io::Result<Space> {
+        let found = rustix::fs::statvfs(&self.root)?;
+        Ok(Space {
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            size_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        })
+    }
+
+    /// Keeps collectors of all processes out, or all others, as long as the answer lives; what can be fetched
+    /// again needs none of it.
+    fn lock_out(&self, operation: FlockOperation) -> io::Result<Option<File>> {
+        if self.durability == Durability::Cached {
+            return Ok(None);
+        }
+        let path = self.root.join("collector.lock");
+        match File::options().create_new(true).write(true).open(&path) {
+            // Programs of several users may share the directory.
+            Ok(made) => made.set_permissions(Permissions::from_mode(0o666))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+            Err(error) => return Err(error),
+        }
+        // A file of its own for each: a lock belongs to the opened file, and one held alone to one that is written.
+        let is_alone = matches!(operation, FlockOperation::LockExclusive);
+        let lock = File::options().read(true).write(is_alone).open(path)?;
+        flock(&lock, operation)?;
+        Ok(Some(lock))
+    }
+
+    /// Whether it was put or renewed so long ago that it must be renewed before it is named.
+    fn is_old(&self, metadata: &Metadata) -> bool {
+        let age = metadata.modified().ok();
+        let age = age.and_then(|modified| SystemTime::now().duration_since(modified).ok());
+        self.durability == Durability::Synced && age.unwrap_or_default() >= self.renewed_after
     }
 
     /// Removes a file; one that is not there is removed already. Blocks.
@@ -219,6 +343,17 @@ pub(crate) fn describe(found: Stored) -> String {
     )
 }
 
+/// None for what is not there.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+#[cfg(test)]
+mod tests;

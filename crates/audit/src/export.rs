@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aod_domain::audit::archive::{Header, TRAILER_BYTES, padding};
 use aod_domain::audit::{
-    ArtifactEntry, CHUNK_EVENTS, EntryName, Line, Manifest, NotAnEvent, Opening, named_by,
+    ArtifactEntry, CHUNK_EVENTS, EntryName, Line, Manifest, NotAnEvent, Opening, bundled_by,
 };
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::id::RunId;
@@ -14,6 +14,7 @@ use aod_domain::subject::Subject;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use aod_ports::program::spawn;
+use aod_ports::retention::{RetentionError, collected};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -33,6 +34,8 @@ pub enum ExportError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Collected(#[from] RetentionError),
     #[error(transparent)]
     Damaged(#[from] NotAnEvent),
     /// Nobody takes the bytes any more.
@@ -85,7 +88,20 @@ async fn bundle(
     let mut entries = Vec::new();
     for digest in events.artifacts {
         let size_bytes = writer.artifact(artifacts, digest).await?;
-        entries.push(ArtifactEntry { digest, size_bytes });
+        entries.push(ArtifactEntry {
+            digest,
+            size_bytes,
+            collected_at: None,
+        });
+    }
+    let missing = entries.iter().filter(|entry| entry.size_bytes.is_none());
+    let missing = missing.map(|entry| entry.digest).collect();
+    let collected = collected(log, &missing).await?;
+    for entry in entries
+        .iter_mut()
+        .filter(|entry| entry.size_bytes.is_none())
+    {
+        entry.collected_at = collected.get(&entry.digest).copied();
     }
     let manifest = Manifest {
         events: events.before,
@@ -130,7 +146,7 @@ impl Events {
             // One that cannot be read names nothing; whoever checks the bundle is told.
             let recorded = stored.decode::<Event>();
             if let Ok(recorded) = recorded {
-                let named = named_by(&recorded.event).into_iter();
+                let named = bundled_by(&recorded.event).into_iter();
                 self.artifacts.extend(named.map(|named| named.digest));
                 let is_of_root = Subject::run_of(&stored.subject) == Some(self.root);
                 if matches!(recorded.event, Event::Sealed(_)) && is_of_root && !self.is_sealed {

@@ -274,7 +274,10 @@ impl<R: Read> Bundle<R> {
             let what = format!("artifact {}", entry.digest);
             self.agree(&what, &size(entry.size_bytes), &size(held));
             if entry.size_bytes.is_none() {
-                self.checker.take(Entry::Missing(entry.digest));
+                self.checker.take(Entry::Missing {
+                    digest: entry.digest,
+                    collected_at: entry.collected_at,
+                });
             }
         }
         for (digest, held) in unlisted {

@@ -10,6 +10,7 @@ mod labels;
 mod limits;
 mod placement;
 mod policy;
+mod retention;
 mod rules;
 mod service;
 mod tokens;
@@ -31,10 +32,14 @@ pub use self::history::{AtArguments, DiffArguments, RerunArguments};
 pub use self::limits::LimitArguments;
 pub use self::placement::{EquipmentArguments, RequireArguments};
 pub use self::policy::PolicyArguments;
+pub use self::retention::{
+    CollectArguments, HoldCommand, PolicyArgument, RetentionCommand, SetHoldArguments,
+    SetPolicyArguments,
+};
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
 pub use self::service::{
-    ArchiveArguments, BrokerArguments, CapacityArguments, GatewayArguments, NodeArguments,
-    TlsArguments, TraceArguments, UpArguments,
+    ArchiveArguments, BrokerArguments, CapacityArguments, DiskArguments, GatewayArguments,
+    NodeArguments, TlsArguments, TraceArguments, UpArguments,
 };
 pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
 use crate::console::Format;
@@ -118,6 +123,14 @@ pub enum Command {
     /// Give people and programs tokens, each for one tenant and with one role
     #[command(subcommand)]
     Tokens(TokensCommand),
+    /// Say how long logs, files and images are kept once the trees that name them have ended
+    #[command(subcommand)]
+    Retention(RetentionCommand),
+    /// Hold trees of runs: nothing that they name is collected
+    #[command(subcommand)]
+    Hold(HoldCommand),
+    /// Collect artifacts that nothing names, or that policies let go
+    Gc(CollectArguments),
     /// Look at nodes, or take one out of work
     #[command(subcommand)]
     Nodes(NodesCommand),

@@ -3,6 +3,7 @@
 mod connect;
 mod events;
 mod files;
+mod lines;
 
 pub(crate) use self::events::parsed;
 

@@ -14,6 +14,7 @@ mod inputs;
 mod nodes;
 mod progress;
 mod rerun;
+mod retention;
 mod rules;
 mod run;
 mod runs;
@@ -53,6 +54,9 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Capsule(command) => capsule::capsule(command, console).await,
         Command::Rules(command) => rules::rules(command, console).await,
         Command::Tokens(command) => tokens::tokens(command, console).await,
+        Command::Retention(command) => retention::retention(command, console).await,
+        Command::Hold(command) => retention::hold(command, console).await,
+        Command::Gc(arguments) => retention::collect(&arguments, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,
         Command::Completions(completions) => completions::completions(&completions),

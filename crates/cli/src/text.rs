@@ -8,6 +8,7 @@ pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod picture;
 pub(crate) mod problem;
+pub(crate) mod retention;
 pub(crate) mod rule;
 pub(crate) mod run;
 pub(crate) mod table;

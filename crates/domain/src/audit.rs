@@ -3,7 +3,6 @@
 //! ```text
 //! seal       what a gateway signs when a root has ended, and how the signature is checked
 //! open       what still goes on in a tree, which a seal waits for
-//! artifacts  which artifacts belong to an event
 //! archive    the one way in which a bundle is written as a tar file
 //! bundle     the entries of that file, and what stands in those of ours
 //! check      all that must hold of them
@@ -13,7 +12,6 @@
 //! Reading and writing are left to others: they bring entries, and bytes that are read once.
 
 pub mod archive;
-mod artifacts;
 mod bundle;
 mod check;
 mod finding;
@@ -22,7 +20,6 @@ mod seal;
 #[cfg(test)]
 mod tests;
 
-pub use self::artifacts::{Named, named_by};
 pub use self::bundle::{
     ArtifactEntry, CHUNK_EVENTS, EntryName, FORMAT, Line, Manifest, NotAnEvent, Opening,
 };
@@ -32,3 +29,14 @@ pub use self::open::Open;
 pub use self::seal::{
     BrokenSeal, MalformedKey, PublicKey, SealKey, TreeHasher, check_seal, signed_bytes,
 };
+
+use crate::artifacts::{Named, Role, named_by};
+use crate::run::Event;
+
+/// The artifacts that `event` brings into a bundle. Images and packed directories of capsules are none of
+/// them: they are large, shared by many trees, and their digests stand in the launches.
+pub fn bundled_by(event: &Event) -> Vec<Named> {
+    let mut named = named_by(event);
+    named.retain(|named| named.role != Role::Image);
+    named
+}

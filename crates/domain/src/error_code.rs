@@ -93,7 +93,10 @@ error_codes! {
     UnknownNode => "unknown_node", Caller, false, "no node of this id is known";
     UnknownRule => "unknown_rule", Caller, false, "there is no rule of this name";
     UnknownToken => "unknown_token", Caller, false, "there is no token of this id";
+    UnknownPolicy => "unknown_policy", Caller, false, "there is no retention policy of this name";
+    UnknownHold => "unknown_hold", Caller, false, "the tree of this run is not held";
     UnknownFile => "unknown_file", Caller, false, "no file of this name belongs to the run";
+    ArtifactCollected => "artifact_collected", Caller, false, "the file or log was collected and is gone";
     UnknownRoute => "unknown_route", Caller, false, "nothing is served at this address";
     TokenExists => "token_exists", Caller, false, "there is a token of this name already";
     KeyReused => "key_reused", Caller, false, "the idempotency key belongs to another request";
@@ -118,6 +121,7 @@ error_codes! {
     EgressUnreachable => "egress_unreachable", Platform, true, "a host outside cannot be reached";
     TooManyQueues => "too_many_queues", Caller, true, "runs wait for too many different requirements";
     LogFull => "log_full", Platform, true, "the event log is nearly full and takes no new roots";
+    DiskFull => "disk_full", Platform, true, "a disk is nearly full and takes no new roots";
     StoreUnavailable => "store_unavailable", Platform, true, "the artifact store does not answer";
     BrokerUnavailable => "broker_unavailable", Platform, true, "the broker does not answer";
     Internal => "internal", Platform, false, "a bug in AOD";

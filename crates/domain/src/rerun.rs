@@ -65,6 +65,16 @@ pub fn callee(rerun: &Rerun, recorded: Option<&Run>, signature: Digest) -> Calle
     }
 }
 
+/// What becomes of a call whose recorded result cannot be taken over, because it was collected: it is started, and
+/// takes over what is left below it.
+pub fn again(rerun: &Rerun, recorded: &Run) -> Rerun {
+    Rerun {
+        tree: rerun.tree,
+        of: Some(origin(recorded)),
+        anew: Anew::Nothing,
+    }
+}
+
 /// The run that did what `run` answers with: itself, unless it has taken a result over.
 fn origin(run: &Run) -> RunId {
     run.launched

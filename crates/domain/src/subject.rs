@@ -5,7 +5,7 @@
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
 //! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
 //! ev.<tenant>.{capsule,deadletter,file}.<id>.<type>         what else is of one tenant
-//! ev.default.{node,rule,admission,archive,placement}.<id>.<type>    what is of the whole cluster
+//! ev.default.{node,rule,admission,archive,placement,retention,artifact}.<id>.<type>    what is of the whole cluster
 //! ev.<tenant>.token.<id>.<type>                             who may do what; for all tenants `default`
 //! ```
 //!
@@ -59,6 +59,9 @@ pub const TOKENS: &str = "ev.*.token.>";
 
 /// What nodes must know of queues that are for more than a label.
 pub const PLACEMENTS: &str = "ev.*.placement.>";
+
+/// What operators laid down about keeping, and what they hold.
+pub const RETENTION: &str = "ev.*.retention.>";
 
 /// What operators asked of nodes.
 pub const NODES: &str = "ev.*.node.>";
@@ -141,6 +144,11 @@ impl Subject {
     /// Whether `text` is the subject of an admission.
     pub fn is_admission(text: &str) -> bool {
         text.split('.').nth(2) == Some("admission")
+    }
+
+    /// Whether `text` is the subject of what became of artifacts.
+    pub fn is_artifact(text: &str) -> bool {
+        text.split('.').nth(2) == Some("artifact")
     }
 
     /// Whether `text` is the subject of what operators did about a dead letter.
@@ -315,6 +323,26 @@ pub(crate) fn placement_event(queue: &Label, kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.placement.{queue}.{kind}"))
 }
 
+pub(crate) fn retention_event(id: &str, kind: &str) -> Subject {
+    Subject(format!("ev.{CLUSTER}.retention.{id}.{kind}"))
+}
+
+/// What became of artifacts whose names begin as that of `digest` does.
+pub fn artifacts_like(digest: Digest) -> String {
+    format!("ev.{CLUSTER}.artifact.{:x}.>", first_digit(&digest))
+}
+
+/// An event about artifacts whose names begin as that of `first` does.
+pub(crate) fn artifact_event(first: Option<&Digest>, kind: &str) -> Subject {
+    let digit = first.map_or(0, first_digit);
+    Subject(format!("ev.{CLUSTER}.artifact.{digit:x}.{kind}"))
+}
+
+/// The first hexadecimal digit of a digest.
+pub(crate) fn first_digit(digest: &Digest) -> u8 {
+    digest.as_bytes()[0] >> 4
+}
+
 /// All that operators have asked of `node`.
 pub fn asked_of(node: NodeId) -> String {
     format!("ev.{CLUSTER}.node.{}.>", node.token())
@@ -391,7 +419,6 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::digest::Digest;
 
     #[test]
     fn a_subject_tells_its_run() {

@@ -37,7 +37,7 @@ const SPENDING: [&str; 2] = ["reserved", "settled"];
 
 /// What is of no run: what users and operators lay down and ask for, and what gateways decide for the whole
 /// cluster, after the tenant.
-const OF_NO_RUN: [&str; 14] = [
+const OF_NO_RUN: [&str; 19] = [
     "capsule.*.registered",
     "file.*.uploaded",
     "token.*.issued",
@@ -50,6 +50,11 @@ const OF_NO_RUN: [&str; 14] = [
     "placement.*.asked",
     "archive.log.archived",
     "archive.log.released",
+    "retention.*.policy_set",
+    "retention.*.policy_removed",
+    "retention.*.held",
+    "retention.*.hold_removed",
+    "artifact.*.collected",
     "node.*.drain",
     "node.*.resume",
 ];

@@ -19,9 +19,10 @@ use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
 use aod_domain::id::{EventId, NodeId, RunId, TokenId};
 use aod_domain::node;
 use aod_domain::placement::{self, Near, Requirements, Size};
+use aod_domain::retention::{self, ArtifactEvent, Keep, Policy};
 use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, launched_child, root};
 use aod_domain::run::{
-    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, SealedTree,
+    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, Outcome, SealedTree,
 };
 use aod_domain::spending::{
     self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
@@ -183,6 +184,39 @@ fn spending_events() -> [spending::Event; 2] {
     [
         spending::Event::Reserved { call, worst },
         spending::Event::Settled(Box::new(settled)),
+    ]
+}
+
+fn retention_events() -> [retention::Event; 4] {
+    let policy = Policy {
+        name: "birds".parse().expect("a name"),
+        for_tenants: vec!["acme".parse().expect("a tenant")],
+        for_capsules: vec!["survey".parse().expect("a name")],
+        for_labels: BTreeMap::from([("team".into(), "birds".into())]),
+        for_outcomes: vec![Outcome::Succeeded, Outcome::TimedOut],
+        logs: Some(Keep::Seconds(30 * 24 * 60 * 60)),
+        files: Some(Keep::Forever),
+        capsules: None,
+    };
+    let (name, requested_by) = (policy.name.clone(), || "operator".to_owned());
+    [
+        retention::Event::PolicySet {
+            policy,
+            requested_by: requested_by(),
+        },
+        retention::Event::PolicyRemoved {
+            name,
+            requested_by: requested_by(),
+        },
+        retention::Event::Held {
+            run: root(),
+            reason: "a lawsuit".into(),
+            requested_by: requested_by(),
+        },
+        retention::Event::HoldRemoved {
+            run: root(),
+            requested_by: requested_by(),
+        },
     ]
 }
 
@@ -393,6 +427,16 @@ fn every_event_has_a_sample_that_is_read() {
         names.insert(check(event, "rule/teams"));
     }
     names.extend(check_tenants(&run));
+    for event in retention_events() {
+        let about = event.about();
+        names.insert(check(event, &about));
+    }
+    let collected = ArtifactEvent::Collected {
+        artifacts: vec![Digest::of("logs"), Digest::of("report.pdf")],
+        size_bytes: 12_345,
+        requested_by: "operator".into(),
+    };
+    names.insert(check(collected, "artifacts"));
     let granted = Granted::Granted {
         runs: vec![root(), child()],
         rules: 12,

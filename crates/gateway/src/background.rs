@@ -134,11 +134,13 @@ pub(crate) async fn announce(context: &Context) {
     }
 }
 
-/// Looks at the fill of the log.
+/// Looks at the fill of the log and of the artifact store.
 pub(crate) async fn watch_fill(context: &Context) {
     let mut ticks = ticks(FILL_INTERVAL);
+    let artifacts = context.ports.artifacts.as_ref();
     while next_tick(context, &mut ticks).await {
         context.log_room.look(context.runs.log().as_ref()).await;
+        context.disk_room.look_at_store(artifacts).await;
     }
 }
 

@@ -36,6 +36,12 @@ pub struct Config {
     pub wait_seconds_max: u32,
     /// The largest file that may be uploaded, in bytes.
     pub upload_bytes_max: u64,
+    /// Room on each of its disks, and in a store with a limit, that is kept for trees under way, in bytes; a part
+    /// of it unless given.
+    pub disk_reserve: Option<u64>,
+    /// How long an artifact that nothing names stays, and one that was just named anew:
+    /// [`aod_domain::retention::UNNAMED_FOR`] but in tests.
+    pub unnamed_for: SignedDuration,
     /// What it seals trees with.
     pub seal_key: Arc<SealKey>,
     /// How long events stay in the broker at least, before only the archive has them; none for ever.

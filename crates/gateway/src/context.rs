@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Admitter;
 use crate::catalogue::Capsules;
 use crate::config::{Config, Ports};
+use crate::disk_room::DiskRoom;
 use crate::http::error::ApiResult;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
@@ -45,6 +46,9 @@ pub(crate) struct Context {
     pub(crate) read_model: ReadModel,
     pub(crate) metrics: Metrics,
     pub(crate) log_room: LogRoom,
+    pub(crate) disk_room: DiskRoom,
+    /// Held by whoever collects garbage.
+    pub(crate) collecting: tokio::sync::Mutex<()>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -73,6 +77,7 @@ impl Context {
 
     /// Says why no new root may start now.
     pub(crate) async fn admit_root(&self) -> ApiResult<()> {
+        self.disk_room.admit()?;
         self.log_room.admit(self.runs.log().as_ref()).await
     }
 }

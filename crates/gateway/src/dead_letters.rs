@@ -1,6 +1,7 @@
 //! Dead letters: found in the log, launched anew, or done with.
 
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
+use aod_domain::artifacts::named_by;
 use aod_domain::dead_letter::{self, Command, Event, State, decide};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::{CloudEvent, Recorded};
@@ -11,6 +12,7 @@ use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, AppendError, Guard, StoredEvent};
 
 use crate::context::Context;
+use crate::gone;
 use crate::http::error::{ApiError, ApiResult};
 use crate::reading::{self, RUN_EVENTS_MAX};
 use crate::views::{Seen, node_of};
@@ -86,6 +88,9 @@ impl DeadLetter {
         context.admit_root().await?;
         let id = self.run().id;
         let launched = dead_letter::launch(self.run(), by, context.ports.clock.now());
+        let event = run::Event::Launched(Box::new(launched.clone()));
+        let what = format!("what is recorded of {id}");
+        gone::renew(context, &what, named_by(&event)).await?;
         let class = launched.placement.class;
         context.queues.ask(context, &launched.placement).await?;
         // First the run, which is always the same: whoever asks again after a failure joins it.

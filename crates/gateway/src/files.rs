@@ -25,8 +25,9 @@ pub(crate) enum Files<'a> {
 }
 
 impl Files<'_> {
-    /// The size of a file; none if there is none, as far as whoever asks may know.
-    pub(crate) async fn size(&self, digest: Digest) -> ApiResult<Option<u64>> {
+    /// Makes sure that a file can be named once more, and tells its size; none if there is none, as far as whoever
+    /// asks may know.
+    pub(crate) async fn renew(&self, digest: Digest) -> ApiResult<Option<u64>> {
         let store: &dyn ArtifactStore = match self {
             Self::Of(context, principal) if !is_known(context, principal, digest).await? => {
                 return Ok(None);
@@ -35,7 +36,7 @@ impl Files<'_> {
             #[cfg(feature = "fuzzing")]
             Self::All(store) => *store,
         };
-        Ok(store.size(digest).await?)
+        Ok(store.renew(digest).await?)
     }
 }
 

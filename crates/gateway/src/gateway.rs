@@ -24,6 +24,7 @@ use crate::background;
 use crate::catalogue::Capsules;
 use crate::config::{Access, Config, Ports};
 use crate::context::{Context, Shared};
+use crate::disk_room::DiskRoom;
 use crate::http::server;
 use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
@@ -196,6 +197,8 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
     let tokens = TokenBook::load(ports.log.as_ref()).await?;
     let (directory, delay) = (&config.data_directory, config.lists_delay);
     let read_model = ReadModel::open(directory, delay, ports.log.as_ref()).await?;
+    let spool = ports.artifacts.spool_directory().to_owned();
+    let disk_room = DiskRoom::new([config.data_directory.clone(), spool], config.disk_reserve);
     Ok(Arc::new(Context {
         config,
         ports,
@@ -212,6 +215,8 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         read_model,
         metrics: Metrics::new(),
         log_room: LogRoom::default(),
+        disk_room,
+        collecting: tokio::sync::Mutex::default(),
         shutdown,
         tasks: TaskTracker::new(),
     }))

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aod_api::problem::ProblemItem;
+use aod_domain::artifacts::{Role, named_by};
 use aod_domain::capsule::Resources;
 use aod_domain::contract::{self, FileKind, Problem, ProblemCode, Reference, canonical};
 use aod_domain::digest::{Digest, Hasher};
@@ -16,8 +17,8 @@ use aod_domain::placement::{
     DEVICE_KINDS_MAX, LOCALITY_BYTES_MIN, Near, REQUIREMENTS_MAX, Requirements,
 };
 use aod_domain::run::{
-    Command, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement,
-    Rerun, Retries, Reuses, Run, Work,
+    Command, Event, FileEntry, Launched, Limits, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
+    Placement, Rerun, Retries, Reuses, Run, Work,
 };
 use aod_domain::spending::Budget;
 use aod_domain::subject::{Class, Label};
@@ -34,6 +35,7 @@ use tokio::time::Instant;
 use crate::admission::admission_of;
 use crate::catalogue::Registered;
 use crate::context::Context;
+use crate::gone;
 use crate::http::error::{ApiError, ApiResult};
 use crate::waiters::{RunEnd, Waiter};
 
@@ -203,6 +205,20 @@ pub(crate) async fn launch(
     origin: Origin,
 ) -> ApiResult<Started> {
     let launched = launched(context, checked, origin).await?;
+    let recorded = launched.reuses.map(|reuses| reuses.run);
+    let recorded = recorded.or(launched
+        .rerun
+        .as_ref()
+        .map(|rerun| rerun.of.unwrap_or(rerun.tree)));
+    if let Some(recorded) = recorded {
+        // What is recorded is named once more, and may have been collected.
+        let what = format!("what is recorded of {recorded}");
+        let event = Event::Launched(Box::new(launched.clone()));
+        let mut named = named_by(&event);
+        // Nothing is started where a result is taken over.
+        named.retain(|named| launched.reuses.is_none() || named.role != Role::Image);
+        gone::renew(context, &what, named).await?;
+    }
     if launched.reuses.is_none() {
         context.queues.ask(context, &launched.placement).await?;
     }

@@ -5,13 +5,16 @@
 mod admission;
 mod background;
 mod catalogue;
+mod collecting;
 mod config;
 mod context;
 mod dead_letters;
+mod disk_room;
 mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
+mod gone;
 mod history;
 mod http;
 mod launch;

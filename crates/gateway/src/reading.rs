@@ -16,6 +16,7 @@ use aod_ports::spending;
 use serde_json::Value;
 
 use crate::context::Context;
+use crate::gone;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::views::{self, Seen};
@@ -126,12 +127,37 @@ pub(crate) async fn view_of_end(context: &Context, id: RunId, end: &RunEnd) -> A
 
 async fn view_of_seen(context: &Context, seen: &Seen) -> ApiResult<RunView> {
     let launched = &seen.run.launched;
-    let arguments = payload(context, &launched.event.payload).await?;
+    let arguments = payload_left(context, &launched.event.payload).await?;
+    let mut collected = Vec::new();
+    if arguments.is_none() {
+        collected.push("arguments".to_owned());
+    }
     let result = match seen.run.ended() {
-        Some(ended) => Some(result(context, &seen.run, ended).await?),
+        Some(ended) => {
+            let output = match &ended.event.output {
+                Some(output) => payload_left(context, output).await?,
+                None => None,
+            };
+            if output.is_none() && ended.event.output.is_some() {
+                collected.push("output".to_owned());
+            }
+            Some(views::result(seen.run.id, launched.time, ended, output))
+        }
         None => None,
     };
-    Ok(seen.view(arguments, result))
+    Ok(RunView {
+        collected,
+        ..seen.view(arguments.unwrap_or_default(), result)
+    })
+}
+
+/// As [`payload`]; none for one that was collected.
+async fn payload_left(context: &Context, stored: &Payload) -> ApiResult<Option<Value>> {
+    match payload(context, stored).await {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.problem().code == ErrorCode::ArtifactCollected.as_str() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The result of `run` with its output, wherever that is.
@@ -152,7 +178,10 @@ pub(crate) async fn payload(context: &Context, payload: &Payload) -> ApiResult<V
     match payload {
         Payload::Inline(value) => Ok(value.clone()),
         Payload::Artifact { digest, .. } => {
-            let content = context.ports.artifacts.get_stream(*digest, None).await?;
+            let content = match context.ports.artifacts.get_stream(*digest, None).await {
+                Ok(content) => content,
+                Err(error) => return Err(gone::explained(context, error).await),
+            };
             let bytes = body::whole(content.bytes, PAYLOAD_SIZE_BYTES_MAX as u64).await?;
             serde_json::from_slice(&bytes).map_err(|error| {
                 ApiError::new(ErrorCode::Internal, "a stored payload is no JSON").because(error)

@@ -37,6 +37,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use self::package::PACKAGE_BYTES_MAX;
 use self::package::Package;
 use crate::context::{Context, Shared};
+use crate::gone;
 use crate::http::error::{ApiError, ApiResult};
 use crate::reading;
 
@@ -46,7 +47,7 @@ const BUILD_SECONDS_MAX: u32 = 45 * 60;
 /// How long a build may take with its time in the queue, in seconds.
 const BUILD_TOTAL_SECONDS_MAX: i64 = 2 * 60 * 60;
 
-/// How often builds of one content may fail before its author must change something.
+/// How often builds of one content may fail, or be collected, before its author must change something.
 const BUILDS_MAX: u32 = 100;
 
 /// The packed directory among the files of a build.
@@ -188,11 +189,16 @@ pub(crate) async fn build(context: &Context, prepared: &Prepared) -> ApiResult<R
                     .await?
             }
         };
-        if run
-            .ended()
-            .is_none_or(|ended| ended.event.outcome == Outcome::Succeeded)
-        {
-            return Ok(run);
+        match run.ended() {
+            None => return Ok(run),
+            Some(ended) if ended.event.outcome != Outcome::Succeeded => (),
+            // What was built for a capsule that was registered anew since may have been collected.
+            Some(ended) => {
+                let archive = image(context, &ended.event).await?.archive;
+                if gone::lost(context, archive).await?.is_none() {
+                    return Ok(run);
+                }
+            }
         }
     }
     let detail = format!("the same directory was built {BUILDS_MAX} times in vain");

@@ -5,14 +5,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aod_domain::artifacts::{Named, Role, named_by};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::rerun::{self, RecordedTree, registration};
-use aod_domain::run::{Anew, Reuses, Run, Work};
+use aod_domain::run::{Anew, Ended, Event, Reuses, Run, Work};
 
 use crate::catalogue::Registered;
 use crate::context::Context;
+use crate::gone;
 use crate::http::error::{ApiError, ApiResult};
 use crate::launch::Started;
 use crate::reading;
@@ -193,6 +195,34 @@ async fn take_over_result(context: &Context, run: &Run, reuses: &Reuses) -> ApiR
         let text = format!("the result of {} is not the recorded one", reuses.run);
         return Err(ApiError::new(ErrorCode::Internal, text));
     };
-    let end = |attempt| rerun::taken_over(attempt, &ended.event);
+    let what = format!("the result of {}", reuses.run);
+    gone::renew(context, &what, results_of(&ended.event)).await?;
+    let mut ended = ended.event.clone();
+    if let Some(logs) = &ended.logs
+        && gone::lost(context, logs.digest).await?.is_some()
+    {
+        ended.logs = None;
+    }
+    let end = |attempt| rerun::taken_over(attempt, &ended);
     take_and_end(context, run, end).await
+}
+
+/// Whether what `recorded` came to is all there, to be taken over.
+pub(crate) async fn is_whole(context: &Context, recorded: &Run) -> ApiResult<bool> {
+    let Some(ended) = recorded.ended() else {
+        return Ok(false);
+    };
+    let what = format!("the result of {}", recorded.id);
+    match gone::renew(context, &what, results_of(&ended.event)).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.problem().code == ErrorCode::ArtifactCollected.as_str() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The output and the files of a result; its logs may be gone.
+fn results_of(ended: &Ended) -> Vec<Named> {
+    let mut named = named_by(&Event::Ended(Box::new(ended.clone())));
+    named.retain(|named| named.role != Role::Logs);
+    named
 }

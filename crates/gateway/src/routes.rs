@@ -15,6 +15,7 @@ mod operations;
 pub(crate) mod original;
 mod reruns;
 mod results;
+mod retention;
 mod rules;
 pub(crate) mod runs;
 mod sse;
@@ -75,6 +76,17 @@ fn people() -> Router<Shared> {
         .route("/v1/tokens/{token}", delete(tokens::revoke))
         .route("/v1/rules", get(rules::list))
         .route("/v1/rules/{name}", put(rules::set).delete(rules::remove))
+        .route("/v1/retention", get(retention::list))
+        .route(
+            "/v1/retention/{name}",
+            put(retention::set).delete(retention::remove),
+        )
+        .route("/v1/holds", get(retention::holds))
+        .route(
+            "/v1/holds/{run}",
+            put(retention::hold).delete(retention::release),
+        )
+        .route("/v1/gc", post(retention::collect))
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{node}/drain", post(nodes::drain))
         .route("/v1/nodes/{node}/resume", post(nodes::resume))

@@ -149,6 +149,7 @@ impl Seen {
                 reason: cancel.reason.clone(),
             }),
             sequence: run.last.sequence,
+            collected: Vec::new(),
             result,
         }
     }

@@ -187,19 +187,10 @@ fn queued(placement: &Placement, nodes: &[NodeMember], queue: &[Waiting]) -> Str
             _ => format!("all {} nodes {that_fit} are draining", fitting.len()),
         };
     }
-    let ready: Vec<&NodeMember> = taking
-        .iter()
-        .copied()
-        .filter(|node| node.not_ready.is_none())
-        .collect();
-    if ready.is_empty() {
-        let node = taking[0];
-        return format!(
-            "{} is not ready: {}",
-            node.host,
-            node.not_ready.as_deref().unwrap_or_default()
-        );
-    }
+    let ready = match ready_for(*class, &taking) {
+        Ok(ready) => ready,
+        Err(why) => return why,
+    };
     taken_up(placement, &ready).unwrap_or_else(|| {
         let slots: usize = ready.iter().map(|node| node.slots).sum();
         let name = placement.queue();
@@ -211,6 +202,26 @@ fn queued(placement: &Placement, nodes: &[NodeMember], queue: &[Waiting]) -> Str
             pending => format!("all {slots} slots busy, {pending} in line"),
         }
     })
+}
+
+/// Those of `nodes` that begin runs of `class` now, or why none does.
+fn ready_for<'a>(class: Class, nodes: &[&'a NodeMember]) -> Result<Vec<&'a NodeMember>, String> {
+    let all_but = |is_out: &dyn Fn(&NodeMember) -> bool, nodes: &[&'a NodeMember]| {
+        let nodes = nodes.iter().copied();
+        nodes.filter(|node| !is_out(node)).collect::<Vec<_>>()
+    };
+    let ready = all_but(&|node| node.not_ready.is_some(), nodes);
+    if let ([first, ..], []) = (nodes, &ready[..]) {
+        let why = first.not_ready.as_deref().unwrap_or_default();
+        return Err(format!("{} is not ready: {why}", first.host));
+    }
+    let refuses = |node: &NodeMember| class == Class::Root && node.no_roots.is_some();
+    let taking = all_but(&refuses, &ready);
+    if let ([first, ..], []) = (&ready[..], &taking[..]) {
+        let why = first.no_roots.as_deref().unwrap_or_default();
+        return Err(format!("{} takes no new trees: {why}", first.host));
+    }
+    Ok(taking)
 }
 
 /// What nodes that fit lack beside slots; none if it is slots.
@@ -292,6 +303,7 @@ mod tests {
             draining: false,
             place: Place::default(),
             not_ready: None,
+            no_roots: None,
         }
     }
 
@@ -574,6 +586,16 @@ mod tests {
             1,
             "host-1 is not ready: the disk is full",
         );
+        let full = NodeMember {
+            no_roots: Some("disk_full: it is".into()),
+            ..node(0)
+        };
+        check(
+            std::slice::from_ref(&full),
+            1,
+            "host-1 takes no new trees: disk_full: it is",
+        );
+        check(&[full, node(2)], 1, "all 2 slots busy");
         check(
             &[broken, node(2), node(2)],
             3,

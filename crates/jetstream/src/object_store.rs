@@ -29,6 +29,9 @@ mod transport;
 use std::fmt;
 use std::sync::Arc;
 
+use aod_domain::disk::Space;
+use aod_ports::BoxError;
+use aod_ports::artifact_store::Limited;
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt as _};
 use object_store::path::Path;
@@ -95,6 +98,18 @@ impl JetStreamObjectStore {
     /// ago (at least [`SWEEP_AGE_SECONDS_MIN`] is taken). Harmless at any time, on any host.
     pub async fn sweep(&self, age_seconds: u64) -> Result<Swept> {
         sweep::sweep(&self.transport, age_seconds).await
+    }
+}
+
+#[async_trait]
+impl Limited for JetStreamObjectStore {
+    async fn space(&self) -> std::result::Result<Space, BoxError> {
+        let info = self.transport.stream.get_info().await?;
+        let size_bytes = u64::try_from(info.config.max_bytes).unwrap_or(u64::MAX);
+        Ok(Space {
+            free_bytes: size_bytes.saturating_sub(info.state.bytes),
+            size_bytes,
+        })
     }
 }
 

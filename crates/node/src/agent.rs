@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::disk::Room;
 use aod_domain::node::Event as Asked;
 use aod_domain::placement::{Name, is_for_requirements};
 use aod_domain::run::Event;
@@ -20,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::attempt::{Delivered, attempt};
 use crate::calls::chain;
+use crate::disk::Look;
 use crate::ledger::Claim;
 use crate::neighbours::{self, Missing, hand_over};
 use crate::reconcile::reconcile;
@@ -55,7 +57,7 @@ const ENGINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs all loops until the node is told to stop.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let readiness = tokio::sync::watch::Sender::new(None);
+    let readiness = tokio::sync::watch::Sender::new(Fitness::default());
     let asked = shared
         .stop
         .run_until_cancelled(heed_operators(&shared))
@@ -88,8 +90,38 @@ async fn stoppable(shared: &Shared, work: impl Future<Output = ()>) {
     let _ = shared.stop.run_until_cancelled(work).await;
 }
 
-/// Why the node takes no work although it may have room.
-pub(crate) type Readiness = tokio::sync::watch::Receiver<Option<String>>;
+/// What the node is fit for, whatever slots it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fitness {
+    /// Why it takes no work.
+    not_ready: Option<String>,
+    /// Why it takes only what belongs to trees under way.
+    no_roots: Option<String>,
+}
+
+impl Fitness {
+    /// Of a node that has been stopped.
+    pub(crate) fn stopped() -> Self {
+        Self {
+            not_ready: Some("stopped".to_owned()),
+            no_roots: None,
+        }
+    }
+
+    /// Whether the node takes work of this class, as long as it has slots.
+    pub(crate) fn takes(&self, class: Class) -> bool {
+        let is_kept_out = class == Class::Root && self.no_roots.is_some();
+        self.not_ready.is_none() && !is_kept_out
+    }
+
+    /// Whether the node takes the same work, for whatever reasons.
+    fn is_like(&self, other: &Self) -> bool {
+        let takes = |fitness: &Self| (fitness.not_ready.is_none(), fitness.no_roots.is_none());
+        takes(self) == takes(other)
+    }
+}
+
+pub(crate) type Readiness = tokio::sync::watch::Receiver<Fitness>;
 
 type Pull = BoxFuture<'static, (usize, Option<Vec<Delivery>>, Duration)>;
 
@@ -120,9 +152,8 @@ async fn pull(shared: Arc<Shared>, mut readiness: Readiness) {
     let mut queues = shared.queues.subscribe();
     queues.mark_changed();
     loop {
-        if readiness.borrow().is_none() {
-            ask(&shared, &mut sources, &pulls);
-        }
+        let fitness = readiness.borrow().clone();
+        ask(&shared, &mut sources, &pulls, &fitness);
         tokio::select! {
             biased;
             Some((index, deliveries, received)) = pulls.next(), if !pulls.is_empty() => {
@@ -174,8 +205,16 @@ fn take_from<'a>(
     }
 }
 
-fn ask(shared: &Arc<Shared>, sources: &mut [Source], pulls: &FuturesUnordered<Pull>) {
+fn ask(
+    shared: &Arc<Shared>,
+    sources: &mut [Source],
+    pulls: &FuturesUnordered<Pull>,
+    fitness: &Fitness,
+) {
     for class in [Class::Child, Class::Root] {
+        if !fitness.takes(class) {
+            continue;
+        }
         for (index, source) in sources.iter_mut().enumerate() {
             if source.class != class || source.is_asked || source.is_left {
                 continue;
@@ -218,14 +257,14 @@ fn pull_one(shared: &Shared, index: usize, queue: Label, class: Class, max: usiz
 
 /// Starts what there is room for; the rest is held for a moment, then given back.
 fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
-    let full = shared.disk.look(received);
-    if full.is_some() {
+    let room = shared.disks.look(received).room;
+    if room != Room::Enough {
         // The next to come is not asked for.
         shared.engine_doubt.notify_one();
     }
     for delivery in deliveries {
         let delivered = Delivered::read(delivery, received);
-        if full.is_some() {
+        if !room.takes(delivered.delivery.class) {
             let given_back = pass_on(Arc::clone(shared), delivered, Duration::ZERO);
             shared.tasks.spawn(inherit(given_back));
         } else if shared.refused.has(delivered.delivery.run) {
@@ -339,7 +378,7 @@ async fn announce(shared: Arc<Shared>, readiness: Readiness) {
 }
 
 /// What this node says of itself.
-pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
+pub(crate) fn member(shared: &Shared, fitness: Fitness) -> NodeMember {
     let load = shared.ledger.load();
     NodeMember {
         node: shared.id,
@@ -358,30 +397,37 @@ pub(crate) fn member(shared: &Shared, not_ready: Option<String>) -> NodeMember {
             roots_lack: shared.ledger.roots_lack(),
             images: shared.image_uses.told(),
         },
-        not_ready,
+        not_ready: fitness.not_ready,
+        no_roots: fitness.no_roots,
     }
 }
 
 /// Looks whether engine and disk are fit for work.
-async fn watch_readiness(
-    shared: Arc<Shared>,
-    readiness: tokio::sync::watch::Sender<Option<String>>,
-) {
+async fn watch_readiness(shared: Arc<Shared>, readiness: tokio::sync::watch::Sender<Fitness>) {
     loop {
         let engine = shared.ports.runtime.describe().await;
-        let not_ready = engine
-            .err()
-            .map(|error| chain(&error))
-            .or_else(|| shared.disk.look(shared.runs.clock().since_boot()));
+        let Look { room, reason } = shared.disks.look(shared.runs.clock().since_boot());
+        let (full, no_roots) = match room {
+            Room::Full => (reason, None),
+            Room::Enough | Room::NoRoots => (None, reason),
+        };
+        let fitness = Fitness {
+            not_ready: engine.err().map(|error| chain(&error)).or(full),
+            no_roots,
+        };
         readiness.send_if_modified(|current| {
-            let is_changed = *current != not_ready;
-            if is_changed {
-                match &not_ready {
-                    Some(reason) => warn!(reason, "takes no work"),
-                    None => info!("takes work"),
-                }
-                *current = not_ready;
+            // How much room is left changes all the time.
+            let is_changed = *current != fitness;
+            if current.is_like(&fitness) {
+                *current = fitness;
+                return is_changed;
             }
+            match (&fitness.not_ready, &fitness.no_roots) {
+                (Some(reason), _) => warn!(reason, "takes no work"),
+                (None, Some(reason)) => warn!(reason, "takes no new trees"),
+                (None, None) => info!("takes work"),
+            }
+            *current = fitness;
             is_changed
         });
         // Without a look at once a node whose engine has just gone would take launch after launch.

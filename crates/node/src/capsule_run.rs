@@ -363,8 +363,8 @@ impl<'a> Room<'a> {
     /// not its own failure then.
     fn had_no_room(&self) -> bool {
         let shared = &self.attempt.shared;
-        shared.disk.look(shared.runs.clock().since_boot());
-        shared.disk.was_full(self.began)
+        shared.disks.look(shared.runs.clock().since_boot());
+        shared.disks.was_full(self.began)
     }
 
     /// How long outputs and logs may still take, if there is a limit.

@@ -33,6 +33,8 @@ pub struct Config {
     pub log_bytes_max: u64,
     /// Time between two looks at how much a capsule has written.
     pub disk_look: Duration,
+    /// Room on each of its disks that is kept for trees under way, in bytes; a part of the disk unless given.
+    pub disk_reserve: Option<u64>,
     /// How long an image stays that no capsule is registered with any more, after its last use here.
     pub image_keep: Duration,
     /// Who answers for models, and what they cost.

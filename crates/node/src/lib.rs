@@ -83,6 +83,7 @@ pub use self::models::{CONTENT_BYTES_MAX, MalformedModels, ModelSettings};
 pub use self::redaction::REDACTED_BYTES_MIN;
 pub use self::secrets::{CommandSecrets, DirectorySecrets, MalformedCommand};
 pub use self::shared::Ports;
+use crate::agent::Fitness;
 use crate::gateway_client::GatewayClient;
 use crate::models::{Keeper, Models};
 use crate::shared::Shared;
@@ -178,7 +179,7 @@ impl Node {
     /// [`STOP_PATIENCE`]; the rest is left to the gates and the next start.
     pub async fn stop(self) {
         self.shared.stop.cancel();
-        let member = Member::Node(agent::member(&self.shared, Some("stopped".into())));
+        let member = Member::Node(agent::member(&self.shared, Fitness::stopped()));
         let left = self.shared.ports.presence.leave(&member);
         let cleared = async {
             self.shared.tasks.close();

@@ -141,12 +141,12 @@ fn better(shared: &Shared, missing: &Missing, others: &[NodeMember]) -> Option<N
     };
     let Placement {
         label,
+        class,
         requirements,
         ..
     } = &missing.placement;
     let open = others.iter().filter(|node| {
-        let is_open = !node.draining && node.not_ready.is_none();
-        is_open && fits(label, requirements, &node.labels, &node.place.equipment).is_ok()
+        node.takes(*class) && fits(label, requirements, &node.labels, &node.place.equipment).is_ok()
     });
     let spots = open.map(|node| Spot {
         node: node.node,
@@ -177,7 +177,7 @@ pub(crate) async fn listen(
         match shared.ports.queue.offers(shared.id).await {
             Ok(mut offers) => {
                 while let Some(offer) = offers.next().await {
-                    let is_ready = readiness.borrow().is_none();
+                    let is_ready = readiness.borrow().takes(offer.delivery.class);
                     take(shared, offer, is_ready, &start);
                 }
             }
@@ -198,7 +198,9 @@ fn take(
         return;
     };
     let delivered = Delivered::read(offer.delivery, received);
-    let is_fit = is_ready && shared.disk.look(now).is_none() && fits_here(shared, &delivered);
+    let is_fit = is_ready
+        && shared.disks.look(now).room.takes(delivered.delivery.class)
+        && fits_here(shared, &delivered);
     let is_taken = is_fit && start(delivered).is_none();
     // Whoever does not hear it takes the launch too, and the log decides.
     let _ = offer.answer.send(is_taken);

@@ -79,12 +79,13 @@ pub(crate) async fn others_may_take(
     let refused: BTreeSet<NodeId> = refusals.iter().map(|refused| refused.node).collect();
     let others = shared.neighbours.others(shared).await;
     others.iter().any(|node| {
-        let is_open = !node.draining && node.not_ready.is_none() && !refused.contains(&node.node);
         let Placement {
             label,
+            class,
             requirements,
             ..
         } = placement;
+        let is_open = node.takes(*class) && !refused.contains(&node.node);
         is_open && fits(label, requirements, &node.labels, &node.place.equipment).is_ok()
     })
 }

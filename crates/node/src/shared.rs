@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::disk::Disk;
+use crate::disk::Disks;
 use crate::gateway_client::GatewayClient;
 use crate::images::LastUses;
 use crate::ledger::Ledger;
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<Models>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) directories: WorkDirectories,
-    pub(crate) disk: Disk,
+    pub(crate) disks: Disks,
     /// Attempts and what is left to clear away after them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -101,8 +101,10 @@ impl Shared {
     ) -> Arc<Self> {
         let cpu_millis = config.equipment.cpu_millis;
         let ledger = Ledger::new(config.capacity, cpu_millis, config.devices.clone());
+        let cache = ports.artifacts.spool_directory().to_owned();
+        let directories_written = [config.data.clone(), cache];
         Arc::new(Self {
-            disk: Disk::new(config.data.clone()),
+            disks: Disks::new(directories_written, config.disk_reserve),
             config,
             id,
             incarnation,

@@ -2,16 +2,23 @@
 //!
 //! Names, manifests and who may read what are left to others: whoever knows a digest may have its
 //! bytes. What is collected, and when, is left to the garbage collector.
+//!
+//! A store knows when each artifact was last *put or renewed*, and removes only what was not since a given
+//! time. So whoever has put or renewed an artifact may name it in an event within the time that collectors
+//! leave it, whatever is collected meanwhile.
 
 use std::fmt;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aod_domain::digest::Digest;
+use aod_domain::disk::Space;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::BoxError;
@@ -114,6 +121,33 @@ impl fmt::Debug for LocalFile {
     }
 }
 
+/// How old an artifact may be, by when it was last put or renewed, that a put or a renewal leaves as it is: a
+/// small part of the time for which collectors leave what is young, and longer than artifacts go from run to
+/// run, so that few are written twice.
+pub const RENEWED_AFTER: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// An artifact, as a store lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// When it was last put or renewed, by the store's own clock.
+    pub renewed_at: Timestamp,
+}
+
+/// What a store has, piece by piece.
+pub type Listing = BoxStream<'static, Result<Listed, StoreError>>;
+
+/// What has become of an artifact that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    Removed,
+    /// It was put or renewed too lately.
+    Young,
+    /// It was not there.
+    Missing,
+}
+
 /// A store of content-addressed artifacts.
 ///
 /// Every put hashes what it is given and returns only when the bytes are durable (on disk and
@@ -159,12 +193,38 @@ pub trait ArtifactStore: fmt::Debug + Send + Sync + 'static {
         Ok(self.size(digest).await?.is_some())
     }
 
+    /// Says that an artifact is about to be named in an event once more, by somebody who does not have its
+    /// bytes at hand: its size, or none if the store does not have it.
+    ///
+    /// As with a put of what is there already, it is as young as if it had been put now, but for
+    /// [`RENEWED_AFTER`].
+    async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError>;
+
+    /// All artifacts, in no order. What is put, renewed or removed meanwhile may be told as it was before or as
+    /// it is then.
+    async fn list(&self) -> Result<Listing, StoreError>;
+
+    /// Removes an artifact, unless it was put or renewed at `before` or later. A put or a renewal that goes on
+    /// at the same time either keeps it or finds it gone; it never succeeds and is undone.
+    ///
+    /// After an error it may be there or not; another try is harmless.
+    async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError>;
+
+    /// The room that the store has, if it has a limit that it knows.
+    async fn space(&self) -> Result<Option<Space>, StoreError>;
+
     /// Whether the store takes and gives: stores the empty artifact and reads it back.
     async fn check(&self) -> Result<(), StoreError>;
 
     /// A directory of this process alone for files meant for [`put_file`](Self::put_file). What is
     /// left in it goes with the process, or at the next start.
     fn spool_directory(&self) -> &Path;
+}
+
+/// Something with a limit that artifacts lie in: the stream of a broker.
+#[async_trait]
+pub trait Limited: fmt::Debug + Send + Sync {
+    async fn space(&self) -> Result<Space, BoxError>;
 }
 
 /// Why a store has not done what it was asked, sorted by what the caller does about it.

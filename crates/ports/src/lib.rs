@@ -12,6 +12,7 @@ pub mod log_stream;
 pub mod network;
 pub mod presence;
 pub mod program;
+pub mod retention;
 pub mod runs;
 pub mod secrets;
 pub mod spending;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aod_domain::admission::Lack;
 use aod_domain::id::{GatewayId, IncarnationId, NodeId};
 use aod_domain::placement::{Equipment, Name};
-use aod_domain::subject::Label;
+use aod_domain::subject::{Class, Label};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -55,6 +55,17 @@ pub struct NodeMember {
     /// Why it takes no work although it has room: the engine hangs, the disk is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
+    /// Why it takes no new trees although it is ready: its disk is nearly full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_roots: Option<String>,
+}
+
+impl NodeMember {
+    /// Whether it takes work of this class, as long as it has slots.
+    pub fn takes(&self, class: Class) -> bool {
+        let is_kept_out = class == Class::Root && self.no_roots.is_some();
+        !self.draining && self.not_ready.is_none() && !is_kept_out
+    }
 }
 
 /// What a run may look for in a node.

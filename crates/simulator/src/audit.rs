@@ -1,10 +1,11 @@
 //! Every tree is sealed, and whoever checks it finds nothing.
 
-use aod_domain::audit::{Checker, Entry, FindingKind, Line, named_by};
+use aod_domain::audit::{Checker, Entry, FindingKind, Line, bundled_by};
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::Event;
 use aod_domain::subject::Subject;
+use jiff::Timestamp;
 
 use crate::cluster::Cluster;
 
@@ -16,15 +17,24 @@ pub(crate) fn check(cluster: &Cluster, root: RunId) {
     for stored in events.filter(|stored| is_below(root, &stored.subject)) {
         let recorded = Recorded::<Event>::decode(stored.sequence, &stored.bytes);
         let event = recorded.ok().map(|recorded| recorded.event);
-        for named in event.iter().flat_map(named_by) {
+        for named in event.iter().flat_map(bundled_by) {
             let digest = named.digest;
-            if let Some(bytes) = cluster.objects.get(digest) {
-                checker.take(Entry::Artifact {
+            let bytes = cluster.objects.get(digest);
+            let collected_at = cluster
+                .broker
+                .has_collected(digest)
+                .then_some(Timestamp::MIN);
+            checker.take(match bytes {
+                Some(bytes) => Entry::Artifact {
                     digest,
                     size_bytes: bytes.len() as u64,
                     found: digest,
-                });
-            }
+                },
+                None => Entry::Missing {
+                    digest,
+                    collected_at,
+                },
+            });
         }
         if matches!(event, Some(Event::Sealed(_))) && !is_sealed {
             is_sealed = true;
@@ -47,10 +57,10 @@ pub(crate) fn check(cluster: &Cluster, root: RunId) {
         world.violation(format!("the tree of {root} is not sealed"));
     }
     for finding in checker.finish().findings {
-        if finding.kind == FindingKind::LateEvent {
-            world.count("late event");
-        } else {
-            world.violation(format!("the tree of {root}: {finding}"));
+        match finding.kind {
+            FindingKind::LateEvent => world.count("late event"),
+            FindingKind::CollectedArtifact => world.count("collected artifact"),
+            _ => world.violation(format!("the tree of {root}: {finding}")),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aod_domain::digest::Digest;
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::placement::Equipment;
 use aod_domain::run::DELIVERIES_UNCOUNTED;
@@ -231,6 +232,16 @@ impl Broker {
     pub(crate) fn is_done(&self) -> bool {
         let state = self.state();
         state.work.is_empty() && state.ends.is_empty() && state.invariants.all_ended()
+    }
+
+    /// An artifact was removed from the store.
+    pub(crate) fn removed(&self, digest: Digest) {
+        self.state().invariants.removed(&self.world, digest);
+    }
+
+    /// Whether the log says that an artifact was collected.
+    pub(crate) fn has_collected(&self, digest: Digest) -> bool {
+        self.state().invariants.has_collected(digest)
     }
 
     /// All events, for the end of a simulation.

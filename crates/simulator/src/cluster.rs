@@ -52,6 +52,13 @@ const PLACED_ONE_IN: u64 = 3;
 /// What the image of the capsule weighs: enough to look for a node that has it.
 const IMAGE_BYTES: u64 = 2 << 20;
 
+/// One cluster in so many keeps nothing of what has ended.
+const KEPT_ONE_IN: u64 = 3;
+
+/// How long an artifact that nothing names stays, in seconds: longer than one that was put waits to be named,
+/// whatever fails.
+pub(crate) const UNNAMED_SECONDS: u64 = 60;
+
 /// Runs that compute at a time on one node.
 const SLOTS: usize = 2;
 
@@ -108,6 +115,8 @@ pub(crate) struct Cluster {
     /// Whether people are of two tenants; else nobody has a token, and all is the first one's.
     pub(crate) has_tenants: bool,
     pub(crate) is_placed: bool,
+    /// Whether somebody has garbage collected.
+    pub(crate) is_kept: bool,
 }
 
 /// One cluster in so many archives its log: these take a third longer than others.
@@ -140,7 +149,7 @@ impl Cluster {
         let cluster = Self {
             world: world.clone(),
             broker: Broker::new(world, lease),
-            objects: Objects::default(),
+            objects: Objects::new(world),
             network: Network::default(),
             gateways: (0..GATEWAYS)
                 .map(|index| host(format!("gateway-{index}")))
@@ -151,6 +160,7 @@ impl Cluster {
             log_age: (world.below(ARCHIVED_ONE_IN) == 0).then_some(LOG_AGE),
             has_tenants: world.below(TENANTS_ONE_IN) == 0,
             is_placed: world.below(PLACED_ONE_IN) == 0,
+            is_kept: world.below(KEPT_ONE_IN) == 0,
         };
         if cluster.is_placed {
             world.count("placed");
@@ -258,6 +268,7 @@ impl Cluster {
         std::fs::create_dir_all(&directory).expect("a directory of a simulation");
         Arc::new(SimulatedStore {
             objects: self.objects.clone(),
+            broker: self.broker.clone(),
             // The store is another server than the broker: it does not go away with it.
             link: Link::new(&self.world, &host.name, &host.network, &Switch::new()),
             directory,
@@ -324,6 +335,8 @@ impl Cluster {
             lists_delay: Duration::from_secs(4),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
+            disk_reserve: Some(0),
+            unnamed_for: SignedDuration::from_secs(UNNAMED_SECONDS.cast_signed()),
             seal_key: Arc::new(SealKey::from_seed(&seed)),
             log_age: self.log_age,
             tls: None,
@@ -399,6 +412,7 @@ impl Cluster {
             log_bytes_max: 1 << 16,
             // Nobody writes much here.
             disk_look: Duration::from_secs(10),
+            disk_reserve: Some(0),
             image_keep: Duration::from_secs(24 * 3_600),
             models: Arc::default(),
             keep_model_contents: false,

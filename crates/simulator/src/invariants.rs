@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aod_domain::archive;
+use aod_domain::artifacts::named_by;
+use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
 use aod_domain::flow::{Granted, RuleKey};
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::placement::{Equipment, fits};
+use aod_domain::retention::ArtifactEvent;
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Holder, Lease, Note, Outcome, Payload,
     Placement, Run, RunError,
@@ -32,6 +36,10 @@ pub(crate) struct Invariants {
     /// What the nodes have, where runs require something of them.
     pub(crate) equipment: BTreeMap<NodeId, Equipment>,
     pub(crate) alive: Alive,
+    /// What the log is in, below where the broker has it.
+    archived: BTreeSet<Digest>,
+    /// What the log says was collected.
+    collected: BTreeSet<Digest>,
 }
 
 impl Invariants {
@@ -40,8 +48,11 @@ impl Invariants {
         if Subject::is_admission(&stored.subject) {
             return self.granted(world, stored);
         }
-        if is_under(&stored.subject, subject::ARCHIVE) && stored.subject.ends_with(".archived") {
-            world.count("archived");
+        if Subject::is_artifact(&stored.subject) {
+            return self.collected(world, stored);
+        }
+        if is_under(&stored.subject, subject::ARCHIVE) {
+            return self.archived(world, stored);
         }
         let Some(id) = Subject::run_of(&stored.subject) else {
             return;
@@ -143,6 +154,59 @@ impl Invariants {
                 ));
             }
         }
+    }
+
+    fn archived(&mut self, world: &World, stored: &StoredEvent) {
+        match Recorded::<archive::Event>::decode(stored.sequence, &stored.bytes) {
+            Ok(recorded) => {
+                if matches!(recorded.event, archive::Event::Archived(_)) {
+                    world.count("archived");
+                }
+                let segment = recorded.event.archive().segment;
+                let artifacts = [segment.events, segment.index];
+                self.archived
+                    .extend(artifacts.map(|artifact| artifact.digest));
+            }
+            Err(error) => world.violation(format!("what was archived: {error}")),
+        }
+    }
+
+    fn collected(&mut self, world: &World, stored: &StoredEvent) {
+        world.count("collected");
+        match Recorded::<ArtifactEvent>::decode(stored.sequence, &stored.bytes) {
+            Ok(recorded) => {
+                let ArtifactEvent::Collected { artifacts, .. } = recorded.event;
+                self.collected.extend(artifacts);
+            }
+            Err(error) => world.violation(format!("what was collected: {error}")),
+        }
+    }
+
+    /// An artifact has just been removed: the log says so and is not in it, and no tree names it that goes on.
+    pub(crate) fn removed(&self, world: &World, digest: Digest) {
+        world.count("removed");
+        if !self.collected.contains(&digest) {
+            world.violation(format!("{digest} is removed and the log does not say so"));
+        }
+        if self.archived.contains(&digest) {
+            world.violation(format!("{digest} is removed, and the log is in it"));
+        }
+        let live = self.runs.values().filter(|run| run.ended().is_none());
+        let live: BTreeSet<RunId> = live.map(|run| run.id.root()).collect();
+        for run in self.runs.values() {
+            let launched = Event::Launched(Box::new(run.launched.event.clone()));
+            let ended = run
+                .ended()
+                .map(|ended| Event::Ended(Box::new(ended.event.clone())));
+            let mut named = ended.iter().chain([&launched]).flat_map(named_by);
+            if live.contains(&run.id.root()) && named.any(|named| named.digest == digest) {
+                world.violation(format!("{digest} is removed, which {} names", run.id));
+            }
+        }
+    }
+
+    pub(crate) fn has_collected(&self, digest: Digest) -> bool {
+        self.collected.contains(&digest)
     }
 
     /// Nobody is admitted twice, and nobody into a room that is full.

@@ -9,7 +9,7 @@
 //! engine      containers and their gates                    network    HTTP between programs
 //! cluster     programs on hosts: started, killed            faults     what is done to them
 //! plan        what is asked for, and the right answer       person     whoever asks
-//! operator    whoever looks after dead letters
+//! operator    whoever looks after dead letters          keeper     whoever has garbage collected
 //! capsule     what runs in the containers                   invariants what must always hold
 //! audit       the seals of all trees
 //! ```
@@ -22,6 +22,7 @@ mod cluster;
 mod engine;
 mod faults;
 mod invariants;
+mod keeper;
 mod link;
 mod network;
 mod operator;
@@ -35,6 +36,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::artifacts::{Role, named_by};
 use aod_domain::digest::Digest;
 use aod_domain::event::Recorded;
 use aod_domain::run::{Event, Run};
@@ -58,7 +60,7 @@ const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 const SETTLE_SECONDS_MAX: u64 = 90;
 
 /// Everything that happens over the seeds: what never did was not tried.
-pub const KINDS: [&str; 65] = [
+pub const KINDS: [&str; 72] = [
     "acknowledgement",
     "admitted",
     "answer broke off",
@@ -72,6 +74,7 @@ pub const KINDS: [&str; 65] = [
     "broker restarted without its queue",
     "cancelled",
     "clock set",
+    "collected",
     "collected too long",
     "conflict",
     "dead letter",
@@ -95,6 +98,8 @@ pub const KINDS: [&str; 65] = [
     "killed by a launch",
     "killed by its gate",
     "looked across",
+    "list",
+    "named and collected",
     "node cut off",
     "node killed",
     "offer",
@@ -108,6 +113,9 @@ pub const KINDS: [&str; 65] = [
     "redelivery",
     "released",
     "remove",
+    "remove artifact",
+    "removed",
+    "renew",
     "replay",
     "request",
     "request lost",
@@ -115,6 +123,7 @@ pub const KINDS: [&str; 65] = [
     "requeued",
     "rerun",
     "returned",
+    "rerun while collected",
     "reused",
     "silent",
     "start",
@@ -190,6 +199,10 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
     (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
     (0..NODES).for_each(|index| cluster.start_node(index));
     tokio::spawn(faults::bury(Arc::clone(cluster), cluster.world.killed()));
+    let keeping = cluster.is_kept.then(|| {
+        let cluster = Arc::clone(cluster);
+        tokio::spawn(async move { keeper::keep(&cluster).await })
+    });
     let mut plans = draw_plans(&cluster.world);
     for plan in &mut plans {
         plan.is_placed = cluster.is_placed;
@@ -213,17 +226,29 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
         let answer = asking.await.expect("nobody panics");
         answers.extend(answer.map(|answer| (plan, answer)));
     }
-    for _ in 0..SETTLE_SECONDS_MAX {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if cluster.engines.iter().all(|engine| engine.count() == 0) && cluster.broker.is_done() {
-            break;
-        }
+    if let Some(keeping) = keeping {
+        keeping.await.expect("whoever keeps does not panic");
     }
+    settle(cluster).await;
     cluster.grow_old().await;
     for (plan, answer) in &answers {
         person::ask_again(cluster, plan, answer).await;
     }
+    if cluster.is_kept {
+        keeper::collect_and_rerun(cluster, &answers).await;
+        settle(cluster).await;
+    }
     runs
+}
+
+/// Waits until everything has ended.
+async fn settle(cluster: &Cluster) {
+    for _ in 0..SETTLE_SECONDS_MAX {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if cluster.engines.iter().all(|engine| engine.count() == 0) && cluster.broker.is_done() {
+            return;
+        }
+    }
 }
 
 /// As many plans as are asked for, with so many runs between them.
@@ -263,7 +288,7 @@ fn check_end(cluster: &Cluster) {
         let Ok(recorded) = Recorded::<Event>::decode(stored.sequence, &stored.bytes) else {
             continue;
         };
-        check_files(cluster, &recorded.event);
+        check_artifacts(cluster, &recorded.event);
         match runs.get_mut(&id) {
             Some(run) => drop(run.apply(recorded)),
             None => runs.extend(
@@ -284,18 +309,17 @@ fn check_end(cluster: &Cluster) {
     }
 }
 
-/// Every file that an event names is in the store.
-fn check_files(cluster: &Cluster, event: &Event) {
-    let files = match event {
-        Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
-            &launched.files
+/// Every artifact that an event names is in the store, or the log says that it was collected.
+fn check_artifacts(cluster: &Cluster, event: &Event) {
+    for named in named_by(event) {
+        // Nobody builds images here.
+        if named.role == Role::Image || cluster.objects.get(named.digest).is_some() {
+            continue;
         }
-        Event::Ended(ended) => &ended.files,
-        _ => return,
-    };
-    for file in files {
-        if cluster.objects.get(file.digest).is_none() {
-            let text = format!("{} is named and not in the store", file.name);
+        if cluster.broker.has_collected(named.digest) {
+            cluster.world.count("named and collected");
+        } else {
+            let text = format!("{} is named and not in the store", named.digest);
             cluster.world.violation(text);
         }
     }

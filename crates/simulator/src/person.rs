@@ -133,7 +133,7 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
         let url = url_of(attempt, &plan);
         if let Some(view) = post(&route, &url, &plan, "respond-async").await {
             let id = view["id"].as_str().unwrap_or_default();
-            let request = request(&route, format!("{url}/{id}/cancel"))
+            let request = request(&route, "POST", &format!("{url}/{id}/cancel"))
                 .body(Bytes::new())
                 .expect("a request");
             // A run that has ended is not cancelled any more: that is an answer, too.
@@ -164,8 +164,9 @@ async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Val
 }
 
 /// A request of whoever `route` is of.
-fn request(route: &Route, url: String) -> http::request::Builder {
-    let request = Request::post(url).header("host", "127.0.0.1");
+pub(crate) fn request(route: &Route, method: &str, url: &str) -> http::request::Builder {
+    let request = Request::builder().method(method).uri(url);
+    let request = request.header("host", "127.0.0.1");
     match &route.bearer {
         Some(bearer) => request.header("authorization", format!("Bearer {bearer}")),
         None => request,
@@ -174,7 +175,7 @@ fn request(route: &Route, url: String) -> http::request::Builder {
 
 /// What a gateway answers that takes `body`.
 async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -> Option<Value> {
-    let request = request(route, url.to_owned())
+    let request = request(route, "POST", url)
         .header("content-type", "application/json")
         .header("idempotency-key", key)
         .header("prefer", prefer)
@@ -191,7 +192,7 @@ async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -
     status.is_success().then_some(answer)
 }
 
-fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cancelled: bool) {
+pub(crate) fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cancelled: bool) {
     let found = view["result"]["output"]["sum"].as_u64();
     let world = &cluster.world;
     world.step("answer", &format!("{} {}", view["id"], view["state"]));

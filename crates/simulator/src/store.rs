@@ -5,17 +5,24 @@ use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aod_domain::digest::Digest;
+use aod_domain::disk::Space;
 use aod_ports::BoxError;
-use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use aod_ports::artifact_store::{
+    ArtifactStore, Content, Incoming, Listed, Listing, LocalFile, Removal, StoreError, Stored,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
 
+use crate::broker::Broker;
+use crate::clock;
 use crate::link::Link;
+use crate::world::World;
 
 /// One operation in so many finds the store not answering.
 const UNAVAILABLE_ONE_IN: u64 = 150;
@@ -25,13 +32,23 @@ const HANGS_ONE_IN: u64 = 100;
 const HANG_MILLISECONDS_MAX: u64 = 20_000;
 
 /// What is stored. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Objects(Arc<Mutex<BTreeMap<Digest, Bytes>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Objects {
+    world: World,
+    /// With the time at which each was last put or renewed.
+    objects: Arc<Mutex<BTreeMap<Digest, (Bytes, Timestamp)>>>,
+}
 
 impl Objects {
+    pub(crate) fn new(world: &World) -> Self {
+        Self {
+            world: world.clone(),
+            objects: Arc::default(),
+        }
+    }
+
     pub(crate) fn get(&self, digest: Digest) -> Option<Bytes> {
-        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.get(&digest).cloned()
+        self.lock().get(&digest).map(|(bytes, _)| bytes.clone())
     }
 
     pub(crate) fn put(&self, bytes: Bytes) -> Stored {
@@ -39,15 +56,54 @@ impl Objects {
             digest: Digest::of(&bytes),
             size_bytes: bytes.len() as u64,
         };
-        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.insert(stored.digest, bytes);
+        self.lock().insert(stored.digest, (bytes, self.now()));
         stored
+    }
+
+    fn renew(&self, digest: Digest) -> Option<u64> {
+        let now = self.now();
+        let mut objects = self.lock();
+        let (bytes, renewed_at) = objects.get_mut(&digest)?;
+        *renewed_at = now;
+        Some(bytes.len() as u64)
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let listed = |(&digest, (bytes, renewed_at)): (&Digest, &(Bytes, Timestamp))| Listed {
+            digest,
+            size_bytes: bytes.len() as u64,
+            renewed_at: *renewed_at,
+        };
+        self.lock().iter().map(listed).collect()
+    }
+
+    fn remove(&self, digest: Digest, before: Timestamp) -> Removal {
+        let mut objects = self.lock();
+        match objects.get(&digest) {
+            None => Removal::Missing,
+            Some((_, renewed_at)) if *renewed_at >= before => Removal::Young,
+            Some(_) => {
+                objects.remove(&digest);
+                Removal::Removed
+            }
+        }
+    }
+
+    /// By the store's own clock, which is right.
+    fn now(&self) -> Timestamp {
+        clock::after(self.world.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Digest, (Bytes, Timestamp)>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct SimulatedStore {
     pub(crate) objects: Objects,
+    /// Who is told of every removal, to look whether it is right.
+    pub(crate) broker: Broker,
     pub(crate) link: Link,
     /// Where files lie that are asked for as files.
     pub(crate) directory: PathBuf,
@@ -170,6 +226,29 @@ impl ArtifactStore for SimulatedStore {
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         self.reach("size").await?;
         Ok(self.objects.get(digest).map(|bytes| bytes.len() as u64))
+    }
+
+    async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        self.reach("renew").await?;
+        Ok(self.objects.renew(digest))
+    }
+
+    async fn list(&self) -> Result<Listing, StoreError> {
+        self.reach("list").await?;
+        Ok(stream::iter(self.objects.list().into_iter().map(Ok)).boxed())
+    }
+
+    async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError> {
+        self.reach("remove artifact").await?;
+        let removal = self.objects.remove(digest, before);
+        if removal == Removal::Removed {
+            self.broker.removed(digest);
+        }
+        Ok(removal)
+    }
+
+    async fn space(&self) -> Result<Option<Space>, StoreError> {
+        Ok(None)
     }
 
     async fn check(&self) -> Result<(), StoreError> {

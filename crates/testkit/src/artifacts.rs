@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aod_domain::digest::{Digest, Hasher};
-use aod_ports::artifact_store::{ArtifactStore, Content, StoreError, Stored};
+use aod_ports::artifact_store::{ArtifactStore, Content, Listed, Removal, StoreError, Stored};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::SignedDuration;
 
 const MIB: usize = 1024 * 1024;
 
@@ -43,6 +44,7 @@ pub async fn check_all(store: &dyn ArtifactStore) {
     check_refusals(store).await;
     check_side_by_side(store).await;
     check_links(store).await;
+    check_removal(store).await;
     store.check().await.expect("a store that is still healthy");
 }
 
@@ -261,6 +263,61 @@ async fn check_links(store: &dyn ArtifactStore) {
         .expect("a file");
     assert!(fs::read(file.path()).expect("its bytes") == content);
     fs::remove_file(link).expect("a link of ours");
+}
+
+/// What may go is what was put or renewed before a time, and what is put again is there again.
+async fn check_removal(store: &dyn ArtifactStore) {
+    let hour = SignedDuration::from_hours(1);
+    for size in [0, 3000, 9 * MIB + 7] {
+        let content = bytes(size, 10);
+        let stored = put(store, &content).await.expect("a put");
+        let digest = stored.digest;
+        assert_eq!(
+            store.renew(digest).await.expect("an answer"),
+            Some(stored.size_bytes)
+        );
+        let listed = listed(store, digest).await.expect("it is there");
+        assert_eq!(listed.size_bytes, stored.size_bytes);
+        let young = store.remove(digest, listed.renewed_at - hour).await;
+        assert_eq!(young.expect("an answer"), Removal::Young);
+        assert!(store.contains(digest).await.expect("an answer"));
+        let removed = store.remove(digest, listed.renewed_at + hour).await;
+        assert_eq!(removed.expect("an answer"), Removal::Removed);
+        check_gone(store, digest, stored.size_bytes).await;
+        let again = store.remove(digest, listed.renewed_at + hour).await;
+        assert_eq!(again.expect("an answer"), Removal::Missing);
+        assert_eq!(put(store, &content).await.expect("a put"), stored);
+        let whole = store.get_stream(digest, None).await.expect("a stream");
+        assert!(read(whole).await.expect("its bytes") == content);
+    }
+}
+
+async fn check_gone(store: &dyn ArtifactStore, digest: Digest, size_bytes: u64) {
+    assert_eq!(store.size(digest).await.expect("an answer"), None);
+    assert_eq!(store.renew(digest).await.expect("an answer"), None);
+    assert_eq!(listed(store, digest).await, None);
+    let stream = store.get_stream(digest, None).await;
+    assert!(
+        matches!(stream, Err(StoreError::Missing { .. })),
+        "{stream:?}"
+    );
+    let file = store.get_file(digest, size_bytes).await;
+    assert!(matches!(file, Err(StoreError::Missing { .. })), "{file:?}");
+}
+
+/// An artifact as the store lists it, once.
+async fn listed(store: &dyn ArtifactStore, digest: Digest) -> Option<Listed> {
+    let all: Vec<Listed> = store
+        .list()
+        .await
+        .expect("a list")
+        .try_collect()
+        .await
+        .expect("its entries");
+    let mut found = all.into_iter().filter(|listed| listed.digest == digest);
+    let first = found.next();
+    assert_eq!(found.next(), None, "it is listed once");
+    first
 }
 
 fn spool_file(store: &dyn ArtifactStore, content: &Bytes) -> PathBuf {

@@ -48,6 +48,7 @@ fn node(number: u128, slots: usize) -> Member {
         draining: false,
         place: Place::default(),
         not_ready: None,
+        no_roots: None,
     })
 }
 

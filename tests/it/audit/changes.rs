@@ -82,6 +82,7 @@ impl Parts {
             artifacts.push(ArtifactEntry {
                 digest: listed.digest,
                 size_bytes: held.map(|(_, content)| content.len() as u64),
+                collected_at: None,
             });
         }
         let manifest = Manifest {

@@ -10,14 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use aod_domain::capsule::{ModelGrant, Needs, Registration};
 use aod_domain::digest::Digest;
+use aod_domain::disk::Space;
 use aod_domain::manifest::Secret;
 use aod_domain::spending::Budget;
 use aod_node::CONTENT_BYTES_MAX;
-use aod_ports::artifact_store::{ArtifactStore, Content, Incoming, LocalFile, StoreError, Stored};
+use aod_ports::artifact_store::{
+    ArtifactStore, Content, Incoming, Listing, LocalFile, Removal, StoreError, Stored,
+};
 use aod_testkit::capsules::registration;
 use aod_tests::cluster::{any_schema, append_registration, store_schema};
 use async_trait::async_trait;
 use futures::TryStreamExt as _;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::provider::{self, Reply};
@@ -250,6 +254,22 @@ impl ArtifactStore for Flaky {
 
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         self.store.size(digest).await
+    }
+
+    async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        self.store.renew(digest).await
+    }
+
+    async fn list(&self) -> Result<Listing, StoreError> {
+        self.store.list().await
+    }
+
+    async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError> {
+        self.store.remove(digest, before).await
+    }
+
+    async fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.store.space().await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

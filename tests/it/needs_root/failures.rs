@@ -234,3 +234,68 @@ async fn a_node_whose_disk_is_full_takes_no_work_and_fails_nobody() {
     wait_until_it_takes_work(&cluster, first, true).await;
     wait_until_clean(&cluster);
 }
+
+/// The state of a node as gateways tell it, in one of these fields.
+async fn told_of(cluster: &ProgramCluster, node: usize, field: &str) -> Value {
+    let nodes = cluster.person(0).get("/v1/nodes").await;
+    let items = nodes["items"].as_array().expect("nodes").iter();
+    let mut found = items.filter(|item| {
+        item["host"]
+            .as_str()
+            .is_some_and(|host| cluster.node_on(host) == node)
+    });
+    found.next().map_or(Value::Null, |item| item[field].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_is_nearly_full_lets_trees_under_way_end() {
+    /// More than what counts as full, 64 MiB, and less than what is kept for trees under way, 128 MiB.
+    const LEFT_BYTES: u64 = 96 << 20;
+    let cluster = ProgramCluster::start_as(&Plan {
+        store: Store::JetStream,
+        brokers: 1,
+        gateways: 1,
+        labels: &["one", "two"],
+        disk_bytes: Some(512 << 20),
+    })
+    .await;
+    chain::register(&cluster).await;
+    let person = cluster.person(0);
+    // Both capsules have run there before, so that little comes to the disk.
+    let run = chain::start(&person, 0).await;
+    chain::check(&person, &run).await;
+    let run = chain::start(&person, 15).await;
+    worker_node(&cluster, &run).await;
+    for node in &cluster.nodes {
+        node.host().disk().expect("of its own").leave(LEFT_BYTES);
+    }
+    for node in 0..2 {
+        person
+            .eventually("a node that takes no new trees", async || {
+                let told = told_of(&cluster, node, "no_roots").await;
+                told.as_str()?.starts_with("disk_full: ").then_some(())
+            })
+            .await;
+        assert_eq!(told_of(&cluster, node, "not_ready").await, Value::Null);
+    }
+    // A new tree waits, and says why; the one that is under way ends, on the same disks.
+    let waiting = chain::start(&person, 0).await;
+    person
+        .eventually("a reason to wait", async || {
+            let view = person.get(&format!("/v1/runs/{waiting}")).await;
+            let reason = view["waits_for"].as_str()?.to_owned();
+            reason
+                .contains(" takes no new trees: disk_full: ")
+                .then_some(())
+        })
+        .await;
+    let callee = chain::check(&person, &run).await;
+    assert_eq!(callee["attempts"], 1, "{callee}");
+    let view = person.get(&format!("/v1/runs/{waiting}")).await;
+    assert_eq!(view["state"], "queued", "{view}");
+    for node in &cluster.nodes {
+        node.host().disk().expect("of its own").empty();
+    }
+    chain::check(&person, &waiting).await;
+    wait_until_clean(&cluster);
+}

@@ -51,7 +51,17 @@ impl<'a> Disk<'a> {
             .args([self.directory(), self.directory().join(FILLER)]));
     }
 
-    /// Gives the room back that [`fill`](Self::fill) has taken.
+    /// Takes all room but `bytes` of it.
+    pub fn leave(self, bytes: u64) {
+        let script = "free=$(df -B1 --output=avail \"$1\" | tail -n 1); fallocate -l \"$((free - $3))\" \"$2\"";
+        let mut fill = self.host.command("sh");
+        run(fill
+            .args(["-c", script, "sh"])
+            .args([self.directory(), self.directory().join(FILLER)])
+            .arg(bytes.to_string()));
+    }
+
+    /// Gives the room back that [`fill`](Self::fill) or [`leave`](Self::leave) has taken.
     pub fn empty(self) {
         let mut remove = self.host.command("rm");
         run(remove.arg("-f").arg(self.directory().join(FILLER)));

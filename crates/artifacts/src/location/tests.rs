@@ -65,7 +65,7 @@ fn plain_http_is_for_near_endpoints() {
 #[test]
 fn a_bucket_of_each_kind_has_a_client() {
     let names = |url: &str| match parse(url) {
-        Ok(Location::Remote(store)) => store.to_string(),
+        Ok(Location::Remote { store, .. }) => store.to_string(),
         other => panic!("{url}: {other:?}"),
     };
     assert!(names("s3://bucket/?region=eu-west-1").contains("bucket"));

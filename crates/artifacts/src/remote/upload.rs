@@ -61,6 +61,15 @@ impl Damaged {
     }
 }
 
+/// What is under a name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Whole,
+    /// Of another size, or read damaged.
+    Damaged,
+}
+
 impl Remote {
     /// Sends a file, unless the store has it. Durable when it returns.
     pub(super) async fn send(&self, spooled: &Spooled) -> Result<(), StoreError> {
@@ -122,27 +131,48 @@ impl Remote {
     async fn put_bytes(&self, stored: Stored, bytes: Bytes) -> Result<(), StoreError> {
         let path = object_path(stored.digest);
         let sort = |error| from_put(&self.place, stored.digest, error);
-        if !self.damaged.contains(stored.digest) {
+        let mut is_damaged = self.damaged.contains(stored.digest);
+        loop {
+            if is_damaged {
+                let put = self.store.put(&path, bytes.clone().into()).await;
+                put.map_err(sort)?;
+                if self.outlast(stored.digest).await?.is_some() {
+                    return Ok(());
+                }
+            }
             let create = PutMode::Create.into();
-            match self
-                .store
-                .put_opts(&path, bytes.clone().into(), create)
-                .await
-            {
+            let put = self.store.put_opts(&path, bytes.clone().into(), create);
+            match put.await {
                 Ok(_) => return Ok(()),
-                Err(Error::AlreadyExists { .. }) if self.has_whole(stored).await? => return Ok(()),
-                Err(Error::AlreadyExists { .. }) => (),
+                Err(Error::AlreadyExists { .. }) => match self.found(stored).await? {
+                    Found::Whole => return Ok(()),
+                    Found::Damaged => is_damaged = true,
+                    // It was collected meanwhile.
+                    Found::Nothing => (),
+                },
                 Err(error) => return Err(sort(error)),
             }
         }
-        self.store.put(&path, bytes.into()).await.map_err(sort)?;
-        Ok(())
     }
 
     async fn send_large(&self, file: Arc<File>, stored: Stored) -> Result<(), StoreError> {
-        if !self.damaged.contains(stored.digest) && self.has_whole(stored).await? {
+        let found = if self.damaged.contains(stored.digest) {
+            Found::Damaged
+        } else {
+            self.found(stored).await?
+        };
+        if found == Found::Whole {
             return Ok(());
         }
+        self.upload(Arc::clone(&file), stored).await?;
+        // What was overwritten could be about to be collected.
+        while found == Found::Damaged && self.outlast(stored.digest).await?.is_none() {
+            self.upload(Arc::clone(&file), stored).await?;
+        }
+        Ok(())
+    }
+
+    async fn upload(&self, file: Arc<File>, stored: Stored) -> Result<(), StoreError> {
         let sort = |error| from_put(&self.place, stored.digest, error);
         let path = object_path(stored.digest);
         let mut upload = self.store.put_multipart(&path).await.map_err(sort)?;
@@ -193,9 +223,13 @@ impl Remote {
         Ok(())
     }
 
-    /// Whether the store has an object of this name and size.
-    async fn has_whole(&self, stored: Stored) -> Result<bool, StoreError> {
-        Ok(self.size(stored.digest).await? == Some(stored.size_bytes))
+    /// What the store has under this name; what is whole may be named from now on.
+    async fn found(&self, stored: Stored) -> Result<Found, StoreError> {
+        Ok(match self.renewed(stored.digest).await? {
+            None => Found::Nothing,
+            Some(size_bytes) if size_bytes == stored.size_bytes => Found::Whole,
+            Some(_) => Found::Damaged,
+        })
     }
 
     async fn read(&self, file: Arc<File>, offset: u64, count: u64) -> Result<Bytes, StoreError> {

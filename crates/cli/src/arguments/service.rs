@@ -125,6 +125,9 @@ pub struct GatewayArguments {
     pub tls: TlsArguments,
 
     #[command(flatten)]
+    pub disk: DiskArguments,
+
+    #[command(flatten)]
     pub traces: TraceArguments,
 }
 
@@ -168,6 +171,20 @@ pub struct TlsArguments {
         hide_env_values = true
     )]
     pub tls_key: Option<PathBuf>,
+}
+
+/// What is kept of the disks.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct DiskArguments {
+    /// Room on each disk that is kept for trees under way: with less, no new tree begins; a tenth of the disk and
+    /// 1 GiB at the most unless given
+    #[arg(
+        long,
+        env = "AOD_DISK_RESERVE",
+        value_name = "BYTES",
+        hide_env_values = true
+    )]
+    pub disk_reserve: Option<u64>,
 }
 
 /// Where traces go.
@@ -227,6 +244,9 @@ pub struct CapacityArguments {
     #[arg(long, env = "AOD_CONTAINERS_MAX", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), hide_env_values = true)]
     pub containers_max: Option<u32>,
 
+    #[command(flatten)]
+    pub disk: DiskArguments,
+
     /// The container engine's socket
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
@@ -243,7 +263,7 @@ pub struct CapacityArguments {
     #[command(flatten)]
     pub policy: PolicyArguments,
 
-    /// Keep what goes to models and what they answer, as artifacts that are never deleted; secrets are taken out
+    /// Keep what goes to models and what they answer, as artifacts that only a retention policy lets go; secrets are taken out
     #[arg(
         long,
         env = "AOD_KEEP_MODEL_CONTENTS",

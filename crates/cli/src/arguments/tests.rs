@@ -24,7 +24,7 @@ fn help_of(path: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    let commands: [&[&str]; 39] = [
+    let commands: [&[&str]; 43] = [
         &[],
         &["up"],
         &["down"],
@@ -60,6 +60,10 @@ fn every_command_explains_itself() {
         &["rules", "set"],
         &["tokens"],
         &["tokens", "create"],
+        &["retention"],
+        &["retention", "set"],
+        &["hold"],
+        &["gc"],
         &["nodes"],
         &["nodes", "drain"],
         &["doctor"],

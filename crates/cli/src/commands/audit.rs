@@ -5,7 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use aod_api::audit::SealKeyView;
-use aod_domain::audit::{PublicKey, Verdict};
+use aod_domain::audit::{FindingKind, PublicKey, Report, Verdict};
 use serde_json::json;
 
 use crate::arguments::{AuditCommand, ConnectArguments, ExportArguments, VerifyArguments};
@@ -30,7 +30,16 @@ async fn export(arguments: &ExportArguments, console: Console) -> Result<Exit, F
     let client = Client::connect(&arguments.connect)?;
     let path = format!("/v1/runs/{}/bundle", encoded(&arguments.run));
     let stored = client.save_bundle(&path, &arguments.file).await?;
+    let report = checked(&arguments.file, None).await?;
+    let gone = report.findings.iter().filter(|finding| {
+        let gone = [FindingKind::CollectedArtifact, FindingKind::MissingArtifact];
+        gone.contains(&finding.kind)
+    });
+    for finding in gone.clone() {
+        console.tell(&format!("not in the bundle: {finding}"));
+    }
     let view = json!({
+        "missing": gone.map(|finding| &finding.place).collect::<Vec<_>>(),
         "root": stored.root,
         "file": arguments.file,
         "size_bytes": stored.size_bytes,
@@ -46,23 +55,27 @@ async fn export(arguments: &ExportArguments, console: Console) -> Result<Exit, F
 
 async fn verify(arguments: VerifyArguments, console: Console) -> Result<Exit, Failure> {
     let expected = arguments.public_key.as_deref().map(read_key).transpose()?;
-    let path = arguments.file;
-    let unreadable = |error: std::io::Error| {
-        Failure::usage(format!("the bundle {} cannot be read", path.display())).because(&error)
-    };
-    let file = File::open(&path).map_err(unreadable)?;
-    let reader = BufReader::with_capacity(READ_BYTES, file);
-    let verified = tokio::task::spawn_blocking(move || aod_audit::verify(reader, expected)).await;
-    let verified = verified.map_err(|error| {
-        Failure::new(Exit::Internal, "the bundle was not checked").because(&error)
-    })?;
-    let report = verified.map_err(unreadable)?;
+    let report = checked(&arguments.file, expected).await?;
     console.show(&report, || text::audit::report(&report))?;
     Ok(match report.verdict {
         Verdict::Sealed => Exit::Ok,
         Verdict::Open => Exit::Unsealed,
         Verdict::Findings => Exit::Different,
     })
+}
+
+/// What is to be thought of the bundle in the file `path`.
+async fn checked(path: &Path, expected: Option<PublicKey>) -> Result<Report, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::usage(format!("the bundle {} cannot be read", path.display())).because(&error)
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let reader = BufReader::with_capacity(READ_BYTES, file);
+    let verified = tokio::task::spawn_blocking(move || aod_audit::verify(reader, expected)).await;
+    let verified = verified.map_err(|error| {
+        Failure::new(Exit::Internal, "the bundle was not checked").because(&error)
+    })?;
+    verified.map_err(unreadable)
 }
 
 /// The key itself, or the file that it is in.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
+use aod_domain::retention::UNNAMED_FOR;
 use aod_gateway::{Access, Config, Gateway, Ports, StartError, Tls, Token};
 use aod_jetstream::Broker;
 use aod_ports::artifact_store::ArtifactStore;
@@ -42,6 +43,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     );
     config.log_age = arguments.archive.age();
     config.tls = tls(&arguments.tls)?.map(Arc::new);
+    config.disk_reserve = arguments.disk.disk_reserve;
     let traces = Traces::begin(&arguments.traces, &broker, &artifacts).await?;
     let ports = ports(&broker, artifacts).await?;
     let gateway = Gateway::start(config, ports).await;
@@ -78,6 +80,8 @@ pub(super) fn config(
         lists_delay: aod_gateway::LISTS_DELAY,
         wait_seconds_max: WAIT_SECONDS_MAX,
         upload_bytes_max: UPLOAD_BYTES_MAX,
+        disk_reserve: None,
+        unnamed_for: UNNAMED_FOR,
         seal_key: Arc::new(seal_key),
         log_age: None,
         tls: None,

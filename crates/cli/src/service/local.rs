@@ -242,7 +242,7 @@ async fn begin(
     let artifacts = wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache")).await?;
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
-        arguments.listen,
+        (arguments.listen, arguments.capacity.disk.disk_reserve),
         &credentials,
         data,
         gateway::ports(&connected, Arc::clone(&artifacts)).await?,
@@ -338,7 +338,7 @@ async fn broker_arguments(
 
 /// Listens where it was asked to, or on a free port of the same address.
 async fn start_gateway(
-    listen: SocketAddr,
+    (listen, disk_reserve): (SocketAddr, Option<u64>),
     credentials: &Credentials,
     data: &Path,
     ports: aod_gateway::Ports,
@@ -353,6 +353,7 @@ async fn start_gateway(
         let lease_seconds = LEASE_SECONDS_DEFAULT;
         let mut config = gateway::config(listen, None, access, &directory, lease_seconds, key);
         config.log_age = archive.age();
+        config.disk_reserve = disk_reserve;
         let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };

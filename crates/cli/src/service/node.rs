@@ -95,6 +95,7 @@ pub(super) async fn begin(
         grace: GRACE_DEFAULT,
         log_bytes_max: LOG_BYTES_MAX_DEFAULT,
         disk_look: DISK_LOOK_DEFAULT,
+        disk_reserve: setup.capacity.disk.disk_reserve,
         image_keep: IMAGE_KEEP_DEFAULT,
         models: Arc::new(models(setup.capacity.policy.models.as_deref())?),
         keep_model_contents: setup.capacity.keep_model_contents,

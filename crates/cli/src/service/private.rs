@@ -28,8 +28,8 @@ use tokio::time::{Instant, sleep};
 use super::local::Local;
 use super::stand_in::{self, StandIns};
 use crate::arguments::{
-    ArchiveArguments, CapacityArguments, ConnectArguments, EquipmentArguments, PolicyArguments,
-    TraceArguments, UpArguments,
+    ArchiveArguments, CapacityArguments, ConnectArguments, DiskArguments, EquipmentArguments,
+    PolicyArguments, TraceArguments, UpArguments,
 };
 use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
@@ -91,6 +91,7 @@ impl Private {
                 equipment: EquipmentArguments::default(),
                 memory: None,
                 containers_max: None,
+                disk: DiskArguments::default(),
                 docker: docker.to_owned(),
                 registries: None,
                 policy: policy.clone(),

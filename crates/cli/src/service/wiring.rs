@@ -102,7 +102,8 @@ pub async fn artifacts(
     if kind != NODE {
         tokio::spawn(sweep_for_ever(Arc::clone(&store)));
     }
-    aod_artifacts::over(store, &cache).map_err(|error| unusable(&error))
+    let limited = Arc::clone(&store) as _;
+    aod_artifacts::over(store, Some(limited), &cache).map_err(|error| unusable(&error))
 }
 
 /// Removes what uploads that were cut off have left; harmless however many programs do it.

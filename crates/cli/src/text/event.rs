@@ -59,6 +59,18 @@ fn remark(event: &EventView) -> Option<String> {
         "sealed" => text("/public_key").map(|key| format!("by {key}")),
         "cancel" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
+        "policy_set" | "policy_removed" | "hold_removed" => {
+            Some(format!("by {}", text("/requested_by")?))
+        }
+        "held" => Some(format!(
+            "by {}: {}",
+            text("/requested_by")?,
+            text("/reason")?
+        )),
+        "collected" => {
+            let count = event.data.get("artifacts")?.as_array()?.len();
+            Some(format!("{count} artifacts by {}", text("/requested_by")?))
+        }
         "result" => {
             let outcome = text("/outcome")?;
             Some(match text("/error/message") {
@@ -166,8 +178,8 @@ fn about(event: &EventView) -> String {
     if let Some(run) = event.run {
         return run.to_string();
     }
-    let mut members = ["run", "name", "node"].into_iter();
-    let about = members.find_map(|member| event.data.get(member).and_then(Value::as_str));
+    let mut members = ["/run", "/name", "/node", "/policy/name"].into_iter();
+    let about = members.find_map(|member| event.data.pointer(member).and_then(Value::as_str));
     about.unwrap_or_default().to_owned()
 }
 

@@ -49,6 +49,9 @@ pub(crate) fn details(view: &RunView) -> String {
     if let Some(end) = run.ended_at {
         line("took", &units::between(run.requested_at, end));
     }
+    if !view.collected.is_empty() {
+        line("collected", &view.collected.join(", "));
+    }
     line("label", view.label.as_str());
     placement(&mut line, view);
     line(

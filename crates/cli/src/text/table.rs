@@ -130,7 +130,10 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
         let state = match (&node.not_ready, node.draining) {
             (Some(reason), _) => format!("not ready: {reason}"),
             (None, true) => "draining".to_owned(),
-            (None, false) => "ready".to_owned(),
+            (None, false) => match &node.no_roots {
+                Some(reason) => format!("no new trees: {reason}"),
+                None => "ready".to_owned(),
+            },
         };
         table.add_row([
             node.id.to_string(),

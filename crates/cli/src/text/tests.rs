@@ -267,6 +267,7 @@ fn nodes_are_a_table() {
         cpu_millis: Some(16_000),
         memory_bytes: Some(64 << 30),
         not_ready: not_ready.map(str::to_owned),
+        no_roots: None,
     };
     let nodes = [
         node(1, None, false),

@@ -71,6 +71,13 @@ routes! {
     GET "/v1/rules" Read Cluster;
     PUT "/v1/rules/{name}" Admin Cluster;
     DELETE "/v1/rules/{name}" Admin Cluster;
+    GET "/v1/retention" Read Cluster;
+    PUT "/v1/retention/{name}" Admin Cluster;
+    DELETE "/v1/retention/{name}" Admin Cluster;
+    GET "/v1/holds" Read Cluster;
+    PUT "/v1/holds/{run}" Admin Cluster;
+    DELETE "/v1/holds/{run}" Admin Cluster;
+    POST "/v1/gc" Operate Cluster;
     GET "/v1/nodes" Read Cluster;
     POST "/v1/nodes/{node}/drain" Operate Cluster;
     POST "/v1/nodes/{node}/resume" Operate Cluster;

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -156,6 +157,9 @@ pub struct ArtifactEntry {
     /// None for one that the store had no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// Of one that the store had no more, when it was collected, as the cluster said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collected_at: Option<Timestamp>,
 }
 
 /// The last entry: it follows from all before it but for what was missing.

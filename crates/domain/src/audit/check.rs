@@ -6,6 +6,7 @@ mod notes;
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,8 +14,8 @@ use self::artifacts::Artifacts;
 use self::histories::Histories;
 use self::notes::Notes;
 use super::{
-    Finding, FindingKind, Line, PublicKey, Report, SealReport, TreeHasher, Verdict, check_seal,
-    named_by,
+    Finding, FindingKind, Line, PublicKey, Report, SealReport, TreeHasher, Verdict, bundled_by,
+    check_seal,
 };
 use crate::digest::Digest;
 use crate::event::{CloudEvent, Header, Recorded};
@@ -40,8 +41,11 @@ pub enum Entry {
         /// The hash of its bytes.
         found: Digest,
     },
-    /// The manifest says that the store had it no more.
-    Missing(Digest),
+    /// The manifest says that the store had it no more, and if it was collected, when.
+    Missing {
+        digest: Digest,
+        collected_at: Option<Timestamp>,
+    },
 }
 
 /// Takes the entries of a bundle in, in their order.
@@ -121,7 +125,10 @@ impl Checker {
             } => self
                 .findings
                 .extend(self.artifacts.hold(digest, size_bytes, found)),
-            Entry::Missing(digest) => self.artifacts.miss(digest),
+            Entry::Missing {
+                digest,
+                collected_at,
+            } => self.artifacts.miss(digest, collected_at),
         }
     }
 
@@ -187,7 +194,7 @@ impl Checker {
             return;
         };
         self.artifacts
-            .name(&place(line), &named_by(&recorded.event));
+            .name(&place(line), &bundled_by(&recorded.event));
         if let Some(launched) = recorded.event.launched() {
             self.launched(line, launched);
         }

@@ -34,6 +34,8 @@ pub enum FindingKind {
     Artifact,
     /// An event names an artifact that is not there.
     MissingArtifact,
+    /// An event names an artifact that the cluster says was collected; nothing in the bundle proves that.
+    CollectedArtifact,
     /// No event names the artifact.
     UnknownArtifact,
     /// The manifest does not describe the bundle.

@@ -161,7 +161,7 @@ struct Bundle {
     seal: Option<Vec<u8>>,
     late: Vec<Line>,
     artifacts: BTreeMap<Digest, (u64, Digest)>,
-    missing: Vec<Digest>,
+    missing: Vec<(Digest, Option<jiff::Timestamp>)>,
 }
 
 fn tree_of(lines: &[Line]) -> crate::run::SealedTree {
@@ -215,11 +215,16 @@ impl Bundle {
             size_bytes,
             found,
         });
+        let missing = self.missing.iter();
+        let missing = missing.map(|&(digest, collected_at)| Entry::Missing {
+            digest,
+            collected_at,
+        });
         before
             .chain(self.seal.clone().map(Entry::Seal))
             .chain(late)
             .chain(artifacts)
-            .chain(self.missing.iter().copied().map(Entry::Missing))
+            .chain(missing)
             .for_each(|entry| checker.take(entry));
         checker.finish()
     }
@@ -421,8 +426,10 @@ fn artifacts_are_those_that_events_name() {
     let mut gone = honest.clone();
     gone.artifacts.remove(&report);
     gone.assert_found(&[FindingKind::MissingArtifact]);
-    gone.missing.push(report);
+    gone.missing.push((report, None));
     gone.assert_found(&[FindingKind::MissingArtifact]);
+    gone.missing = vec![(report, Some(NOW))];
+    gone.assert_found(&[FindingKind::CollectedArtifact]);
 
     let mut added = honest;
     let foreign = Digest::of("foreign");
@@ -433,7 +440,7 @@ fn artifacts_are_those_that_events_name() {
 #[test]
 fn artifacts_of_an_event_are_its_payloads_files_logs_and_schema() {
     let digests = |event: &Event| -> Vec<Digest> {
-        let named = named_by(event).into_iter();
+        let named = bundled_by(event).into_iter();
         named.map(|named| named.digest).collect()
     };
     let launch = Event::Launched(Box::new(launched()));

@@ -21,6 +21,8 @@ enum Family {
     Token,
     File,
     Placement,
+    Retention,
+    Artifact,
 }
 
 /// A type of events.
@@ -62,6 +64,8 @@ kinds! {
     Token "token": "issued" "revoked";
     File "file": "uploaded";
     Placement "placement": "asked";
+    Retention "retention": "policy_set" "policy_removed" "held" "hold_removed";
+    Artifact "artifact": "collected";
 }
 
 impl Kind {
@@ -104,6 +108,8 @@ impl Kind {
             Family::Archive => format!("ev.{tenant}.archive.*.{word}"),
             Family::Token => format!("ev.{tenant}.token.*.{word}"),
             Family::File => format!("ev.{tenant}.file.*.{word}"),
+            Family::Retention => format!("ev.{tenant}.retention.*.{word}"),
+            Family::Artifact => format!("ev.{tenant}.artifact.*.{word}"),
             Family::DeadLetter => {
                 let run = match scope {
                     Some(Scope::Run(run)) => run.token(),

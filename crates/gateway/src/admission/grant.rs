@@ -6,7 +6,7 @@ use std::time::Duration;
 use aod_domain::event::CloudEvent;
 use aod_domain::flow::{Grant, Granted};
 use aod_domain::run::{Command, Rejection};
-use aod_domain::subject;
+use aod_domain::subject::{self, Class};
 use aod_ports::event_log::{Append, AppendError, Guard};
 use aod_ports::runs::HandleError;
 use futures::{StreamExt as _, stream};
@@ -81,7 +81,7 @@ async fn look_around(context: &Context) -> Option<bool> {
     let is_first = context.is_first(&members);
     let mut slots = BTreeMap::new();
     for node in members.into_iter().filter_map(waiting::into_node) {
-        let is_open = !node.draining && node.not_ready.is_none();
+        let is_open = node.takes(Class::Root);
         for label in node.labels {
             *slots.entry(label).or_default() += if is_open { node.slots } else { 0 };
         }

@@ -88,6 +88,37 @@ impl Fields {
         }
     }
 
+    /// A list of at most `count_max` texts, each of which is read.
+    pub(crate) fn words<T>(&mut self, key: &'static str, count_max: usize) -> Vec<T>
+    where
+        T: std::str::FromStr<Err: std::fmt::Display>,
+    {
+        let given = self.list(key);
+        if given.len() > count_max {
+            self.error(format!("/{key}"), format!("expected at most {count_max}"));
+        }
+        let mut read = Vec::new();
+        for (index, value) in given.iter().enumerate().take(count_max) {
+            match value.as_str().map(str::parse) {
+                Some(Ok(word)) => read.push(word),
+                Some(Err(error)) => self.error(format!("/{key}/{index}"), format!("{error}")),
+                None => self.error(format!("/{key}/{index}"), "expected a text"),
+            }
+        }
+        read
+    }
+
+    /// Whether something is so; it is not unless that is said.
+    pub(crate) fn flag(&mut self, key: &'static str) -> bool {
+        match self.take(key) {
+            None => false,
+            Some(Value::Bool(flag)) => flag,
+            Some(other) => self
+                .wrong_type(key, &other, "true or false")
+                .unwrap_or_default(),
+        }
+    }
+
     /// An object of texts.
     pub(crate) fn texts(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Which files each tenant has: what its runs, capsules, calls of models and uploads name.
 
-use aod_domain::audit::named_by;
+use aod_domain::audit::bundled_by;
 use aod_domain::digest::Digest;
 use aod_domain::subject::Subject;
 use aod_domain::{capsule, file, run, spending};
@@ -27,7 +27,7 @@ fn named(stored: &StoredEvent) -> Vec<Digest> {
     let subject = stored.subject.as_str();
     if Subject::is_state(subject) {
         let event = read::<run::Event>(stored);
-        let named = event.iter().flat_map(named_by);
+        let named = event.iter().flat_map(bundled_by);
         named.map(|named| named.digest).collect()
     } else if Subject::is_spending(subject) {
         match read(stored) {

@@ -8,7 +8,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::{
     audit, capsules, dead_letters, events, files, history, log, logs, nodes, operations, original,
-    reruns, results, rules, runs, tokens,
+    reruns, results, retention, rules, runs, tokens,
 };
 
 #[derive(OpenApi)]
@@ -28,6 +28,8 @@ use super::{
         capsules::register, capsules::list, capsules::show,
         tokens::list, tokens::create, tokens::revoke,
         rules::list, rules::set, rules::remove,
+        retention::list, retention::set, retention::remove,
+        retention::holds, retention::hold, retention::release, retention::collect,
         nodes::list, nodes::drain, nodes::resume,
         dead_letters::list, dead_letters::show, dead_letters::requeue, dead_letters::purge,
         operations::health, operations::ready, operations::metrics,

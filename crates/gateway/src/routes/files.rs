@@ -6,6 +6,7 @@ use aod_api::files::{FILE_REFERENCE_PREFIX, UploadedFile};
 use aod_api::problem::Problem;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
+use aod_ports::artifact_store::StoreError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State};
@@ -13,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
+use crate::gone;
 use crate::http::access::Principal;
 use crate::http::error::{ApiError, ApiResult};
 use crate::routes::upload;
@@ -95,7 +97,10 @@ pub(super) async fn serve(
         Some(asked) => Some(resolve_range(context, digest, asked).await?),
     };
     let is_partial = range.is_some();
-    let content = context.ports.artifacts.get_stream(digest, range).await?;
+    let content = match context.ports.artifacts.get_stream(digest, range).await {
+        Ok(content) => content,
+        Err(error) => return Err(gone::explained(context, error).await),
+    };
     let length = content.range.end - content.range.start;
     let mut response = Body::from_stream(content.bytes).into_response();
     let headers = response.headers_mut();
@@ -182,18 +187,9 @@ async fn resolve_range(
     Ok(match asked {
         AskedRange::From { start, end } => start..end.unwrap_or(u64::MAX),
         AskedRange::Last(length) => {
-            let missing = || {
-                ApiError::new(
-                    ErrorCode::UnknownFile,
-                    format!("the artifact store has no {digest}"),
-                )
+            let Some(size) = context.ports.artifacts.size(digest).await? else {
+                return Err(gone::explained(context, StoreError::Missing { digest }).await);
             };
-            let size = context
-                .ports
-                .artifacts
-                .size(digest)
-                .await?
-                .ok_or_else(missing)?;
             size.saturating_sub(length)..size
         }
     })

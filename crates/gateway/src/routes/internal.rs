@@ -18,7 +18,7 @@ use aod_domain::file_name::Directory;
 use aod_domain::handoff::{DEPTH_MAX, TREE_RUNS_MAX};
 use aod_domain::id::RunId;
 use aod_domain::placement::Requirements;
-use aod_domain::rerun::{Callee, callee};
+use aod_domain::rerun::{Callee, again, callee};
 use aod_domain::run::{
     ATTEMPTS_LOST_MAX, Ended, Holder, LIMIT_SECONDS_MAX, Outcome, Parent, RETRIES_MAX, Rerun,
     Reuses, Run, TOTAL_SECONDS_DEFAULT, Work,
@@ -243,6 +243,23 @@ fn check_tree(caller: &Run, tree_runs: u64) -> ApiResult<()> {
     Ok(())
 }
 
+/// As [`repeated`], but that a result that was collected is made again.
+async fn repeated_whole(
+    context: &Context,
+    caller: &Run,
+    recorded: Option<&Run>,
+    signature: Digest,
+) -> ApiResult<(Option<Rerun>, Option<Reuses>)> {
+    let (rerun, reuses) = repeated(caller, recorded, signature);
+    if let (Some(_), Some(recorded)) = (reuses, recorded)
+        && !rerun::is_whole(context, recorded).await?
+    {
+        let repeats = caller.launched.event.rerun.as_deref();
+        return Ok((repeats.map(|repeats| again(repeats, recorded)), None));
+    }
+    Ok((rerun, reuses))
+}
+
 /// Checks the call and stores the launch of the callee, or joins the one that is there.
 async fn start_callee(
     context: &Context,
@@ -279,7 +296,8 @@ async fn start_callee(
         None => rerun::recorded_elsewhere(context, caller, checked.signature).await?,
         by_key => by_key,
     };
-    let (rerun, reuses) = repeated(caller, recorded.as_ref(), checked.signature);
+    let (rerun, reuses) =
+        repeated_whole(context, caller, recorded.as_ref(), checked.signature).await?;
     let latest =
         context.ports.clock.now() + SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed());
     let caller_admission = caller.launched.event.admission.as_deref();

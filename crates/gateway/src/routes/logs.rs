@@ -27,6 +27,7 @@ use tokio_stream::wrappers::LinesStream;
 use tokio_util::io::StreamReader;
 
 use crate::context::{Context, Shared};
+use crate::gone;
 use crate::http::error::{ApiError, ApiResult};
 use crate::reading;
 use crate::routes::runs::run_id;
@@ -183,7 +184,10 @@ async fn artifact_lines(
     context: &Context,
     digest: Digest,
 ) -> ApiResult<impl Stream<Item = ApiResult<LogLine>> + Send + use<>> {
-    let content = context.ports.artifacts.get_stream(digest, None).await?;
+    let content = match context.ports.artifacts.get_stream(digest, None).await {
+        Ok(content) => content,
+        Err(error) => return Err(gone::explained(context, error).await),
+    };
     let bytes = content.bytes.map_err(io::Error::other);
     let lines = LinesStream::new(BufReader::new(StreamReader::new(bytes)).lines());
     Ok(lines.map(|line| {

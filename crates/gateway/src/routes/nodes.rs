@@ -165,5 +165,6 @@ fn view(node: NodeMember) -> NodeView {
         cpu_millis: equipment.cpu_millis,
         memory_bytes: equipment.memory_bytes,
         not_ready: node.not_ready,
+        no_roots: node.no_roots,
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aod_api::problem::Problem;
 use aod_api::runs::{RerunRun, RunView};
+use aod_domain::artifacts::named_by;
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
@@ -11,13 +12,14 @@ use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
 use aod_domain::placement::Requirements;
 use aod_domain::rerun::{self, registration};
-use aod_domain::run::{Anew, FileEntry, Launched, Run};
+use aod_domain::run::{Anew, Event, FileEntry, Launched, Run};
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
 use crate::context::{Context, Shared};
 use crate::files::Files;
+use crate::gone;
 use crate::http::access::Principal;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
@@ -141,6 +143,17 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
         ..
     } = of.launched.event.clone();
     let registration = registration(&of.launched).expect("builds are not repeated");
+    let is_replaced = |file: &FileEntry| change.files.iter().any(|given| given.name == file.name);
+    let kept: Vec<FileEntry> = files
+        .into_iter()
+        .filter(|file| !is_replaced(file))
+        .collect();
+    let needed = Event::Launched(Box::new(Launched {
+        files: kept.clone(),
+        ..of.launched.event.clone()
+    }));
+    let what = format!("what is recorded of {}", of.id);
+    gone::renew(context, &what, named_by(&needed)).await?;
     let Value::Object(mut arguments) = reading::payload(context, &payload).await? else {
         let text = format!("the arguments of {} are no object", of.id);
         return Err(ApiError::new(ErrorCode::Internal, text));
@@ -151,12 +164,10 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
             value => drop(arguments.insert(name, value)),
         }
     }
-    let is_replaced = |file: &FileEntry| change.files.iter().any(|given| given.name == file.name);
-    let kept = files.into_iter().filter(|file| !is_replaced(file));
     let wanted = Wanted {
         target: registration.event.name.to_string(),
         arguments,
-        files: kept.chain(change.files.iter().cloned()).collect(),
+        files: [kept, change.files].concat(),
         label: Some(placement.label),
         requirements: Requirements {
             // Which nodes there are now decides anew.

@@ -19,7 +19,6 @@ use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use serde_json::Value;
 
 use crate::context::{Context, Shared};
 use crate::http::access::Principal;
@@ -142,12 +141,12 @@ fn read(name: RuleName, bytes: &[u8]) -> ApiResult<Rule> {
     let mut fields = Fields::parse(bytes)?;
     let rule = Rule {
         name,
-        capsules: words::<CapsuleName>(&mut fields, "capsules", CAPSULES_MAX),
-        tenants: words::<Tenant>(&mut fields, "tenants", TENANTS_MAX),
-        key: words::<KeyPart>(&mut fields, "key", PARTS_MAX),
+        capsules: fields.words::<CapsuleName>("capsules", CAPSULES_MAX),
+        tenants: fields.words::<Tenant>("tenants", TENANTS_MAX),
+        key: fields.words::<KeyPart>("key", PARTS_MAX),
         concurrency_max: fields.number("concurrency", 0, RUNS_MAX),
         rate: read_rate(&mut fields),
-        is_fair: read_fair(&mut fields),
+        is_fair: fields.flag("fair"),
         weights: read_weights(&mut fields),
     };
     if rule.is_fair && rule.key.is_empty() {
@@ -161,26 +160,6 @@ fn read(name: RuleName, bytes: &[u8]) -> ApiResult<Rule> {
     }
     fields.finish()?;
     Ok(rule)
-}
-
-/// A list of texts, each of which is read.
-fn words<T>(fields: &mut Fields, key: &'static str, count_max: usize) -> Vec<T>
-where
-    T: std::str::FromStr<Err: std::fmt::Display>,
-{
-    let given = fields.list(key);
-    if given.len() > count_max {
-        fields.error(format!("/{key}"), format!("expected at most {count_max}"));
-    }
-    let mut read = Vec::new();
-    for (index, value) in given.iter().enumerate().take(count_max) {
-        match value.as_str().map(str::parse) {
-            Some(Ok(word)) => read.push(word),
-            Some(Err(error)) => fields.error(format!("/{key}/{index}"), format!("{error}")),
-            None => fields.error(format!("/{key}/{index}"), "expected a text"),
-        }
-    }
-    read
 }
 
 fn read_rate(fields: &mut Fields) -> Option<Rate> {
@@ -205,17 +184,6 @@ fn read_rate(fields: &mut Fields) -> Option<Rate> {
         runs: runs?,
         seconds: seconds?,
     })
-}
-
-fn read_fair(fields: &mut Fields) -> bool {
-    match fields.take("fair") {
-        None => false,
-        Some(Value::Bool(is_fair)) => is_fair,
-        Some(other) => {
-            fields.error("/fair", format!("{other} given; expected true or false"));
-            false
-        }
-    }
 }
 
 fn read_weights(fields: &mut Fields) -> BTreeMap<String, u32> {

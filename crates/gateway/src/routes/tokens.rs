@@ -57,7 +57,7 @@ pub(super) async fn create(
     request: Request,
 ) -> ApiResult<Response> {
     let headers = request.headers().clone();
-    context.admit_root().await?;
+    context.log_room.admit(context.runs.log().as_ref()).await?;
     let bytes = body::json(&headers, request.into_body()).await?;
     let secret = secret_text(&context.ports.clock.fresh_secret());
     let token = read(&context, &bytes, &principal, Digest::of(&secret))?;

@@ -156,7 +156,7 @@ pub(crate) async fn uploaded(
         );
         return Ok(Err(ProblemItem::new(pointer, message)));
     };
-    match known.size(digest).await? {
+    match known.renew(digest).await? {
         Some(size_bytes) => Ok(Ok(FileEntry {
             name,
             digest,

@@ -10,6 +10,7 @@ use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
+use aod_domain::retention::UNNAMED_FOR;
 use aod_domain::tenant::Tenant;
 use aod_gateway::{Access, Config, Gateway, LISTS_DELAY, Ports, Token};
 use aod_jetstream::{Broker, StreamLimits};
@@ -75,6 +76,8 @@ impl Cluster {
             lists_delay: LISTS_DELAY,
             wait_seconds_max: 60,
             upload_bytes_max: 64 << 20,
+            disk_reserve: Some(0),
+            unnamed_for: UNNAMED_FOR,
             seal_key: Arc::new(SealKey::from_seed(&[7; 32])),
             log_age: None,
             tls: None,

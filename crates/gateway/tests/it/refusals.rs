@@ -256,6 +256,7 @@ async fn nodes_are_listed_and_drained() {
         draining: false,
         place: Place::default(),
         not_ready: None,
+        no_roots: None,
     };
     cluster
         .ports

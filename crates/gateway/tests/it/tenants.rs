@@ -200,7 +200,11 @@ async fn assert_never_was(stranger: &Person<'_>, run: &str) {
         let [found, expected] = [run, nobody].map(|id| filled(route.path, id));
         let found = send(stranger.request(route.method, &found)).await;
         let expected = send(stranger.request(route.method, &expected)).await;
-        assert_eq!(found.status, 404, "{route:?}: {found:?}");
+        let status = match route.need.reach {
+            Reach::Tenant => 404,
+            Reach::Cluster => 403,
+        };
+        assert_eq!(found.status, status, "{route:?}: {found:?}");
         assert_eq!(told(&found, run), told(&expected, nobody), "{route:?}");
     }
 }

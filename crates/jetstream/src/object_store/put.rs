@@ -73,14 +73,18 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// Removes an object: its record, then its chunks.
+/// Removes an object: its record, then its chunks. Only this very record: what was put after it was read stays,
+/// also when the request is repeated.
 pub(super) async fn delete(transport: &Transport, location: &Path) -> Result<()> {
     let subject = transport.subjects.record(location)?;
     let stored = read_record(transport, location).await?;
-    let Some(StoredRecord { record, .. }) = stored else {
+    let Some(StoredRecord {
+        record, sequence, ..
+    }) = stored
+    else {
         return Err(super::not_found(location));
     };
-    transport.purge(&subject).await?;
+    transport.purge_before(&subject, Some(sequence + 1)).await?;
     if let Body::Chunks(_) = record.body {
         transport
             .purge(&transport.subjects.chunks_of(record.upload))

@@ -46,6 +46,7 @@ pub(super) struct Layout {
 #[derive(Debug)]
 pub(super) struct StoredRecord {
     pub(super) record: Record,
+    pub(super) sequence: u64,
     pub(super) meta: ObjectMeta,
 }
 
@@ -132,7 +133,11 @@ impl Record {
                 "record of {location} contradicts itself"
             )));
         }
-        Ok(StoredRecord { record, meta })
+        Ok(StoredRecord {
+            record,
+            sequence: message.sequence,
+            meta,
+        })
     }
 
     fn size_of_body(&self) -> u64 {

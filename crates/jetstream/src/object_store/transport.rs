@@ -165,8 +165,23 @@ impl Transport {
 
     /// Removes all messages whose subject matches `filter`; how many there were.
     pub(super) async fn purge(&self, filter: &str) -> object_store::Result<u64> {
+        self.purge_before(filter, None).await
+    }
+
+    /// The same, of those before the sequence `end`, if there is one: repeated, it removes nothing that was
+    /// stored since.
+    pub(super) async fn purge_before(
+        &self,
+        filter: &str,
+        end: Option<u64>,
+    ) -> object_store::Result<u64> {
         let purged = repeat(|| async {
-            match self.stream.purge().filter(filter).await {
+            let purge = self.stream.purge().filter(filter);
+            let answer = match end {
+                None => purge.await,
+                Some(end) => purge.sequence(end).await,
+            };
+            match answer {
                 Ok(response) => Ok(response.purged),
                 Err(error) => match error.kind() {
                     PurgeErrorKind::JetStream(source) => Err(sort_api(source)),

@@ -12,7 +12,8 @@ async fn the_store_conforms() {
     let world = World::new(0, false);
     world.calm();
     let store = SimulatedStore {
-        objects: Objects::default(),
+        objects: Objects::new(&world),
+        broker: Broker::new(&world, Duration::from_secs(5)),
         link: Link::new(&world, "store", &Switch::new(), &Switch::new()),
         directory: directory.path().to_owned(),
     };

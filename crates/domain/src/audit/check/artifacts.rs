@@ -1,8 +1,11 @@
 //! Artifacts: those that events name are there, whole, and no others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::audit::{Finding, FindingKind, Named};
+use jiff::Timestamp;
+
+use crate::artifacts::Named;
+use crate::audit::{Finding, FindingKind};
 use crate::digest::Digest;
 
 #[derive(Debug, Default)]
@@ -10,7 +13,7 @@ pub(super) struct Artifacts {
     /// With the place of an event that names it, and the size that is said there.
     named: BTreeMap<Digest, (String, Option<u64>)>,
     held: BTreeMap<Digest, u64>,
-    missing: BTreeSet<Digest>,
+    missing: BTreeMap<Digest, Option<Timestamp>>,
 }
 
 fn place(digest: Digest) -> String {
@@ -41,8 +44,9 @@ impl Artifacts {
         })
     }
 
-    pub(super) fn miss(&mut self, digest: Digest) {
-        self.missing.insert(digest);
+    /// The bundle says that it is not there, and perhaps when it was collected.
+    pub(super) fn miss(&mut self, digest: Digest, collected_at: Option<Timestamp>) {
+        self.missing.insert(digest, collected_at);
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -53,7 +57,7 @@ impl Artifacts {
         let named = self.named.iter();
         let findings =
             named.filter_map(|(digest, (place, size))| self.held_as(*digest, place, *size));
-        let held = self.held.keys().chain(&self.missing);
+        let held = self.held.keys().chain(self.missing.keys());
         let unknown = held.filter(|digest| !self.named.contains_key(digest));
         let unknown = unknown.map(|digest| Finding {
             kind: FindingKind::UnknownArtifact,
@@ -66,15 +70,23 @@ impl Artifacts {
 
     fn held_as(&self, digest: Digest, named_at: &str, size: Option<u64>) -> Option<Finding> {
         let Some(held) = self.held.get(&digest) else {
-            let found = if self.missing.contains(&digest) {
-                "nothing: the store had it no more when the bundle was made"
-            } else {
-                "nothing"
+            let missing = FindingKind::MissingArtifact;
+            let (kind, found) = match self.missing.get(&digest) {
+                None => (missing, "nothing".to_owned()),
+                Some(None) => {
+                    let text = "nothing: the store had it no more when the bundle was made";
+                    (missing, text.to_owned())
+                }
+                Some(Some(at)) => {
+                    let at = at.strftime("%Y-%m-%d %H:%M:%SZ");
+                    let text = format!("nothing: the cluster says that it was collected at {at}");
+                    (FindingKind::CollectedArtifact, text)
+                }
             };
             return Some(Finding {
-                kind: FindingKind::MissingArtifact,
+                kind,
                 place: place(digest),
-                found: found.into(),
+                found,
                 expected: format!("the artifact that {named_at} names"),
             });
         };

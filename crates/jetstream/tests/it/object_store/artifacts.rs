@@ -37,7 +37,8 @@ async fn open_with(
         bytes_max: 2 * GIB,
     };
     let store = Arc::new(store.expect("a store on a fresh server"));
-    aod_artifacts::over(store, &cache).expect("a cache of its own")
+    let limited = Arc::clone(&store) as _;
+    aod_artifacts::over(store, Some(limited), &cache).expect("a cache of its own")
 }
 
 #[tokio::test]
@@ -93,6 +94,9 @@ async fn a_full_stream_is_no_room() {
     put(&*store, &bytes(5 << 20, 3))
         .await
         .expect("what fits once the broken puts are gone");
+    let space = store.space().await.expect("an answer").expect("a limit");
+    assert_eq!(space.size_bytes, 6 << 20);
+    assert!(space.free_bytes < 1 << 20, "{space:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,190 @@
+//! Policies, holds, and what was collected.
+
+use std::fmt::Write as _;
+
+use aod_api::retention::{ArtifactCount, Collection, HoldView, PolicyView, SetPolicy};
+
+use super::table::{finish, nothing, plain};
+use super::units;
+
+/// The policies that there are.
+pub(crate) fn policies(policies: &[PolicyView]) -> String {
+    if policies.is_empty() {
+        return nothing("policies");
+    }
+    let mut table = plain(&["POLICY", "FOR", "LOGS", "FILES", "CAPSULES"]);
+    for PolicyView { name, policy } in policies {
+        let keep = |keep: &Option<String>| keep.clone().unwrap_or_default();
+        table.add_row([
+            name.clone(),
+            whom(policy),
+            keep(&policy.logs),
+            keep(&policy.files),
+            keep(&policy.capsules),
+        ]);
+    }
+    finish(&mut table)
+}
+
+/// A policy in words.
+pub(crate) fn sentence(view: &PolicyView) -> String {
+    let classes = [
+        ("logs", &view.policy.logs),
+        ("files", &view.policy.files),
+        ("capsules", &view.policy.capsules),
+    ];
+    let stated = classes
+        .iter()
+        .filter_map(|(class, keep)| Some(format!("{class} {}", keep.as_ref()?)));
+    let stated: Vec<String> = stated.collect();
+    let (name, whom) = (&view.name, whom(&view.policy));
+    format!("policy {name} for {whom} keeps {}", stated.join(", "))
+}
+
+fn whom(policy: &SetPolicy) -> String {
+    let mut parts = Vec::new();
+    if !policy.for_tenants.is_empty() {
+        parts.push(format!("tenant {}", policy.for_tenants.join(" or ")));
+    }
+    if !policy.for_capsules.is_empty() {
+        parts.push(policy.for_capsules.join(", "));
+    }
+    let labels = policy.for_labels.iter();
+    parts.extend(labels.map(|(name, value)| format!("{name}={value}")));
+    if !policy.for_outcomes.is_empty() {
+        parts.push(policy.for_outcomes.join(" or "));
+    }
+    if parts.is_empty() {
+        return "all trees".to_owned();
+    }
+    parts.join(", ")
+}
+
+/// The trees that are held.
+pub(crate) fn holds(holds: &[HoldView]) -> String {
+    if holds.is_empty() {
+        return nothing("holds");
+    }
+    let mut table = plain(&["TREE", "SINCE", "BY", "REASON"]);
+    for hold in holds {
+        table.add_row([
+            hold.run.to_string(),
+            hold.held_at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+            hold.held_by.clone(),
+            hold.reason.clone(),
+        ]);
+    }
+    finish(&mut table)
+}
+
+/// What goes on a line each, then why the rest stays.
+pub(crate) fn collection(collection: &Collection) -> String {
+    let mut text = String::new();
+    let (verb, kept) = if collection.dry_run {
+        ("would go", "would stay")
+    } else {
+        ("gone", "stays")
+    };
+    lines(&mut text, verb, &collection.collected, what_goes);
+    lines(&mut text, kept, &collection.kept, why_it_stays);
+    if let Some(failure) = &collection.failure {
+        let failed = collection.failed;
+        let _ = writeln!(text, "{failed} could not be removed: {failure}");
+    }
+    text
+}
+
+fn lines(text: &mut String, head: &str, counts: &[ArtifactCount], words: fn(&str) -> &str) {
+    if counts.is_empty() {
+        let _ = writeln!(text, "{head:<10} nothing");
+    }
+    for count in counts {
+        let size = units::bytes(count.size_bytes);
+        let (artifacts, words) = (count.artifacts, words(&count.kind));
+        let _ = writeln!(text, "{head:<10} {artifacts:>8}  {size:>9}  {words}");
+    }
+}
+
+fn what_goes(kind: &str) -> &str {
+    match kind {
+        "unnamed" => "that nothing names",
+        other => other,
+    }
+}
+
+fn why_it_stays(kind: &str) -> &str {
+    match kind {
+        "held" => "of trees that are held",
+        "archive" => "of the archive of the log",
+        "registered" => "of registered capsules",
+        "live" => "of trees that go on, or are open dead letters",
+        "unknown" => "named by events that this version does not understand",
+        "policy" => "that policies keep still",
+        "no_policy" => "of ended trees, without a policy",
+        "young" => "stored or named within a day",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_told_in_a_sentence() {
+        let policy = SetPolicy {
+            for_tenants: vec!["acme".into()],
+            for_capsules: vec!["survey".into()],
+            for_labels: BTreeMap::from([("team".into(), "birds".into())]),
+            for_outcomes: vec!["failed".into(), "timed_out".into()],
+            logs: Some("30d".into()),
+            files: None,
+            capsules: Some("forever".into()),
+        };
+        let view = PolicyView {
+            name: "birds".into(),
+            policy,
+        };
+        assert_eq!(
+            sentence(&view),
+            "policy birds for tenant acme, survey, team=birds, failed or timed_out keeps logs 30d, capsules forever"
+        );
+    }
+
+    #[test]
+    fn what_goes_is_told_before_what_stays() {
+        let count = |kind: &str, artifacts, size_bytes| ArtifactCount {
+            kind: kind.into(),
+            artifacts,
+            size_bytes,
+        };
+        let mut told = Collection {
+            dry_run: false,
+            collected: vec![count("unnamed", 3, 3 << 20), count("logs", 120, 1 << 30)],
+            kept: vec![count("held", 7, 512), count("young", 1, 0)],
+            failed: 2,
+            failure: Some("the store is away".into()),
+            as_of: 7,
+        };
+        insta::assert_snapshot!(collection(&told), @r"
+        gone              3    3.0 MiB  that nothing names
+        gone            120    1.0 GiB  logs
+        stays             7      512 B  of trees that are held
+        stays             1        0 B  stored or named within a day
+        2 could not be removed: the store is away
+        ");
+        told = Collection {
+            dry_run: true,
+            collected: Vec::new(),
+            failure: None,
+            ..told
+        };
+        insta::assert_snapshot!(collection(&told), @r"
+        would go   nothing
+        would stay        7      512 B  of trees that are held
+        would stay        1        0 B  stored or named within a day
+        ");
+    }
+}

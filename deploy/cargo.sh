@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs cargo with the arguments given: this machine's own, or where there is none the one of the rust image, as
-# this user, with this tree and the tool cache at the same paths.
+# Runs cargo with the given arguments: this machine's own, or else the one of the rust image, as this user, with this
+# tree and the tool cache at the same paths.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BUILDER_IMAGE=aod-builder:$RUST_VERSION
 
-# The official image has neither clippy nor rustfmt.
+# The official image lacks clippy and rustfmt.
 make_builder_image() {
     docker image inspect "$BUILDER_IMAGE" >/dev/null 2>&1 && return
     "$DEPLOY_DIR/airgap/build.sh" rust

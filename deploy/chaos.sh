@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does faults to a cluster of real parts under load, and writes target/chaos/report.json. Ends with another
-# status than 0 where anything is lost, done twice, left over or late. Needs root: hosts are namespaces.
+# Injects faults into a real cluster under load, and writes target/chaos/report.json. Exits with a status other than 0
+# if anything is lost, done twice, left over or late. Requires root: hosts are namespaces.
 #
 #   deploy/chaos.sh --minutes 10 [--seed N]
 #   deploy/chaos.sh --short [--seed N]
@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cd "$REPOSITORY_DIR"
-is_root || die "the chaos makes network namespaces, mounts and Docker daemons, which needs root" "sudo make chaos"
+is_root || die "the chaos creates network namespaces, mounts and Docker daemons, which requires root" "sudo make chaos"
 {
     "$DEPLOY_DIR/prerequisites/packages.sh" test
     "$DEPLOY_DIR/prerequisites/docker.sh"
@@ -18,7 +18,7 @@ is_root || die "the chaos makes network namespaces, mounts and Docker daemons, w
     tools_directory="$("$DEPLOY_DIR/prerequisites/tools.sh" nats-server)"
 } >&2
 export PATH="$tools_directory:$PATH" AOD_TEST_NATS_SERVER="$tools_directory/nats-server"
-# As tests are built: every check of the programs' own stays in, and neither builds what the other has.
+# Built like the tests: with all assertions, and without a second build.
 "$DEPLOY_DIR/cargo.sh" test --quiet --locked --workspace --no-run
 export AOD_TEST_AOD="$REPOSITORY_DIR/target/debug/aod"
 exec target/debug/aod-chaos "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All that can be said of this tree without running whole systems: formatting, lints, dependencies,
-# documentation, and (unless --without-tests) the unit tests. Goes on after a failure; ends with a summary.
+# Checks this tree without whole systems: formatting, lints, dependencies, documentation, and (unless --without-tests)
+# the unit tests. Continues after a failure, and prints a summary.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -14,19 +14,19 @@ cargo="$DEPLOY_DIR/cargo.sh"
 
 shell_scripts() {
     if ! has shellcheck; then
-        say "    shellcheck is missing, not checked: apt-get install shellcheck"
+        say "    not checked, because shellcheck is missing: apt-get install shellcheck"
         if must_run_all; then return 1; else return 0; fi
     fi
-    find deploy .ci capsules crates/cli/templates -type f \( -name '*.sh' -o -name run \) -exec shellcheck --external-sources --source-path=. {} +
+    find deploy .ci capsules crates/kit/templates -type f \( -name '*.sh' -o -name run \) -exec shellcheck --external-sources --source-path=. {} +
 }
 
-# The database of advisories is a repository that not every network can reach.
+# The database of advisories is a repository that is unreachable from some networks.
 advisories() {
     local log status=0
     log="$(mktemp)"
     GIT_TERMINAL_PROMPT=0 timeout 120 "$cargo" deny --all-features check advisories >"$log" 2>&1 || status=$?
     if [ "$status" -ne 0 ] && grep -q 'failed to fetch advisory database' "$log"; then
-        say "    the database of advisories cannot be reached from here: not checked"
+        say "    not checked: the database of advisories is unreachable"
         status=0
     else
         cat "$log" >&2
@@ -39,18 +39,24 @@ documentation() {
     RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --workspace --no-deps --locked
 }
 
-# The fuzz programs are a workspace of their own, which is built seldom: its lock file must not fall behind.
+# The fuzz programs are a separate, rarely built workspace: its lock file must stay current.
 lock_of_fuzz_programs() {
     "$cargo" metadata --quiet --locked --format-version 1 --manifest-path tests/fuzz/Cargo.toml >/dev/null
 }
 
-# The simulator is shown to fail by patches, which are applied seldom: they must not fall behind.
+# The patches that make the simulator fail are rarely applied: they must stay applicable.
 mutants_fit() {
     local patch status=0
     for patch in "$DEPLOY_DIR"/mutants/*.patch; do
         git apply --check "$patch" || status=1
     done
     return "$status"
+}
+
+# The document is generated from the code; a test compares the two.
+openapi() {
+    local validator
+    validator="$("$DEPLOY_DIR/prerequisites/openapi.sh")" && "$validator" --errors all docs/contracts/openapi.json
 }
 
 part formatting "$cargo" fmt --all --check
@@ -60,9 +66,10 @@ part "bans, licences, sources" "$cargo" deny --all-features --log-level error ch
 part advisories advisories
 part "lock of fuzz programs" lock_of_fuzz_programs
 part "patches of mutants" mutants_fit
+part OpenAPI openapi
 part documentation documentation
-part "doc tests" "$cargo" test --quiet --workspace --doc --locked
 if [ "${1:-}" != --without-tests ]; then
+    part "doc tests" "$cargo" test --quiet --workspace --doc --locked
     part "unit tests" "$cargo" nextest run --workspace --locked --lib --bins
 fi
 summary

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Shows the main job on real data: `survey` reads a table, hands it to `chart`, which draws it, and text and
-# pictures to `report`, which sets a PDF. Ends with the tree of runs and the path of the PDF; nothing is left
-# running, whatever happens.
+# Runs three capsules on real data: `survey` reads a table, calls `chart` for the pictures and `report` for the PDF.
+# Prints the tree of runs and the path of the PDF. Stops everything that it started, also after a failure.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -12,17 +11,8 @@ demo_directory="$REPOSITORY_DIR/target/demo"
 result_directory="$demo_directory/result"
 aod="$REPOSITORY_DIR/target/release/aod"
 export AOD_DATA="$demo_directory/data"
-# The demo talks to the cluster that it starts, whatever else the user works with.
+# The demo uses the cluster that it starts, not the one that the user works with.
 unset AOD_URL AOD_TOKEN_FILE
-
-# Room for the build, the images and the data.
-DISK_GIGABYTES=12
-
-prerequisites() {
-    "$DEPLOY_DIR/prerequisites/disk.sh" "$DISK_GIGABYTES"
-    "$DEPLOY_DIR/prerequisites/packages.sh" demo
-    "$DEPLOY_DIR/prerequisites/docker.sh"
-}
 
 build_program() {
     "$DEPLOY_DIR/cargo.sh" build --release --locked -p aod-cli
@@ -43,7 +33,7 @@ run_survey() {
 # The newest run of survey is the one that just ended.
 show_tree() {
     local run
-    run="$("$aod" runs ls --output json | python3 -c '
+    run="$("$aod" runs ls --format json | python3 -c '
 import json, sys
 print(next(run["id"] for run in json.load(sys.stdin)["items"] if run["capsule"] == "survey"))')"
     "$aod" runs tree "$run"
@@ -54,7 +44,7 @@ stop() {
     local status=$?
     trap - EXIT INT TERM
     if [ "$started" = yes ]; then
-        say "==> stopping what was started"
+        say "==> stopping the cluster"
         "$aod" down >&2 || say "    aod down failed: see $AOD_DATA"
     fi
     [ "$status" -eq 0 ] || say "the demo failed after $SECONDS s"
@@ -64,8 +54,7 @@ trap stop EXIT
 trap 'exit 130' INT TERM
 
 mkdir -p "$demo_directory"
-step "prerequisites" prerequisites
-step "base images" "$DEPLOY_DIR/airgap/build.sh" debian nats python
+step "setup: what the demo needs" "$DEPLOY_DIR/setup.sh" demo
 step "the program aod" build_program
 started=yes
 step "starting: broker, gateway, node" "$aod" up --detach --data "$AOD_DATA"

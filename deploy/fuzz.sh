@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs every fuzz program in tests/fuzz for so many seconds, or those named, one after the other; ends at the first
-# input that breaks a property, and says where it lies. What is learnt stays in target/fuzz; the corpus that is
-# checked in is only read.
+# Runs the named fuzz programs of tests/fuzz, or all, one after the other, for SECONDS each (default 30). Stops at the
+# first input that violates a property, and prints its path. New inputs are stored in target/fuzz; the corpus in the
+# repository is only read.
 #
 #   deploy/fuzz.sh [SECONDS [NAME...]]
 #
-# On the stable toolchain: libFuzzer needs a C++ compiler and rustc's flags for coverage, while address sanitizers
-# would need a nightly one and have little to find in code without `unsafe`. The product is built as it ships:
-# libraries that behave otherwise under `cfg(fuzzing)` are not told.
+# Uses the stable toolchain: libFuzzer needs a C++ compiler and rustc's coverage flags; address sanitizers would need a
+# nightly one and find little in code without `unsafe`. The product is built as shipped, without `cfg(fuzzing)`, which
+# would change the behaviour of libraries.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# An input that takes longer than this is a finding: the slowest schema that is let in takes 2 s.
+# A slower input is a finding: the slowest accepted schema takes 2 s.
 INPUT_SECONDS_MAX=25
-# So is one that takes more memory; a body that is let in is 2 MiB.
+# An input that takes more memory is a finding; the largest accepted body has 2 MiB.
 MEMORY_MEGABYTES_MAX=2048
 
 seconds=${1:-30}
@@ -36,5 +36,5 @@ for name in "$@"; do
     "$DEPLOY_DIR/cargo.sh" fuzz run --fuzz-dir . --target-dir "$target" --sanitizer none --no-cfg-fuzzing "$name" \
         "$target/corpus/$name" "corpus/$name" -- -max_total_time="$seconds" -timeout="$INPUT_SECONDS_MAX" \
         -rss_limit_mb="$MEMORY_MEGABYTES_MAX" -artifact_prefix="$target/found/$name/" -print_final_stats=1 ||
-        die "an input in $target/found/$name breaks $name" "make it a named test of its crate, then mend it"
+        die "an input in $target/found/$name violates a property of $name" "add it as a named test of its crate, then fix the code"
 done

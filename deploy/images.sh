@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what docker-compose.yml and deploy/hosts name: the base images, and the image of the program, aod:local.
+# Builds the images of docker-compose.yml and deploy/hosts: the base images, and the image of the program, aod:local.
 #
 #   deploy/images.sh [--ca FILE]
 set -euo pipefail

@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# What every script under deploy/ shares: words for people, times of steps, places and pins.
-# To be sourced; it leaves the work itself to those who source it.
+# Shared by all scripts in deploy/: messages, times of steps, directories and pinned versions. To be sourced.
 
 set -euo pipefail
 
@@ -8,7 +7,7 @@ DEPLOY_DIR="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 REPOSITORY_DIR="$(dirname "$DEPLOY_DIR")"
 CACHE_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/aod"
 TOOLS_DIR="$CACHE_DIR/tools"
-# Only the scripts that source this file read some of these.
+# Some of these are only used by the scripts that source this file.
 export DEPLOY_DIR REPOSITORY_DIR CACHE_DIR TOOLS_DIR
 
 # shellcheck source=deploy/versions.env
@@ -28,7 +27,7 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# step NAME COMMAND...: runs the command and says when it starts and how long it took.
+# step NAME COMMAND...: runs the command; prints its start and its duration.
 # A failure ends the script: the command runs outside any `if`, so that `set -e` holds inside it.
 step() {
     local name=$1 began_seconds=$SECONDS

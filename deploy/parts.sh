@@ -1,15 +1,14 @@
 # shellcheck shell=bash
-# Runs the parts of a check one after the other, each with its time, and sums up at the end.
-# To be sourced after lib.sh.
+# Runs the parts of a check one after the other, each with its time, and prints a summary. To be sourced after lib.sh.
 
 PARTS=()
 PARTS_FAILED=0
 
-# Where everything must run, a test that cannot is a failure: as root, and in CI.
+# As root and in CI, a test that cannot run is a failure.
 must_run_all() { is_root || [ "${CI:-}" = true ]; }
 
-# part NAME COMMAND...: a failure is recorded, and the next part still runs. The command must not rely on
-# `set -e` beyond its last step: it runs as a condition.
+# part NAME COMMAND...: records a failure, and continues with the next part. The command must not rely on `set -e`
+# before its last step, because it runs as a condition.
 part() {
     local name=$1 began_seconds=$SECONDS result=passed
     shift
@@ -22,7 +21,7 @@ part() {
     say "    $name: $result, $((SECONDS - began_seconds)) s"
 }
 
-# Prints the parts and the verdict, which is its status: the last line of a script.
+# Prints the parts and the verdict, and returns it as status: the last line of a script.
 summary() {
     say ""
     [ ${#PARTS[@]} -eq 0 ] || printf '    %s\n' "${PARTS[@]}" >&2

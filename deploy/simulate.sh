@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# Builds the simulator and hands it the arguments: deploy/simulate.sh 10000, deploy/simulate.sh --show 7.
+# Builds the simulator and passes it the arguments: deploy/simulate.sh 10000, deploy/simulate.sh --show 7.
 #
-# A build of its own, optimised and with every check: a flag of tokio's that is not for the product lets the
-# simulator seed what tokio draws, so that one seed is one history.
+# The simulator has a build of its own, with optimisation and all checks. A flag of tokio that the product does not use
+# lets the simulator seed the random numbers of tokio: without it, the same seed gives another history each time.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cd "$REPOSITORY_DIR"
-target="$REPOSITORY_DIR/target/simulator"
-RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked --profile simulation \
-    --target-dir "$target" -p aod-simulator
-exec "$target/simulation/aod-simulate" "$@"
+RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked --profile simulation -p aod-simulator
+exec "${CARGO_TARGET_DIR:-$REPOSITORY_DIR/target}/simulation/aod-simulate" "$@"

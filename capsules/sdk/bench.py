@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-#: Of each, one after the other, so that all meet the same machine.
+#: Runs of each, alternating, so that all have the same conditions.
 ROUNDS = 15
-#: What `import aod` may cost beyond a Python that does nothing, in milliseconds.
+#: Maximum cost of `import aod` beyond an empty Python, in milliseconds.
 IMPORT_MILLISECONDS_MAX = 80.0
 
 NOTHING = "pass"
@@ -29,7 +29,7 @@ PROGRAMS = {
 
 def main() -> int:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).with_name("src"))}
-    # Measured as in an image, where modules are compiled already.
+    # Measured with compiled modules, as in an image.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(Path(sys.prefix) / "pycache")
     samples: dict[str, list[float]] = {program: [] for program in PROGRAMS}

@@ -22,7 +22,7 @@ sys.path.insert(0, str(SOURCES))
 from aod.testing import Recorded, StubServer
 
 ROUNDS = 4
-#: What may pass until the first request, in seconds: without and with an MCP server.
+#: Maximum time until the first request, in seconds: without and with an MCP server.
 PLAIN_SECONDS_MAX, SERVER_SECONDS_MAX = 2.0, 3.5
 
 ENDS_SECONDS_MAX = 60
@@ -49,7 +49,7 @@ SERVER = {"mcp_servers": {"bench": {"command": sys.executable, "args": ["server.
 
 
 class Timed(StubServer):
-    """A provider that notes when it was first asked."""
+    """A provider that records the time of its first request."""
 
     first: float | None = None
 
@@ -66,7 +66,7 @@ def seconds(tools: dict[str, Any]) -> float:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         environment = {**os.environ, "PYTHONPATH": str(SOURCES), "AOD_IO": str(root / "io"), "AOD_URL": provider.url}
-        # Measured as in an image, where modules are compiled already.
+        # Measured with compiled modules, as in an image.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(Path(sys.prefix) / "pycache")
         began = time.monotonic()

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Tests the Python SDK: layout, lints, types, its tests, and that it and the orchestrator's own code answer 10,000
-# generated cases alike. What pip and cargo fetch comes before; the tests themselves reach nothing but this machine.
+# Tests the Python SDK: layout, lints, types, tests, and that the SDK and the orchestrator's code agree on 10,000
+# generated cases. First pip and cargo download packages; the tests use only this machine.
+#
+#   capsules/sdk/test.sh            the tests
+#   capsules/sdk/test.sh --bench    the time of imports and of the start of agents, compared with their bounds
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/lib.sh"
 
 PACKAGES=("jsonschema-rs==$JSONSCHEMA_RS_VERSION" "PyYAML==$PYYAML_VERSION" "ruff==$RUFF_VERSION"
-    "mypy==$MYPY_VERSION" "pytest==$PYTEST_VERSION" "types-PyYAML==$TYPES_PYYAML_VERSION"
+    "mypy==$MYPY_VERSION" "pytest==$PYTEST_VERSION" "pytest-xdist==$PYTEST_XDIST_VERSION" "types-PyYAML==$TYPES_PYYAML_VERSION"
     "pydantic-ai-slim==$PYDANTIC_AI_VERSION" "openai==$OPENAI_VERSION" "anthropic==$ANTHROPIC_VERSION"
     "google-genai==$GOOGLE_GENAI_VERSION" "mcp==$MCP_VERSION" "jinja2==$JINJA2_VERSION")
 
-# Makes the environment of the tests in the tool cache, one for each set of versions, and prints its directory.
+# Creates the environment of the tests in the tool cache, one for each set of versions, and prints its directory.
 environment() {
     local directory
     directory="$TOOLS_DIR/python-sdk-$({ python3 --version && printf '%s\n' "${PACKAGES[@]}"; } | sha256sum | cut -c1-16)"
-    # Programs in an environment name its path, so it is made where it stays.
+    # Programs in an environment contain its path, so it is created in its final place.
     if [ ! -e "$directory/complete" ]; then
         rm -rf "$directory"
         python3 -m venv "$directory" >&2 || die "python3 cannot make an environment" "apt-get install python3-venv"
@@ -34,12 +37,16 @@ flock 9
 programs="$(environment)/bin"
 flock --unlock 9
 
+if [ "${1:-}" = --bench ]; then
+    step imports "$programs/python" bench.py
+    step agents "$programs/python" bench_agent.py
+    exit
+fi
+
 step "the domain's side of the comparison" "$DEPLOY_DIR/cargo.sh" build --quiet --workspace --locked --example contract
 export AOD_CONTRACT_EXAMPLE="${CARGO_TARGET_DIR:-$REPOSITORY_DIR/target}/debug/examples/contract"
 
 step layout "$programs/ruff" format --no-cache --quiet --check .
 step lints "$programs/ruff" check --no-cache --quiet .
 step types "$programs/mypy" --cache-dir "$TOOLS_DIR/python-sdk.mypy" --no-error-summary src tests bench.py bench_agent.py
-step tests "$programs/python" -m pytest
-step imports "$programs/python" bench.py
-step agents "$programs/python" bench_agent.py
+step tests "$programs/python" -m pytest --numprocesses auto

@@ -1,4 +1,4 @@
-"""What the capsules have in common: each stands alone, so the little that they share is copied."""
+"""The code that capsules share: each is self-contained, so the few shared files are copies."""
 
 import json
 import re
@@ -9,7 +9,7 @@ CAPSULES = Path(__file__).parents[1]
 VERSIONS = CAPSULES.parent / "deploy" / "versions.env"
 ALL = ("chart", "csv-query", "extract", "fan-out", "pdf-text", "report", "research", "summarize", "survey", "thumbnail")
 WITH_MODEL = ("extract", "research", "summarize")
-# Whom each of those that call others by name may call.
+# The grants of capsules that call other capsules by name.
 CALLEES = {"chart": [], "report": ["chart"], "survey": ["chart", "report"]}
 
 

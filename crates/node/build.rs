@@ -1,18 +1,17 @@
-//! Builds the gate, statically and for size, so that the node can carry its bytes:
-//! `include_bytes!(env!("AOD_GATE_BINARY"))`.
+//! Builds the gate as a small static binary that the node contains: `include_bytes!(env!("AOD_GATE_BINARY"))`.
 //!
-//! The gate runs in other people's containers and must need nothing of them, so it is linked in
-//! another way than everything else here; cargo cannot do both in one build. This runs a second
-//! cargo with a target directory of its own. It needs what the first one has (the toolchain, and the
-//! sources or a way to fetch them) and glibc's static library (part of `libc6-dev` and the like).
+//! The gate runs in any container and must not depend on its libraries, so it is linked statically, unlike the rest of
+//! the workspace. Cargo cannot do both in one build: this script runs a second cargo with its own target directory. The
+//! second cargo needs the toolchain, the sources or a way to fetch them, and glibc's static library (part of
+//! `libc6-dev` and the like).
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Variables that the outer cargo, clippy, rust-analyzer or a coverage tool sets for itself, and
-/// that would make the inner build another one.
+/// Variables that the outer cargo, clippy, rust-analyzer or a coverage tool sets, and that would change the inner
+/// build.
 const FOREIGN_VARIABLES: [&str; 9] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_TARGET_DIR",
@@ -25,8 +24,8 @@ const FOREIGN_VARIABLES: [&str; 9] = [
     "LLVM_PROFILE_FILE",
 ];
 
-/// The beginnings of further such variables: settings of profiles and builds, and what cargo tells
-/// this script about its own package. Registries, network and linkers stay as they are.
+/// Prefixes of further such variables: settings of profiles and builds, and cargo's data about this package. Settings
+/// of registries, network and linkers stay.
 const FOREIGN_PREFIXES: [&str; 7] = [
     "CARGO_BUILD_",
     "CARGO_CFG_",
@@ -37,7 +36,7 @@ const FOREIGN_PREFIXES: [&str; 7] = [
     "DEP_",
 ];
 
-/// The profile of the gate: as small as it gets, and no unwinding, since PID 1 ends with its panic.
+/// The profile of the gate: smallest size, and no unwinding, because PID 1 ends with its panic.
 const PROFILE: [(&str, &str); 6] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
@@ -61,12 +60,14 @@ fn main() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     let target = env::var("TARGET").expect("cargo sets TARGET for build scripts");
-    let target_directory = directory("OUT_DIR").join("gate");
+    // One build for all profiles: `target/PROFILE/build/PACKAGE/out` is `OUT_DIR`.
+    let output = directory("OUT_DIR");
+    let target_directory = output.ancestors().nth(4).unwrap_or(&output).join("gate");
     build(&gate, &target, &target_directory, lock.exists());
     let binary = target_directory.join(&target).join("release/aod-gate");
     assert!(
         binary.is_file(),
-        "the gate was built, but is not at {}",
+        "the gate was built, but {} does not exist",
         binary.display()
     );
     println!("cargo::rustc-env=AOD_GATE_BINARY={}", binary.display());
@@ -74,15 +75,15 @@ fn main() {
 
 fn directory(variable: &str) -> PathBuf {
     env::var_os(variable)
-        .expect("cargo sets it for build scripts")
+        .expect("cargo sets the variable for build scripts")
         .into()
 }
 
 /// Runs the inner cargo.
 ///
-/// A target is always named: only then do the flags keep off procedural macros, which cannot be
-/// static. What the lock file names and nobody has fetched yet is fetched: an outer cargo that builds one
-/// package brings only that package's libraries. With all of them here no network is needed.
+/// Always passes a target: only then do the flags not apply to procedural macros, which cannot be static. The inner
+/// cargo may fetch libraries of the lock file: an outer cargo that builds one package fetches only its libraries.
+/// With all libraries fetched, the build needs no network.
 fn build(gate: &Path, target: &str, target_directory: &Path, is_locked: bool) {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     cargo
@@ -119,7 +120,7 @@ fn build(gate: &Path, target: &str, target_directory: &Path, is_locked: bool) {
         .expect("the cargo that runs this script can be run");
     assert!(
         status.success(),
-        "the gate could not be built ({status}); if the linker misses `libc.a`, install glibc's \
+        "cargo could not build the gate ({status}); if the linker misses `libc.a`, install glibc's \
          static library (Debian: libc6-dev, Fedora: glibc-static)"
     );
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The certificate authorities that a company adds to its machines: found, or given with --ca.
-# To be sourced by build.sh.
+# The certificate authorities that a company adds to its machines: detected, or given with --ca.
+# Sourced by build.sh.
 
-# collect_authorities DIRECTORY: writes one certificate a file (NAME.crt) into it: those of $CA_FILE if one
-# was given, and those that this machine trusts beyond its distribution's own.
+# collect_authorities DIRECTORY: writes one file (NAME.crt) for each certificate of $CA_FILE, if set, and for each that
+# this machine trusts in addition to those of its distribution.
 collect_authorities() {
     local directory=$1
     mkdir -p "$directory"

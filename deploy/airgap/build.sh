@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sees to it that every base image is in the local Docker, under the name that users pull: an image that is
-# there is kept; one that a registry has is pulled; else it is made from Debian and PyPI packages.
+# Makes every base image available in the local Docker, under the name that users pull: keeps an existing image, else
+# pulls it from a registry, else builds it from Debian and PyPI packages.
 #
 #   deploy/airgap/build.sh [--ca FILE] [--no-pull] [--again] [NAME...]
 #
-# NAME: debian rust nats haproxy python (default: all). --again makes anew what was made here before.
+# NAME: debian rust nats haproxy python (default: all). --again rebuilds images that this script built before.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
@@ -18,7 +18,7 @@ PULL=yes
 AGAIN=no
 MADE_NOW=' '
 
-# made_earlier NAME IMAGE: the image comes from here, and not from this very call.
+# made_earlier NAME IMAGE: whether an earlier call of this script built the image.
 made_earlier() {
     [[ $MADE_NOW != *" $1 "* ]] &&
         [ -n "$(docker image inspect --format '{{index .Config.Labels "dev.aod.airgap"}}' "$2" 2>/dev/null)" ]
@@ -42,8 +42,8 @@ ensure() {
     MADE_NOW+="$name "
 }
 
-# docker_build_packages ARGUMENTS...: builds an image whose packages come through this machine's proxies, if any;
-# its output is shown when it fails.
+# docker_build_packages ARGUMENTS...: builds an image with this machine's proxies, if any; prints the output after a
+# failure.
 docker_build_packages() {
     local log variable arguments=()
     for variable in http_proxy https_proxy no_proxy; do
@@ -53,7 +53,7 @@ docker_build_packages() {
     if ! docker build "${arguments[@]}" "$@" >"$log" 2>&1; then
         tail -n 40 "$log" >&2
         rm -f "$log"
-        die "an image could not be built: $*"
+        die "docker build failed: $*"
     fi
     rm -f "$log"
 }
@@ -83,7 +83,7 @@ names=()
 while [ $# -gt 0 ]; do
     case $1 in
     --ca)
-        [ -r "${2:-}" ] || die "--ca needs a file of certificates that can be read"
+        [ -r "${2:-}" ] || die "--ca requires a readable file of certificates"
         export CA_FILE=$2
         shift
         ;;
@@ -96,7 +96,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#names[@]} -gt 0 ] || names=(debian nats haproxy python rust)
 
-# Two at once would make the same image twice.
+# Prevents concurrent builds of the same image.
 mkdir -p "$CACHE_DIR"
 exec 9>"$CACHE_DIR/airgap.lock"
 flock 9

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Finishes the root of the debian image, called by mmdebstrap: WORK ROOT. Adds the certificate authorities
-# of WORK/authorities to the image's own, and starts no service on package installs, as the official image.
+# Finishes the root of the Debian image, called by mmdebstrap: WORK ROOT. Adds the certificate authorities of
+# WORK/authorities, and disables service starts on package installs, like the official image.
 set -eu
 work=$1
 root=$2

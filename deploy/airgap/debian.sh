@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# debian:bookworm-slim from Debian packages: a minimal root made by mmdebstrap, with this machine's
-# package mirror, proxy settings and certificate authorities, so that `apt-get install` works inside
-# image builds. To be sourced by build.sh, which decides whether it is needed.
+# debian:bookworm-slim from Debian packages: a minimal root built by mmdebstrap, with this machine's package mirror,
+# proxy settings and certificate authorities, so that `apt-get install` works in image builds. Sourced by build.sh,
+# which decides whether it is needed.
 
 DEBIAN_CODENAME=bookworm
 
-# The apt sources of the image: AOD_DEBIAN_MIRROR (a URL that ends before /dists), else those of this machine
-# where it runs the same Debian, else Debian's own.
+# The apt sources of the image: AOD_DEBIAN_MIRROR (a URL that ends before /dists), else those of this machine if it
+# runs the same Debian, else Debian's own.
 debian_sources() {
     local own=''
     if [ -z "${AOD_DEBIAN_MIRROR:-}" ]; then
@@ -27,8 +27,8 @@ debian_sources() {
     printf 'deb %s %s main\n' "${mirror%/}-security" "$DEBIAN_CODENAME-security"
 }
 
-# How this machine's apt reaches its mirror: proxies, certificates, checks switched off. Also from the
-# environment, as apt reads it.
+# The settings of this machine's apt for its mirror: proxies, certificates, disabled checks. Also from the environment,
+# like apt.
 debian_apt_settings() {
     apt-config dump 2>/dev/null |
         grep -E '^Acquire::(http|https)::|^Acquire::(Check-Valid-Until|Check-Date|Retries) ' |
@@ -41,9 +41,9 @@ debian_apt_settings() {
     printf 'Acquire::Languages "none";\nApt::AutoRemove::SuggestsImportant "false";\n'
 }
 
-# An image of empty directories. A container of it with this machine's /usr and /etc bound runs this
-# machine's own mmdebstrap as root: that works for an ordinary user of the docker group too. One for each
-# making: another user of this Docker may make images at the same time.
+# An image of empty directories. A container of it, with this machine's /usr and /etc mounted, runs this machine's
+# mmdebstrap as root, also for a normal user in the docker group. One for each build, because another user of this
+# Docker may build concurrently.
 DEBIAN_HELPER_IMAGE="aod-airgap-helper:$$"
 
 debian_helper_image() {
@@ -56,15 +56,15 @@ debian_helper_image() {
     tar -C "$root" -c . | docker import - "$DEBIAN_HELPER_IMAGE" >/dev/null
 }
 
-# build_debian WORK: makes $DEBIAN_IMAGE, using the empty directory WORK.
+# build_debian WORK: builds $DEBIAN_IMAGE in the empty directory WORK.
 build_debian() {
     local work=$1
-    has mmdebstrap || die "mmdebstrap is missing, and no image registry answers" "apt-get install mmdebstrap"
+    has mmdebstrap || die "mmdebstrap is missing, and no image registry is reachable" "apt-get install mmdebstrap"
     debian_sources >"$work/sources.list"
     debian_apt_settings >"$work/apt.conf"
     collect_authorities "$work/authorities"
     debian_helper_image "$work"
-    # tmpfs: the root is unpacked in memory, several times faster than on a container's own layers.
+    # tmpfs: unpacks the root in memory, several times faster than in the container's layers.
     docker run --rm --name "aod-airgap-$$" --network host --security-opt apparmor=unconfined \
         --tmpfs /tmp:exec,dev,mode=1777 \
         --volume /usr:/usr:ro --volume /etc:/etc:ro \
@@ -81,7 +81,7 @@ build_debian() {
         "$DEBIAN_CODENAME" /work/root.tar /work/sources.list >"$work/mmdebstrap.log" 2>&1 || {
         tail -n 40 "$work/mmdebstrap.log" >&2
         docker image rm "$DEBIAN_HELPER_IMAGE" >/dev/null
-        die "mmdebstrap failed" "set AOD_DEBIAN_MIRROR where this machine's own packages are not Debian's"
+        die "mmdebstrap failed" "if this machine does not run Debian, set AOD_DEBIAN_MIRROR"
     }
     docker import --change 'CMD ["bash"]' --change 'LABEL dev.aod.airgap=debian' \
         "$work/root.tar" "$DEBIAN_IMAGE" >/dev/null

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# haproxy:2.6 from Debian's package, which is of the same version; it reads the same configuration file as the
-# official image and takes the same arguments. To be sourced by build.sh.
+# haproxy:2.6 from Debian's package of the same version, with the same configuration file and arguments as the official
+# image. Sourced by build.sh.
 
 # build_haproxy WORK
 build_haproxy() {

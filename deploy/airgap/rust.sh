@@ -1,21 +1,20 @@
 # shellcheck shell=bash
-# rust:1.95-bookworm from Debian packages and this machine's own Rust toolchain: no registry of toolchains is
-# needed. Cargo's configuration (mirrors, certificates) comes along, its credentials do not.
-# To be sourced by build.sh.
+# rust:1.95-bookworm from Debian packages and this machine's own Rust toolchain, without a registry of toolchains.
+# Contains Cargo's configuration (mirrors, certificates), but not its credentials. Sourced by build.sh.
 
 # build_rust WORK
 build_rust() {
     local work=$1 toolchain version
     if ! has rustc || ! has cargo; then
-        die "no image registry answers, and there is no Rust toolchain to make $RUST_IMAGE of" \
-            "install Rust $RUST_VERSION or newer (https://rustup.rs), or let a user of this Docker who has it run deploy/airgap/build.sh rust; then run this again"
+        die "no image registry is reachable, and there is no Rust toolchain to build $RUST_IMAGE from" \
+            "install Rust $RUST_VERSION or newer (https://rustup.rs), or run deploy/airgap/build.sh rust as a user who has it; then retry"
     fi
     version="$(rustc --version | cut -d' ' -f2)"
     printf '%s\n' "$RUST_VERSION" "$version" | sort --check --version-sort 2>/dev/null ||
         die "this machine's Rust is $version, older than $RUST_VERSION" "rustup update stable"
     toolchain="$(rustc --print sysroot)"
     mkdir "$work/toolchain" "$work/cargo"
-    # Hard links where the file system allows it: the toolchain is more than half a gigabyte.
+    # Hard links if possible: the toolchain has more than half a gigabyte.
     cp -rl "$toolchain"/{bin,lib} "$work/toolchain/" 2>/dev/null || cp -r "$toolchain"/{bin,lib} "$work/toolchain/"
     if [ -d "$toolchain/libexec" ]; then cp -r "$toolchain/libexec" "$work/toolchain/"; fi
     if [ -r "${CARGO_HOME:-$HOME/.cargo}/config.toml" ]; then

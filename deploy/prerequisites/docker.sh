@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Sees to it that Docker answers. As root a daemon that is installed but not running is started, with systemd
-# or without; an ordinary user is told what to do.
+# Makes sure that Docker answers. As root, starts an installed daemon that is not running, with systemd or without; for
+# a normal user, prints what to do.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-# A daemon that starts for the first time makes its directories and its bridge first.
+# The first start of a daemon also creates its directories and its bridge.
 START_SECONDS_MAX=60
 DAEMON_LOG=/var/log/aod-dockerd.log
 
@@ -27,11 +27,11 @@ start() {
     if [ -x /etc/init.d/docker ]; then
         service docker start >&2 && wait_until_answers && return
     fi
-    # Neither works in a container or a bare machine: start the daemon itself, apart from this terminal.
+    # A container or bare machine has neither: start the daemon itself, detached from this terminal.
     setsid dockerd >"$DAEMON_LOG" 2>&1 </dev/null &
     wait_until_answers && return
     tail -n 15 "$DAEMON_LOG" >&2
-    die "dockerd was started and does not answer after $START_SECONDS_MAX s" "its log is $DAEMON_LOG"
+    die "dockerd does not answer $START_SECONDS_MAX s after its start" "see its log, $DAEMON_LOG"
 }
 
 if answers; then
@@ -43,7 +43,7 @@ elif is_root; then
     start
     say "    docker: $(docker version --format '{{.Server.Version}}') answers"
 elif [ -S /var/run/docker.sock ] && [ ! -w /var/run/docker.sock ]; then
-    die "docker runs, but this user may not use it" "sudo usermod --append --groups docker $(id -un), then log in again"
+    die "docker is running, but this user has no access" "sudo usermod --append --groups docker $(id -un), then log in again"
 else
     die "docker is not running" "sudo systemctl start docker"
 fi

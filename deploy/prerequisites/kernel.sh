@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
-# Prints the directory of the kernel with which tests start an emulated machine, fetching it into the tool cache
-# first where it is missing: `vmlinuz`, and in `modules` what goes below the machine's /. It is this distribution's
-# own for virtual machines, of whatever version that is, unpacked from its packages and never installed. apt checks
-# their signatures.
+# Prints the directory of the kernel for emulated machines in tests, after downloading it into the tool cache if it is
+# missing: `vmlinuz`, and `modules` with the content for the machine's /. It is this distribution's own kernel for
+# virtual machines, of any version, unpacked from its packages and never installed. apt checks their signatures.
 set -euo pipefail
 
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 directory="$TOOLS_DIR/kernel"
-# What Debian calls it, and Ubuntu.
+# Its name in Debian, and in Ubuntu.
 NAMES=("linux-image-cloud-$(dpkg --print-architecture 2>/dev/null || true)" linux-image-virtual)
-# What a disk, a network and a file system need where they are not built in.
+# Modules for a disk, a network and a file system, unless built in.
 MODULES='virtio_pci|virtio_blk|virtio_net|ext4'
 
-# Prints the packages that hold a kernel and its modules, of the newest version that apt knows.
+# Prints the packages of a kernel and its modules, of the newest version known to apt.
 packages() {
     local name
     for name in "${NAMES[@]}"; do
@@ -32,12 +31,12 @@ fetch() {
         apt-get --quiet --quiet update >&2
         found="$(packages)"
     fi
-    [ -n "$found" ] || die "apt knows none of the kernels ${NAMES[*]}" "apt-get update"
+    [ -n "$found" ] || die "apt finds none of the kernels ${NAMES[*]}" "apt-get update"
     mapfile -t names <<<"$found"
     (cd "$work" && apt-get --quiet --quiet download "${names[@]}" 2>&1) >"$work/log" ||
         { cat "$work/log" >&2 && die "apt-get download ${names[*]} failed" "see above"; }
     for package in "$work"/*.deb; do dpkg-deb --extract "$package" "$work/all"; done
-    # A distribution whose /lib is a link to usr/lib packs that.
+    # In a distribution whose /lib is a link to usr/lib, the package contains the latter.
     [ -d "$work/all/lib/modules" ] || mv "$work/all/usr/lib" "$work/all/lib"
     version="$(basename "$work"/all/lib/modules/*)"
     busybox depmod -b "$work/all" "$version"
@@ -47,7 +46,7 @@ fetch() {
     busybox depmod -b "$work/new/modules" "$version"
 }
 
-# select_modules FROM TO: copies MODULES with all that they need, uncompressed.
+# select_modules FROM TO: copies MODULES with their dependencies, uncompressed.
 select_modules() {
     local from=$1 to=$2 module
     cp "$from"/modules.{builtin,order} "$to"
@@ -62,8 +61,8 @@ select_modules() {
 }
 
 if [ ! -f "$directory/vmlinuz" ]; then
-    has apt-get || die "tests need a kernel for an emulated machine, and there is no apt-get to bring it" \
-        "name a directory with vmlinuz and modules in AOD_TEST_KERNEL"
+    has apt-get || die "tests need a kernel for an emulated machine, and apt-get is missing" \
+        "set AOD_TEST_KERNEL to a directory with vmlinuz and modules"
     mkdir -p "$TOOLS_DIR"
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that the programs which these scripts call are there: as root installs their Debian packages, as
-# an ordinary user says exactly which to install. What is there already, from wherever, is taken.
+# Makes sure that the programs used by these scripts exist: as root, installs their Debian packages; for a normal user,
+# prints the packages to install. Accepts existing programs from any source.
 #
 #   deploy/prerequisites/packages.sh demo|test|fuzz
 set -euo pipefail
@@ -8,22 +8,22 @@ set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-# A program, and the packages that bring it.
+# Each program with its packages.
 demo=(
     "make=make" "git=git" "curl=curl ca-certificates" "python3=python3 python3-venv" "flock=util-linux"
     "docker=docker.io"
 )
-# Only where cargo is on this machine: it links with gcc. Else the build happens in a container.
+# Only if this machine has cargo, which links with gcc. Otherwise the build runs in a container.
 native=("gcc=gcc libc6-dev")
-# Base images are made with these where no registry answers.
+# Used to build base images if no registry is reachable.
 airgap=("mmdebstrap=mmdebstrap debian-archive-keyring")
 tests=(
     "ip=iproute2" "nsenter=util-linux" "iptables=iptables" "pdftotext=poppler-utils" "shellcheck=shellcheck"
-    # A machine whose power is cut: its emulator, its disk, and what its kernel is packed with.
+    # For the machine whose power is cut: its emulator, its disk, and the packers of its kernel.
     "qemu-system-x86_64=qemu-system-x86" "mkfs.ext4=e2fsprogs" "losetup=mount" "xz=xz-utils" "zstd=zstd"
 )
 
-# Another apt may hold its lock for a while, on a machine that was just started for instance.
+# Another apt may hold its lock for a while, for example on a machine that has just started.
 APT_ATTEMPTS_MAX=12
 APT_PAUSE_SECONDS=10
 
@@ -39,7 +39,7 @@ apt_get() {
     die "apt-get $* failed" "see above"
 }
 
-# is_static PROGRAM: whether it is there and needs no libraries.
+# is_static PROGRAM: whether it exists and needs no libraries.
 is_static() { has "$1" && [[ "$(LC_ALL=C ldd "$(command -v "$1")" 2>&1)" == *"not a dynamic executable"* ]]; }
 
 wanted=("${demo[@]}")
@@ -48,9 +48,9 @@ case ${1:-} in
 demo) ;;
 test)
     wanted+=("${tests[@]}")
-    # The shared one, which many systems have, does not run in an image with nothing else.
+    # The dynamically linked one, which many systems have, does not run in an empty image.
     is_static busybox || wanted+=("busybox-static=busybox-static")
-    # The plugin of a newer Docker serves as well.
+    # The plugin of a newer Docker is accepted too.
     docker compose version >/dev/null 2>&1 || wanted+=("docker-compose=docker-compose")
     ;;
 fuzz) if has cargo; then wanted+=("c++=g++"); fi ;;
@@ -60,7 +60,7 @@ if is_root; then wanted+=("${airgap[@]}"); fi
 
 missing=()
 for entry in "${wanted[@]}"; do
-    # Programs of the administrator are not on every user's PATH.
+    # Administration programs are not on every user's PATH.
     if ! PATH="$PATH:/usr/sbin:/sbin" has "${entry%%=*}"; then
         read -ra packages <<<"${entry#*=}"
         missing+=("${packages[@]}")
@@ -68,14 +68,14 @@ for entry in "${wanted[@]}"; do
 done
 
 if [ ${#missing[@]} -eq 0 ]; then
-    say "    packages: nothing is missing"
+    say "    packages: complete"
 elif ! has apt-get; then
-    die "these are missing: ${missing[*]}" "install what this system calls these Debian packages"
+    die "missing Debian packages: ${missing[*]}" "install their equivalents on this system"
 elif is_root; then
     say "    packages: installing ${missing[*]}"
     apt_get update
     apt_get install --yes --no-install-recommends "${missing[@]}"
 else
-    die "these packages are missing: ${missing[*]}" \
+    die "missing packages: ${missing[*]}" \
         "sudo apt-get install --no-install-recommends ${missing[*]}"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the program of an image registry for tests, fetching it into the tool cache first where it is missing: it is
-# the distribution's own, unpacked from its package and never installed, so that none runs on this machine
+# Prints the path of an image registry for tests, after downloading it into the tool cache if it is missing: the
+# distribution's own, unpacked from its package and never installed, so that no registry runs on this machine
 # afterwards. apt checks its signature.
 set -euo pipefail
 
@@ -20,8 +20,8 @@ fetch() {
 }
 
 if [ ! -x "$program" ]; then
-    has apt-get || die "tests need an image registry, and there is no apt-get to bring it" \
-        "name a program in AOD_TEST_REGISTRY"
+    has apt-get || die "tests need an image registry, and apt-get is missing" \
+        "set AOD_TEST_REGISTRY to a program"
     mkdir -p "$TOOLS_DIR/bin"
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT

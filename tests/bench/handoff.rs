@@ -1,4 +1,4 @@
-//! The benchmark `handoff`: what the main job costs, part by part.
+//! The benchmark `handoff`: the cost of a handoff, part by part.
 
 mod cold;
 mod containers;
@@ -12,12 +12,12 @@ use tokio::process::Command;
 use crate::report::Measurement;
 use aod_tests::progress::say;
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "handoff";
 
 const PARTS: [&str; 5] = ["contract", "control_plane", "cold", "launches", "transfer"];
 
-/// The parts by their full names.
+/// The full names of the parts.
 pub(crate) fn parts() -> Vec<String> {
     PARTS.iter().map(|part| format!("{NAME}.{part}")).collect()
 }
@@ -27,7 +27,7 @@ pub(crate) fn is_known(name: &str) -> bool {
     name == NAME || parts().iter().any(|part| part == name)
 }
 
-/// Measures everything, or the one part that `name` asks for.
+/// Measures all parts, or only the part `name`.
 pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
     let mut measurements = Vec::new();
     for part in PARTS
@@ -47,7 +47,7 @@ pub(crate) async fn run(name: &str) -> anyhow::Result<Vec<Measurement>> {
     Ok(measurements)
 }
 
-/// Waits until what was written before is on the disk: builds and earlier parts are not measured.
+/// Waits until earlier writes are on disk, so that builds and earlier parts are not measured.
 async fn settle_disk() -> anyhow::Result<()> {
     let synced = Command::new("sync").status().await?;
     anyhow::ensure!(synced.success(), "sync ended with {synced}");

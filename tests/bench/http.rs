@@ -1,5 +1,5 @@
-//! HTTP with as little between us and the other side as there can be: one connection, one request at
-//! a time. Used for the product and for its floor alike, so that neither is helped.
+//! Minimal HTTP: one connection, one request at a time. Used for the product and for its floor, so that neither has an
+//! advantage.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     driver: JoinHandle<()>,
 }
 
-/// An answer: JSON, or nothing where it is something else.
+/// An answer: JSON, or null for other content.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body of a success; any other status is an error that quotes it.
+    /// The body of a success; any other status is an error that contains the body.
     pub(crate) fn success(self) -> anyhow::Result<Value> {
         anyhow::ensure!(
             self.status.is_success(),
@@ -64,13 +64,13 @@ impl Connection {
     ) -> anyhow::Result<Self> {
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(async move {
-            // Whoever has sent a request is told.
+            // The sender of a request gets the error.
             let _ = connection.await;
         });
         Ok(Self { sender, driver })
     }
 
-    /// Whether the other side has hung up, as servers do on who is silent for a while.
+    /// Whether the server has closed the connection, for example after inactivity.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

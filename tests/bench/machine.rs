@@ -1,4 +1,4 @@
-//! On what it was measured.
+//! The machine and versions of a measurement.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::docker::Docker;
 
-/// What every report says of the machine.
+/// The machine in every report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpus: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) docker: String,
     pub(crate) nats: String,
-    /// `sync_interval` of the broker: all brokers here are started with this one.
+    /// `sync_interval` of the broker; all brokers of the benchmarks use it.
     pub(crate) sync: &'static str,
 }
 
@@ -49,12 +49,12 @@ fn memory_bytes() -> anyhow::Result<u64> {
     let kibibytes: u64 = line
         .split_whitespace()
         .nth(1)
-        .context("MemTotal says nothing")?
+        .context("MemTotal has no value")?
         .parse()?;
     Ok(kibibytes * 1024)
 }
 
-/// Asks a server of the kind that was measured.
+/// The version of a server of the measured kind.
 async fn nats_version() -> anyhow::Result<String> {
     let server = aod_testkit::NatsServer::start(aod_testkit::NatsConfig::default());
     let publisher = crate::nats::Publisher::connect(server.address()).await?;
@@ -65,13 +65,13 @@ async fn nats_version() -> anyhow::Result<String> {
         .to_owned())
 }
 
-/// The commit of this tree, marked if it has changes of its own.
+/// The commit of this tree, marked if it has uncommitted changes.
 pub(crate) fn commit() -> anyhow::Result<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git")
             .args(arguments)
             .output()
-            .context("git cannot be run")?;
+            .context("cannot run git")?;
         anyhow::ensure!(output.status.success(), "git {arguments:?} failed");
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
@@ -84,7 +84,7 @@ pub(crate) fn commit() -> anyhow::Result<String> {
     })
 }
 
-/// Now, in RFC 3339.
+/// The current time, in RFC 3339.
 pub(crate) fn now() -> anyhow::Result<String> {
     let now = jiff::Timestamp::try_from(SystemTime::now())?;
     Ok(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())

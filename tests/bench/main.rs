@@ -1,19 +1,20 @@
-//! `aod-bench`: measures the product beside its floors, and judges by the bounds of the design.
+//! `aod-bench`: measures the product beside its floors, and judges the results by their bounds.
 //!
 //! ```text
 //! aod-bench                   every benchmark
-//! aod-bench handoff           one of them
-//! aod-bench handoff.launches  one part of one, while working on it
+//! aod-bench handoff           one benchmark
+//! aod-bench handoff.launches  one part of a benchmark
 //! ```
 //!
-//! A benchmark writes `target/bench/NAME.json` and prints the same as a table. Exit codes: 0, 3 where
-//! a bound is missed, 1 where something could not be measured, 2 for a name that there is not.
+//! A benchmark writes `target/bench/NAME.json` and prints the same as a table. Exit codes: 0; 3 if a bound is missed;
+//! 1 if a measurement failed; 2 for an unknown name.
 
 mod bound;
 mod docker;
 mod flow;
 mod handoff;
 mod http;
+mod logs;
 mod machine;
 mod nats;
 mod program;
@@ -32,21 +33,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::report::{Measurement, Report};
 use aod_tests::progress::say;
 
-/// A benchmark takes some minutes; one that hangs must end too.
+/// A benchmark takes minutes; a hanging one must end too.
 const BENCHMARK_SECONDS_MAX: u64 = 30 * 60;
 
 /// A bound is missed.
 const EXIT_MISSED: u8 = 3;
 
-/// A name that there is not.
+/// An unknown name.
 const EXIT_USAGE: u8 = 2;
 
-/// Ended by a signal. Source: the custom of shells, 128 and the number of SIGINT.
+/// Ended by a signal. Source: the convention of shells, 128 plus the number of SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let runtime = aod_ports::program::runtime().expect("threads can be started");
+    let runtime = aod_services::program::runtime().expect("threads can be started");
     let code = match arguments.split_first() {
         Some((first, rest)) if first == simulated_node::SUBCOMMAND => {
             runtime.block_on(simulated_node::run(rest)).map(|()| 0)
@@ -62,25 +63,38 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the named benchmarks, all without a name, until a signal.
+/// Runs the named benchmarks, or all, until a signal.
 async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if names.is_empty() {
-        names = [handoff::NAME, proxy::NAME, flow::NAME, scale::NAME]
-            .map(str::to_owned)
-            .into();
-    }
-    let is_known = |name: &String| {
-        [proxy::NAME, flow::NAME, scale::NAME, scale::SMALL].contains(&name.as_str())
-            || handoff::is_known(name)
-    };
-    let unknown = names.iter().find(|name| !is_known(name));
-    if let Some(name) = unknown {
-        say(&format!("error: there is no benchmark {name:?}"));
-        say(&format!(
-            "hint: {}, {}, {}, {}, {}, or of the first alone {}",
+        names = [
             handoff::NAME,
             proxy::NAME,
             flow::NAME,
+            logs::NAME,
+            scale::NAME,
+        ]
+        .map(str::to_owned)
+        .into();
+    }
+    let is_known = |name: &String| {
+        let names = [
+            proxy::NAME,
+            flow::NAME,
+            logs::NAME,
+            scale::NAME,
+            scale::SMALL,
+        ];
+        names.contains(&name.as_str()) || handoff::is_known(name)
+    };
+    let unknown = names.iter().find(|name| !is_known(name));
+    if let Some(name) = unknown {
+        say(&format!("error: unknown benchmark {name:?}"));
+        say(&format!(
+            "hint: {}, {}, {}, {}, {}, {}, or a part of the first: {}",
+            handoff::NAME,
+            proxy::NAME,
+            flow::NAME,
+            logs::NAME,
             scale::NAME,
             scale::SMALL,
             handoff::parts().join(", ")
@@ -88,13 +102,13 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
         return Ok(EXIT_USAGE);
     }
     if cfg!(debug_assertions) {
-        say("warning: this is a debug build: the figures mean nothing");
+        say("warning: this is a debug build: its figures are meaningless");
     }
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
         signal(SignalKind::terminate())?,
     );
-    // Whoever is dropped here stops what it started.
+    // Dropping a benchmark stops its programs.
     tokio::select! {
         code = all(names) => code,
         _ = interrupt.recv() => Ok(EXIT_INTERRUPTED),
@@ -106,6 +120,7 @@ async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
     match name {
         proxy::NAME => proxy::measure().await,
         flow::NAME => flow::measure().await,
+        logs::NAME => logs::measure().await,
         scale::NAME | scale::SMALL => scale::measure(name).await,
         name => handoff::run(name).await,
     }

@@ -1,6 +1,5 @@
-//! Raw publishes to JetStream: each confirmed before the next, which is what a synced write costs with
-//! nothing of ours around it, or many in one atomic batch. Speaks the protocol itself, so that no library
-//! counts.
+//! Raw publishes to JetStream: each confirmed before the next, which is the bare cost of a synced write, or many in
+//! one atomic batch. Implements the protocol itself, so that no library is measured.
 
 use std::net::SocketAddr;
 
@@ -10,24 +9,24 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// The stream of the floor, set up as the log is.
+/// The stream of the floor, configured like the log.
 const STREAM: &str = "BENCH";
 
 /// The subject of its messages.
 const SUBJECT: &str = "bench.floor";
 
-/// Size of a message, in bytes: as much as a launch has.
+/// Size of a message, in bytes: the size of a launch.
 const MESSAGE_BYTES: usize = 1_024;
 
-/// Most that the stream keeps, in bytes.
+/// Maximum size of the stream, in bytes.
 const STREAM_BYTES_MAX: u64 = 1 << 30;
 
-/// One connection, which has one request under way at a time.
+/// One connection, with one request in progress at a time.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
-    /// What the server said of itself.
+    /// The server's own description.
     pub(crate) server: Value,
     inbox: String,
     message: Vec<u8>,
@@ -48,7 +47,7 @@ impl Publisher {
             .context("the broker does not greet")?;
         let server = serde_json::from_str(greeting)?;
         let hello = "CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\",\"version\":\"0\",\"protocol\":1,\"headers\":true}\r\nSUB answer 1\r\n";
-        // Of each connection its own inbox: subjects are of the whole account.
+        // Each connection has its own inbox, because subjects are shared by the whole account.
         let inbox = format!("answer.{}", uuid::Uuid::now_v7().simple());
         writer
             .write_all(hello.replace("answer", &inbox).as_bytes())
@@ -65,7 +64,7 @@ impl Publisher {
         })
     }
 
-    /// Makes the stream of the floor.
+    /// Creates the stream of the floor.
     pub(crate) async fn create_stream(&mut self) -> anyhow::Result<()> {
         let config = json!({"name": STREAM, "subjects": [SUBJECT], "storage": "file", "retention": "limits",
             "discard": "old", "max_bytes": STREAM_BYTES_MAX, "num_replicas": 1});
@@ -74,7 +73,7 @@ impl Publisher {
             .map(drop)
     }
 
-    /// Asks the server's own interface; null asks without a body.
+    /// Sends a request to the server's API; null sends no body.
     pub(crate) async fn ask(&mut self, subject: &str, body: &Value) -> anyhow::Result<Value> {
         let body = if body.is_null() {
             String::new()
@@ -86,7 +85,7 @@ impl Publisher {
         self.answer().await.with_context(|| subject.to_owned())
     }
 
-    /// Publishes messages, each a subject, an id and its bytes, in one atomic batch called `name`.
+    /// Publishes messages (subject, id and bytes) in one atomic batch called `name`.
     pub(crate) async fn publish_batch<'a>(
         &mut self,
         name: &str,
@@ -96,7 +95,7 @@ impl Publisher {
         let mut bytes = Vec::new();
         for (index, (subject, id, payload)) in messages.enumerate() {
             let number = index + 1;
-            // Only the last one is answered.
+            // Only the last one gets an answer.
             let (reply, commit) = if number == count {
                 (self.inbox.as_str(), "Nats-Batch-Commit: 1\r\n")
             } else {
@@ -116,7 +115,7 @@ impl Publisher {
         let answer = self.answer().await?;
         anyhow::ensure!(
             answer["count"] == count,
-            "the broker did not store {count} messages: {answer}"
+            "the broker did not store the batch of {count} messages: {answer}"
         );
         Ok(())
     }
@@ -126,7 +125,10 @@ impl Publisher {
         for _ in 0..count {
             self.writer.write_all(&self.message).await?;
             let answer = self.answer().await?;
-            anyhow::ensure!(answer["seq"].is_u64(), "the broker did not store: {answer}");
+            anyhow::ensure!(
+                answer["seq"].is_u64(),
+                "the broker did not store the message: {answer}"
+            );
         }
         Ok(())
     }
@@ -136,7 +138,7 @@ impl Publisher {
             let mut line = String::new();
             anyhow::ensure!(
                 self.reader.read_line(&mut line).await? > 0,
-                "the broker hung up"
+                "the broker closed the connection"
             );
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
@@ -145,11 +147,14 @@ impl Publisher {
                     let mut payload = vec![0; length.parse::<usize>()? + 2];
                     self.reader.read_exact(&mut payload).await?;
                     let answer: Value = serde_json::from_slice(&payload)?;
-                    anyhow::ensure!(answer["error"].is_null(), "the broker refuses: {answer}");
+                    anyhow::ensure!(
+                        answer["error"].is_null(),
+                        "the broker rejected the request: {answer}"
+                    );
                     return Ok(answer);
                 }
                 ["+OK" | "PONG" | "INFO", ..] => (),
-                _ => bail!("the broker says {line:?}"),
+                _ => bail!("unexpected answer of the broker: {line:?}"),
             }
         }
     }

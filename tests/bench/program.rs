@@ -1,4 +1,4 @@
-//! The programs that are measured, each a process of its own, and what they take of memory.
+//! The measured programs, each as a separate process, and their memory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-/// How long a program may take until it is ready.
+/// Maximum time until a program is ready.
 const READY_SECONDS_MAX: u64 = 30;
 
-/// How long a program may take to end after it was asked to.
+/// Maximum time for a program to end on request.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A started program; it is stopped when this is dropped.
+/// A started program; stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
@@ -25,19 +25,19 @@ pub(crate) struct Program {
     log: PathBuf,
 }
 
-/// `aod`, as it was built with this program.
+/// `aod` from the same build as this program.
 pub(crate) fn aod() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("aod");
     anyhow::ensure!(
         path.is_file(),
-        "{} is not there: build aod-cli in the same profile",
+        "{} is missing: build aod-cli with the same profile",
         path.display()
     );
     Ok(path)
 }
 
 impl Program {
-    /// Starts `command`, whose log goes to `directory`/`name`.log.
+    /// Starts `command`, with its log in `directory`/`name`.log.
     pub(crate) fn start(
         name: &str,
         directory: &Path,
@@ -50,7 +50,7 @@ impl Program {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("{name} cannot be started"))?;
+            .with_context(|| format!("cannot start {name}"))?;
         Ok(Self {
             child,
             name: name.to_owned(),
@@ -58,7 +58,7 @@ impl Program {
         })
     }
 
-    /// Waits until the program has logged, as JSON, something with the field `field`; answers that.
+    /// Waits until the program has logged the field `field` as JSON; returns its value.
     pub(crate) async fn logged(&mut self, field: &str) -> anyhow::Result<String> {
         let deadline = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
         loop {
@@ -84,7 +84,7 @@ impl Program {
         }
     }
 
-    /// The end of its log, for a message.
+    /// The end of its log, for messages.
     fn last_lines(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().rev().take(5).collect();
@@ -95,20 +95,20 @@ impl Program {
         &self.name
     }
 
-    /// Memory that it has now, and forgets what it had at the most until now.
+    /// Resets the peak; returns the current memory in bytes.
     pub(crate) fn memory_from_now_on(&self) -> anyhow::Result<u64> {
-        // 5: the peak begins anew. Source: proc(5), clear_refs.
+        // 5 resets the peak. Source: proc(5), clear_refs.
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
-            .context("the peak cannot be reset")?;
+            .context("cannot reset the peak")?;
         self.memory("VmRSS:")
     }
 
-    /// The most memory that it had since [`Program::memory_from_now_on`], in bytes.
+    /// The peak memory since [`Program::memory_from_now_on`], in bytes.
     pub(crate) fn memory_peak(&self) -> anyhow::Result<u64> {
         self.memory("VmHWM:")
     }
 
-    /// Memory that it has now, in bytes.
+    /// The current memory, in bytes.
     pub(crate) fn memory_now(&self) -> anyhow::Result<u64> {
         self.memory("VmRSS:")
     }
@@ -117,7 +117,7 @@ impl Program {
         memory(self.child.id(), field)
     }
 
-    /// Asks it to end, and makes it end when it does not; harmless when it has ended.
+    /// Asks it to end, and kills it after a while; harmless if it has ended.
     pub(crate) fn stop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
@@ -147,12 +147,12 @@ impl Program {
     }
 }
 
-/// Memory that the process `id` has now, in bytes.
+/// The current memory of the process `id`, in bytes.
 pub(crate) fn memory_of(id: u32) -> anyhow::Result<u64> {
     memory(id, "VmRSS:")
 }
 
-/// A size from what the kernel says of a process, in bytes.
+/// A size in the kernel's status of a process, in bytes.
 fn memory(id: u32, field: &str) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = text.lines().find(|line| line.starts_with(field));

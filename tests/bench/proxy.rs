@@ -1,9 +1,9 @@
-//! The benchmark `proxy`: what the way out of a capsule adds to a connection, and the way to a model to the
-//! first byte of an answer.
+//! The benchmark `proxy`: the latency that the egress proxy adds to a connection, and the model proxy to the first
+//! byte of an answer.
 //!
-//! A client here stands for a capsule: it connects to a real gate, which forwards to the channel of a
-//! run, whose node opens a tunnel to a host of ours, or asks a provider of ours. The same host and provider are
-//! asked directly in between.
+//! A client represents a capsule: it connects to a real gate, which forwards to the channel of a run, whose node opens
+//! a tunnel to a local host, or calls a local model provider. In between, it contacts the same host and provider
+//! directly.
 
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 
 use crate::report::Measurement;
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "proxy";
 
 /// Pairs of connections, after the warm-up.
@@ -43,19 +43,19 @@ const PAIRS: usize = 300;
 
 const WARM_UP: usize = 20;
 
-/// How the capsule names the host; no such name is looked up.
+/// The name of the host in the capsule; never resolved by the system.
 const PLACE: &str = "api.example.com:443";
 
-/// Where that name leads; nobody connects to it.
+/// The address of that name; nothing connects to it.
 const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 216, 34));
 
-/// Runs that there are at one time.
+/// Number of concurrent runs.
 const RUNS: usize = 3;
 
-/// Longest wait for anything that is started here.
+/// Maximum wait for any start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One host under every name.
+/// One host with every name.
 #[derive(Debug)]
 struct Double {
     host: SocketAddr,
@@ -84,7 +84,7 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let mut scene = Scene::start(host, models).await?;
     let mut measured = egress(&mut scene, host).await?;
     measured.extend(first_bytes(&mut scene, models, "model", json!({})).await?);
-    // Each call is reserved in the log before it is made.
+    // Each call is reserved in the log before it is sent.
     let budget = json!({"budget": {"tokens": 1_000_000_000}});
     measured.extend(first_bytes(&mut scene, models, "model_within_budget", budget).await?);
     for node in scene.cluster.nodes {
@@ -140,14 +140,14 @@ async fn first_bytes(
     Ok(vec![
         Measurement::new(&format!("{name}_first_byte"), "ms", &through)?
             .beside("direct_first_byte", &through, &direct)?
-            .noted("a request on a connection that is there, to the first byte of its answer"),
+            .noted("a request on an open connection, to the first byte of its answer"),
         Measurement::new(&format!("{name}_more_than_direct"), "ms", &more)?
             .bounded("p50 <= 2 ms")?
             .noted("the same, less the direct request before it"),
     ])
 }
 
-/// What a provider says, whatever it is asked.
+/// The answer of the provider to every request.
 async fn answer_as_model() -> Json<Value> {
     Json(json!({
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
@@ -155,7 +155,7 @@ async fn answer_as_model() -> Json<Value> {
     }))
 }
 
-/// Milliseconds to the first byte of an answer, all of which is read.
+/// Milliseconds to the first byte of an answer, which is read completely.
 async fn first_byte(client: &reqwest::Client, url: &str) -> anyhow::Result<f64> {
     let body = json!({"model": "tiny", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]});
     let began = Instant::now();
@@ -185,7 +185,7 @@ async fn answer_all(listener: TcpListener) {
     }
 }
 
-/// Connects, through a proxy to `place` if there is one, and sends a byte there and back.
+/// Connects, through a proxy to `place` if given, and sends a byte there and back.
 async fn exchange(address: SocketAddr, place: Option<&str>) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -200,7 +200,7 @@ async fn exchange(address: SocketAddr, place: Option<&str>) -> anyhow::Result<()
         anyhow::ensure!(is_granted, "{}", String::from_utf8_lossy(&head));
     }
     stream.write_u8(7).await?;
-    anyhow::ensure!(stream.read_u8().await? == 7, "the host answers wrongly");
+    anyhow::ensure!(stream.read_u8().await? == 7, "wrong answer of the host");
     Ok(())
 }
 
@@ -210,10 +210,10 @@ async fn milliseconds(work: impl Future<Output = anyhow::Result<()>>) -> anyhow:
     Ok(began.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// A cluster whose one capsule goes on for ever, and may have the host and the model.
+/// A cluster whose only capsule never ends, and may use the host and the model.
 struct Scene {
     cluster: Cluster,
-    /// The directory of the channel of each run that begins.
+    /// The directory of the channel of each started run.
     channels: mpsc::UnboundedReceiver<PathBuf>,
 }
 
@@ -253,12 +253,12 @@ impl Scene {
         Ok(Self { cluster, channels })
     }
 
-    /// Starts a run with further fields of its request.
+    /// Starts a run with more fields of its request.
     async fn channel_of_run(&mut self, options: Value) -> anyhow::Result<PathBuf> {
         let client = self.cluster.client(0);
         client.start_with("outside", json!({}), options).await;
         let channel = tokio::time::timeout(START_TIMEOUT, self.channels.recv()).await?;
-        channel.context("the run has not begun")
+        channel.context("the run has not started")
     }
 }
 
@@ -266,13 +266,13 @@ impl Scene {
 struct Gate {
     process: Child,
     listen: SocketAddr,
-    /// As long as this end is open the gate waits.
+    /// The gate waits while this end is open.
     _node: UnixStream,
     _directory: TempDir,
 }
 
 impl Gate {
-    /// Starts one that forwards to the channel in `channel`.
+    /// Starts a gate that forwards to the channel in `channel`.
     fn start(channel: &Path) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let program = directory.path().join("aod-gate");
@@ -296,10 +296,10 @@ impl Gate {
         let hello = loop {
             match decoder.next_message()? {
                 Some(FromGate::Hello(hello)) => break hello,
-                Some(other) => anyhow::bail!("the gate began with {other:?}"),
+                Some(other) => anyhow::bail!("unexpected first message of the gate: {other:?}"),
                 None => {
                     let size_bytes = stream.read(&mut piece)?;
-                    anyhow::ensure!(size_bytes > 0, "the gate has closed");
+                    anyhow::ensure!(size_bytes > 0, "the gate has closed the connection");
                     decoder.push(&piece[..size_bytes]);
                 }
             }

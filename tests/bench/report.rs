@@ -11,17 +11,17 @@ use crate::bound::Bound;
 use crate::machine::{self, Machine};
 use aod_tests::statistics::{Spread, median};
 
-/// Where reports go, from the root of the repository.
+/// Directory of reports, from the root of the repository.
 const DIRECTORY: &str = "target/bench";
 
-/// What was measured beside it, of the same kind.
+/// The floor of a measurement, of the same kind.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Floor {
     pub(crate) name: String,
     pub(crate) p50: f64,
 }
 
-/// One measured thing.
+/// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
     name: String,
@@ -30,7 +30,7 @@ pub(crate) struct Measurement {
     spread: Spread,
     #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<Floor>,
-    /// The median of the ratios of the pairs, measured to floor.
+    /// The median of the ratios of the pairs, measurement to floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ impl Measurement {
         })
     }
 
-    /// Sets it beside `floor`: pair by pair, as they were taken one after the other.
+    /// Adds `floor`: compared pair by pair, in the order of the samples.
     pub(crate) fn beside(
         mut self,
         name: &str,
@@ -64,7 +64,7 @@ impl Measurement {
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(
             samples.len() == floor.len(),
-            "{} and {name} are no pairs",
+            "{} and {name} have different numbers of samples",
             self.name
         );
         let ratios: Vec<f64> = samples
@@ -81,7 +81,7 @@ impl Measurement {
         Ok(self)
     }
 
-    /// Judges by `bound`; after [`Measurement::beside`] where the bound is on the ratio.
+    /// Adds `bound`; after [`Measurement::beside`] if the bound is on the ratio.
     pub(crate) fn bounded(mut self, bound: &str) -> anyhow::Result<Self> {
         let value_of = |field: &str| match field {
             "p50" => Some(self.spread.p50),
@@ -103,7 +103,7 @@ impl Measurement {
     }
 }
 
-/// What a benchmark has found.
+/// The results of a benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     benchmark: String,
@@ -141,7 +141,7 @@ impl Report {
         fs::write(&path, text + "\n").with_context(|| path.display().to_string())
     }
 
-    /// Prints the table; what is missed is red on a terminal, and says so everywhere.
+    /// Prints the table; missed bounds are marked, and red on a terminal.
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         let is_colored = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missed_bound_is_told() {
+    fn missed_bound_is_reported() {
         let samples = [2.0, 4.0, 9.0];
         let measured = Measurement::new("cold", "ms", &samples).unwrap();
         let beside = measured.beside("bare", &samples, &[4.0, 4.0, 4.0]).unwrap();

@@ -1,4 +1,4 @@
-//! The benchmark `scale`: what a gateway and its broker cost as the history grows.
+//! The benchmark `scale`: the cost of a gateway and its broker as the history grows.
 
 mod generator;
 mod loader;
@@ -19,47 +19,47 @@ use crate::simulated_node::{CALLER, ECHO, words, words_schema};
 use crate::site::{Client, Scratch, Site};
 use aod_tests::progress::say;
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "scale";
 
-/// The same without the largest history, while working on it.
+/// The same without the largest history.
 pub(crate) const SMALL: &str = "scale.small";
 
-/// Runs of the histories that are measured.
+/// Runs of the measured histories.
 const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
 
-/// How long ago the oldest run was.
+/// Age of the oldest run.
 const MONTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Longest wait until the lists have all that the log has.
+/// Maximum wait until the lists are current.
 const REBUILD_SECONDS_MAX: u64 = 20 * 60;
 
-/// How often it is looked.
+/// Interval between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls of a capsule by another beside each history.
+/// Nested calls measured beside each history.
 const CALLS: usize = 200;
 
-/// Slots of the node that runs them, and its label.
+/// Slots of the node, and its pool.
 const SLOTS: usize = 8;
-const LABEL: &str = "any";
+const POOL: &str = "any";
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// What was measured with one history, by name; each with its unit.
+/// The measurements of one history, with names and units.
 #[derive(Debug)]
 struct Figures {
     runs: u64,
     all: Vec<Figure>,
 }
 
-/// One row of samples.
+/// One series of samples.
 #[derive(Debug)]
 struct Figure {
     name: &'static str,
     unit: &'static str,
     samples: Vec<f64>,
-    /// What must hold of the largest history.
+    /// The bound for the largest history.
     bound: Option<&'static str>,
     note: String,
 }
@@ -111,7 +111,7 @@ pub(crate) async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
         let made = generator.sequence - from;
         let seconds = began.elapsed().as_secs_f64();
         say(&format!(
-            "    {made} events made and stored in {seconds:.1} s"
+            "    {made} events generated and stored in {seconds:.1} s"
         ));
         histories.push(figures(&mut site, &mut publisher, &generator).await?);
     }
@@ -119,7 +119,7 @@ pub(crate) async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
     measurements(&histories)
 }
 
-/// Everything about the history that the log has now.
+/// All measurements of the current history.
 async fn figures(
     site: &mut Site,
     publisher: &mut Publisher,
@@ -129,7 +129,7 @@ async fn figures(
     let mut all = Vec::new();
     forget_lists(&site.gateway_data())?;
     let rebuild = started(site, last).await?;
-    say(&format!("    lists made anew in {rebuild:.1} s"));
+    say(&format!("    lists rebuilt in {rebuild:.1} s"));
     all.push(Figure::new("rebuild", "events/s", vec![per(last, rebuild)]));
     site.stop_gateway();
     let ready = started(site, last).await?;
@@ -159,7 +159,7 @@ async fn figures(
     Ok(Figures { runs, all })
 }
 
-/// Starts the gateway; seconds until its lists have the event `last`.
+/// Starts the gateway; returns the seconds until its lists have the event `last`.
 async fn started(site: &mut Site, last: u64) -> anyhow::Result<f64> {
     let began = Instant::now();
     site.start_gateway().await?;
@@ -167,7 +167,7 @@ async fn started(site: &mut Site, last: u64) -> anyhow::Result<f64> {
     loop {
         let ready = client.get("/ready").await?;
         let as_of = ready["read_model"]["as_of"].as_u64();
-        if as_of.context("a place in the log")? >= last {
+        if as_of.context("a position in the log")? >= last {
             client.get("/v1/runs?limit=1").await?;
             return Ok(began.elapsed().as_secs_f64());
         }
@@ -179,9 +179,9 @@ async fn started(site: &mut Site, last: u64) -> anyhow::Result<f64> {
     }
 }
 
-/// What a call of a capsule by another costs beside the history.
+/// The cost of a nested call beside the history.
 async fn calls(site: &mut Site, client: &mut Client) -> anyhow::Result<Figure> {
-    site.add_simulated_node(LABEL, SLOTS, Scratch::Memory)?;
+    site.add_simulated_node(POOL, SLOTS, Scratch::Memory)?;
     site.wait_for_nodes().await?;
     let mut samples = Vec::new();
     for number in 0..CALLS {
@@ -193,7 +193,7 @@ async fn calls(site: &mut Site, client: &mut Client) -> anyhow::Result<Figure> {
     Ok(Figure::new("nested_call", "ms", samples).noted(note.to_owned()))
 }
 
-/// Each figure of each history; those of the largest beside those of the smallest, and judged.
+/// Each measurement of each history; those of the largest are compared with those of the smallest, and judged.
 fn measurements(histories: &[Figures]) -> anyhow::Result<Vec<Measurement>> {
     let mut measurements = Vec::new();
     let (first, last) = histories
@@ -230,7 +230,7 @@ fn forget_lists(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of the files of the read model.
+/// Size of the files of the read model, in bytes.
 fn size(data: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(data)? {

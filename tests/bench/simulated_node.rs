@@ -1,6 +1,6 @@
-//! A node without containers, as a process of its own: everything of a run but Docker.
+//! A node without containers, as a separate process: everything of a run except Docker.
 //!
-//! `aod-bench simulated-node NATS STORE DATA LABEL SLOTS`
+//! `aod-bench simulated-node NATS STORE DATA POOL SLOTS`
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,43 +16,53 @@ use aod_node::{
     LOG_BYTES_MAX_DEFAULT, Node, Ports, load_or_draw,
 };
 use aod_ports::clock::SystemClock;
+use aod_ports::log_stream::Output;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::site::open_store;
 
-/// How this program is told to be a node.
+/// The argument that makes this program a node.
 pub(crate) const SUBCOMMAND: &str = "simulated-node";
 
-/// Answers with its arguments.
+/// Returns its arguments.
 pub(crate) const ECHO: &str = "echo";
 
-/// The same under another name.
+/// The same as [`ECHO`] under another name.
 pub(crate) const LIMITED: &str = "limited";
 
-/// The same after a tenth of a second.
+/// The same as [`ECHO`] after a tenth of a second.
 pub(crate) const PAUSE: &str = "pause";
 
-/// Calls [`ECHO`] with its arguments, waits, and answers with what that said.
+/// Calls [`ECHO`] with its arguments, waits, and returns its answer.
 pub(crate) const CALLER: &str = "caller";
 
-/// Makes a file of `megabytes`, hands it to [`RECEIVER`], and answers how long that took.
+/// Creates a file of `megabytes`, hands it to [`RECEIVER`], and returns the time of the call.
 pub(crate) const SENDER: &str = "sender";
 
-/// Takes a file and looks at its size.
+/// Receives a file and checks its size.
 pub(crate) const RECEIVER: &str = "receiver";
 
-/// The name of the file that is sent.
+/// Writes [`TALKER_LINES`] lines, and returns its arguments.
+pub(crate) const TALKER: &str = "talker";
+
+/// A million.
+pub(crate) const TALKER_LINES: usize = TALKER_BLOCK_LINES * 1_000;
+
+/// Lines that [`TALKER`] writes together.
+const TALKER_BLOCK_LINES: usize = 1_000;
+
+/// The name of the sent file.
 const FILE_NAME: &str = "file.bin";
 
-/// Containers alive at one time, far above what is measured.
+/// Concurrent containers, far above the measured number.
 const CONTAINERS_MAX: usize = 1_024;
 
 /// Runs until a signal.
 pub(crate) async fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let [nats, store, data, label, slots] = arguments else {
-        bail!("{SUBCOMMAND} NATS STORE DATA LABEL SLOTS");
+    let [nats, store, data, pool, slots] = arguments else {
+        bail!("{SUBCOMMAND} NATS STORE DATA POOL SLOTS");
     };
     tracing_subscriber::fmt()
         .with_env_filter("info,async_nats=warn")
@@ -62,7 +72,7 @@ pub(crate) async fn run(arguments: &[String]) -> anyhow::Result<()> {
         signal(SignalKind::interrupt())?,
         signal(SignalKind::terminate())?,
     );
-    let node = start(nats, store, Path::new(data), label, slots.parse()?).await?;
+    let node = start(nats, store, Path::new(data), pool, slots.parse()?).await?;
     tokio::select! {
         _ = interrupt.recv() => (),
         _ = terminate.recv() => (),
@@ -75,14 +85,14 @@ async fn start(
     nats: &str,
     store: &str,
     data: &Path,
-    label: &str,
+    pool: &str,
     slots: usize,
 ) -> anyhow::Result<Node> {
-    let broker = Broker::connect(BrokerConfig::new(nats, format!("node-{label}"))).await?;
+    let broker = Broker::connect(BrokerConfig::new(nats, format!("node-{pool}"))).await?;
     let artifacts = open_store(store, &broker, data.join("cache")).await?;
     let config = Config {
         data: data.to_owned(),
-        labels: vec![label.parse()?],
+        pools: vec![pool.parse()?],
         capacity: Capacity {
             slots,
             containers_max: CONTAINERS_MAX,
@@ -99,7 +109,7 @@ async fn start(
         models: Arc::default(),
         keep_model_contents: false,
         egress: Vec::new(),
-        host: label.to_owned(),
+        host: pool.to_owned(),
     };
     let programs = [
         (ECHO, echo()),
@@ -108,6 +118,7 @@ async fn start(
         (CALLER, caller()),
         (SENDER, sender()),
         (RECEIVER, receiver()),
+        (TALKER, talker()),
     ];
     let ports = Ports {
         queue: Arc::new(broker.work_queue()),
@@ -130,7 +141,7 @@ async fn start(
     .await?)
 }
 
-/// The schema of [`ECHO`] and [`CALLER`], with enough in it to be checked.
+/// The schema of [`ECHO`] and [`CALLER`], with enough properties to check.
 pub(crate) fn words_schema() -> Value {
     let words = json!({
         "type": "object",
@@ -145,7 +156,7 @@ pub(crate) fn words_schema() -> Value {
     json!({"input": words.clone(), "output": words})
 }
 
-/// Arguments that fit [`words_schema`]; each `count` is another call.
+/// Valid arguments for [`words_schema`]; each `count` is another call.
 pub(crate) fn words(count: usize) -> Value {
     json!({"title": "a call of the benchmark", "count": count, "words": ["one", "two", "three", "four"]})
 }
@@ -154,7 +165,7 @@ pub(crate) fn words(count: usize) -> Value {
 pub(crate) fn sender_schema() -> Value {
     json!({
         "input": {"type": "object", "properties": {"megabytes": {"type": "integer"}, "seed": {"type": "integer"},
-            "label": {"type": "string"}}, "required": ["megabytes", "seed", "label"]},
+            "pool": {"type": "string"}}, "required": ["megabytes", "seed", "pool"]},
         "output": {"type": "object", "properties": {"seconds": {"type": "number"}}, "required": ["seconds"]},
     })
 }
@@ -170,6 +181,20 @@ pub(crate) fn receiver_schema() -> Value {
 fn echo() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
+            inside.write_output(&inside.input());
+            0
+        })
+    })
+}
+
+fn talker() -> Command {
+    let line = "a line of the benchmark, forty-eight bytes long\n";
+    let block: &'static str = Box::leak(line.repeat(TALKER_BLOCK_LINES).into_boxed_str());
+    Arc::new(move |inside: Inside| {
+        Box::pin(async move {
+            for _ in 0..TALKER_LINES / TALKER_BLOCK_LINES {
+                inside.say(Output::Stdout, block);
+            }
             inside.write_output(&inside.input());
             0
         })
@@ -212,7 +237,7 @@ fn sender() -> Command {
             }
             let began = Instant::now();
             let body =
-                json!({"target": RECEIVER, "args": {"file": FILE_NAME}, "label": input["label"]});
+                json!({"target": RECEIVER, "args": {"file": FILE_NAME}, "pool": input["pool"]});
             let (status, answer) = handoff(&inside, &body).await;
             let seconds = began.elapsed().as_secs_f64();
             let bytes = megabytes.map(|megabytes| megabytes << 20);
@@ -239,7 +264,7 @@ fn receiver() -> Command {
     })
 }
 
-/// Writes a file that no store has seen before: bytes of a generator with this `seed`.
+/// Writes a file that no store has seen: bytes of a generator with this `seed`.
 pub(crate) async fn write_file(path: PathBuf, megabytes: u64, seed: u64) -> std::io::Result<()> {
     let write = move || {
         let mut file = std::fs::File::create(path)?;
@@ -248,7 +273,7 @@ pub(crate) async fn write_file(path: PathBuf, megabytes: u64, seed: u64) -> std:
         for _ in 0..megabytes {
             block.clear();
             while block.len() < 1 << 20 {
-                // Xorshift: no more random than it must be to differ and not to compress.
+                // Xorshift: random enough to differ and not to compress.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
@@ -256,7 +281,7 @@ pub(crate) async fn write_file(path: PathBuf, megabytes: u64, seed: u64) -> std:
             }
             file.write_all(&block)?;
         }
-        // Its own way to the disk must not be part of what is measured.
+        // The sync of the source must not be measured.
         file.sync_all()
     };
     tokio::task::spawn_blocking(write)

@@ -1,5 +1,4 @@
-//! A cluster to be measured: broker, gateway and nodes, each a process of its own, on directories that
-//! go with it.
+//! A measured cluster: broker, gateway and nodes, each as a separate process, on directories that are deleted with it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,36 +20,36 @@ use crate::http::Connection;
 use crate::program::{Program, aod};
 use crate::simulated_node;
 
-/// The word for artifacts in the broker. Source: `aod gateway --store`.
+/// The value for artifacts in the broker. Source: `aod gateway --store`.
 pub(crate) const STORE_IN_BROKER: &str = "jetstream";
 
 /// The gateway: its command, its log and its directory.
 const GATEWAY: &str = "gateway";
 
-/// Longest wait for a result, in seconds.
+/// Maximum wait for a result, in seconds.
 const RESULT_SECONDS_MAX: u64 = 120;
 
-/// Longest wait for the nodes to announce themselves.
+/// Maximum wait for the nodes to announce themselves.
 const NODES_SECONDS_MAX: u64 = 30;
 
-/// Most that copies of artifacts take on one host, in bytes: three files of 1 GiB.
+/// Maximum size of cached artifacts on one host, in bytes: three files of 1 GiB.
 const CACHE_BYTES_MAX: u64 = 3 << 30;
 
-/// Room of the broker, in bytes: its log, its queue, and 10 GiB of files.
+/// Maximum size of the broker, in bytes: its log, its queue, and 10 GiB of files.
 const BROKER_BYTES_MAX: u64 = 32 << 30;
 
-/// A file system in memory that every Linux has.
+/// A file system in memory on every Linux.
 const MEMORY: &str = "/dev/shm";
 
-/// Where a simulated node has the directories of its runs.
+/// Location of the run directories of a simulated node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scratch {
     Disk,
-    /// What a container's directories cost is then not measured.
+    /// Excludes the cost of container directories.
     Memory,
 }
 
-/// A cluster. The order of the fields is that in which they are stopped.
+/// A cluster. Its fields are stopped in their order.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) nodes: Vec<Program>,
@@ -63,9 +62,9 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts broker and gateway; `store` as in `aod gateway --store`, a local directory for none.
+    /// Starts broker and gateway; `store` as in `aod gateway --store`, by default a local directory.
     pub(crate) async fn start(store: Option<String>) -> anyhow::Result<Self> {
-        // Short: sockets lie below it.
+        // Short, because it contains sockets.
         let directory = tempfile::Builder::new().prefix("aod-bench-").tempdir()?;
         let nats = NatsServer::start(NatsConfig {
             store_bytes_max: BROKER_BYTES_MAX,
@@ -87,45 +86,45 @@ impl Site {
         })
     }
 
-    /// Ends the gateway; nodes stay.
+    /// Ends the gateway; nodes continue.
     pub(crate) fn stop_gateway(&mut self) {
         self.gateway.stop();
     }
 
-    /// Starts the gateway again on its data.
+    /// Restarts the gateway on its data.
     pub(crate) async fn start_gateway(&mut self) -> anyhow::Result<()> {
         (self.gateway, self.address) =
             start_gateway(self.directory.path(), &self.nats, &self.store).await?;
         Ok(())
     }
 
-    /// Where the gateway keeps its own data.
+    /// The data directory of the gateway.
     pub(crate) fn gateway_data(&self) -> PathBuf {
         self.directory.path().join(GATEWAY)
     }
 
-    /// Starts a node whose capsules are functions of ours.
+    /// Starts a node whose capsules are functions.
     pub(crate) fn add_simulated_node(
         &mut self,
-        label: &str,
+        pool: &str,
         slots: usize,
         scratch: Scratch,
     ) -> anyhow::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
-        let name = format!("node-{label}");
+        let name = format!("node-{pool}");
         let directory = self.directory.path();
         command.args([simulated_node::SUBCOMMAND, &self.nats.url(), &self.store]);
         let data = match scratch {
             Scratch::Disk => directory.join(&name),
             Scratch::Memory => self.memory.path().join(&name),
         };
-        command.arg(data).args([label, &slots.to_string()]);
+        command.arg(data).args([pool, &slots.to_string()]);
         self.nodes
             .push(Program::start(&name, directory, &mut command)?);
         Ok(())
     }
 
-    /// Starts a node on this machine's Docker; its containers carry `cluster`.
+    /// Starts a node on this machine's Docker; its containers have the label `cluster`.
     pub(crate) fn add_docker_node(&mut self, cluster: &str, slots: usize) -> anyhow::Result<()> {
         let mut command = Command::new(aod()?);
         command.args(["node", "--cluster", cluster, "--slots", &slots.to_string()]);
@@ -136,7 +135,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until all nodes are there.
+    /// Waits until all nodes are present.
     pub(crate) async fn wait_for_nodes(&self) -> anyhow::Result<()> {
         let mut gateway = self.client().await?;
         let deadline = Instant::now() + Duration::from_secs(NODES_SECONDS_MAX);
@@ -151,14 +150,14 @@ impl Site {
             }
             anyhow::ensure!(
                 Instant::now() < deadline,
-                "{count} of {} nodes are there",
+                "{count} of {} nodes are present",
                 self.nodes.len()
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// A connection of its own to the gateway.
+    /// A separate connection to the gateway.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         Ok(Client {
             address: self.address,
@@ -179,7 +178,7 @@ impl Site {
         Ok(Broker::connect(BrokerConfig::new(self.nats.url(), name)).await?)
     }
 
-    /// The artifact store as one more host sees it, with a cache of its own.
+    /// The artifact store as one more host sees it, with its own cache.
     pub(crate) async fn artifacts(&self, host: &str) -> anyhow::Result<Arc<dyn ArtifactStore>> {
         open_store(
             &self.store,
@@ -194,7 +193,7 @@ impl Site {
         self.register_for(&Tenant::default(), name, schema).await
     }
 
-    /// The same for a tenant.
+    /// As [`Self::register`], for a tenant.
     pub(crate) async fn register_for(
         &self,
         tenant: &Tenant,
@@ -245,7 +244,7 @@ fn common<'a>(
             "--data",
         ])
         .arg(data);
-    // Settings of whoever runs this are not measured.
+    // Excludes settings in the environment of the caller.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AOD_")) {
         command.env_remove(name);
     }
@@ -265,7 +264,7 @@ pub(crate) async fn open_store(
     if store != STORE_IN_BROKER {
         return Ok(aod_artifacts::open(store, &cache)?);
     }
-    // As `aod` names them.
+    // The names that `aod` uses.
     let bucket = BucketConfig {
         stream: "FILES".into(),
         bucket: "artifacts".into(),
@@ -279,7 +278,7 @@ pub(crate) async fn open_store(
     )?)
 }
 
-/// Somebody who asks a gateway for runs, one at a time.
+/// A client that requests runs from a gateway, one at a time.
 #[derive(Debug)]
 pub(crate) struct Client {
     address: SocketAddr,
@@ -287,7 +286,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Runs a capsule and answers its output once it has succeeded.
+    /// Runs a capsule and returns its output after success.
     pub(crate) async fn run(&mut self, capsule: &str, arguments: &Value) -> anyhow::Result<Value> {
         let body = json!({"capsule": capsule, "arguments": arguments});
         let wait = format!("wait={RESULT_SECONDS_MAX}");
@@ -301,7 +300,7 @@ impl Client {
         Ok(view["result"]["output"].clone())
     }
 
-    /// Starts a run and answers its id.
+    /// Starts a run and returns its id.
     pub(crate) async fn start(
         &mut self,
         capsule: &str,
@@ -311,7 +310,7 @@ impl Client {
         self.start_for(tenant, capsule, arguments).await
     }
 
-    /// The same for a tenant.
+    /// As [`Self::start`], for a tenant.
     pub(crate) async fn start_for(
         &mut self,
         tenant: &str,

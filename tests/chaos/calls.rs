@@ -1,23 +1,23 @@
-//! Where calls of runs waited, as the logs of nodes tell it.
+//! Where calls of runs waited, according to the logs of nodes.
 
 use aod_domain::id::RunId;
 use jiff::{SignedDuration, Timestamp};
 
-/// What nodes log when a call goes on at another gateway.
-const MOVED: &str = "a call goes on at another gateway";
+/// The node's log message for a call that moves to another gateway.
+const MOVED: &str = "a call continues at another gateway";
 
-/// What they log when it has its answer.
-const ANSWERED: &str = "a call is answered";
+/// The node's log message for an answered call.
+const ANSWERED: &str = "a call was answered";
 
 /// How a stay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The call went on at another gateway.
+    /// The call moved to another gateway.
     Moved,
     Answered,
 }
 
-/// One call's waiting at one gateway.
+/// The wait of one call at one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stay {
     pub(crate) run: RunId,
@@ -30,7 +30,7 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// All that a node's log tells.
+    /// All stays in a node's log.
     pub(crate) fn all(log: &str) -> Vec<Self> {
         log.lines().filter_map(Self::read).collect()
     }
@@ -68,12 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stay_is_read_from_the_line_of_its_end() {
+    fn stay_is_parsed_from_its_final_log_line() {
         let run: RunId = "run_01JBX3T5Y4Q8Z6W7V2N1M0K9H8".parse().expect("an id");
         let log = format!(
-            "2026-11-21T10:00:07.500000Z  INFO aod_node::gateway_client: {MOVED} run={run} callee={run} \
+            "2026-11-21T10:00:07.500000Z  INFO aod_node::gateways::speaker: {MOVED} run={run} callee={run} \
              before=\"http://10.0.0.1:8700\" waited_ms=7250 url=\"http://10.0.0.2:8700\"\n\
-             2026-11-21T10:00:08.000000Z DEBUG aod_node::gateway_client: {ANSWERED} run={run} \
+             2026-11-21T10:00:08.000000Z DEBUG aod_node::gateways::speaker: {ANSWERED} run={run} \
              callee={run} url=\"http://10.0.0.2:8700\" waited_ms=500\n\
              2026-11-21T10:00:09.000000Z  INFO aod_node: something else\n"
         );

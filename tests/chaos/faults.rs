@@ -1,4 +1,4 @@
-//! Does faults to a cluster, repairs them, and remembers when.
+//! Injects faults into a cluster, repairs them, and records their times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,27 +12,27 @@ use tokio::runtime::Handle;
 use crate::kind::{Kind, Part};
 use crate::schedule::Fault;
 
-/// How long a gateway or server that was asked to may take to end.
+/// Maximum time for a gateway or server to end on request.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long what an operator asks of a node may take: somebody answers within.
+/// Maximum time for an operator's request to a node; one gateway answers within.
 const OPERATOR_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A drained node keeps what runs for so long, in seconds.
+/// Time limit of a drain, in seconds.
 const DRAIN_SECONDS: u64 = 2;
 
-/// A fault that was done.
+/// An injected fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) fault: Fault,
     pub(crate) began: Instant,
-    /// The same moment as events have it.
+    /// The same moment as a timestamp, to compare with events.
     pub(crate) began_at: Timestamp,
-    /// Whether nothing else happened for a while before and after.
+    /// Whether no other fault happened for a while before and after.
     pub(crate) is_alone: bool,
 }
 
-/// Who does faults to `cluster`.
+/// Injects faults into `cluster`.
 pub(crate) struct Faults<'a> {
     pub(crate) cluster: &'a mut ProgramCluster,
     runtime: Handle,
@@ -66,8 +66,8 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Whether a part has a fault now. One server of the broker counts for all: two of three must be
-    /// there for anything to go on.
+    /// Whether a part has a fault now. The servers of the broker count as one part, because the broker needs two of
+    /// three.
     pub(crate) fn is_busy(&self, part: Part) -> bool {
         let is_same = |other: Part| match (part, other) {
             (Part::Nats(_), Part::Nats(_)) => true,
@@ -94,7 +94,7 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Does a fault; it is repaired when it is due.
+    /// Injects a fault, to be repaired when it is due.
     pub(crate) fn inflict(&mut self, fault: Fault, is_alone: bool) {
         let done = Done {
             fault,
@@ -158,8 +158,7 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Starts again what has ended by itself: a program may give up where it cannot go on, and
-    /// whoever looks after it starts it again. Answers how many those were.
+    /// Restarts programs that ended by themselves, as a supervisor does. Returns their number.
     pub(crate) fn restart_ended(&mut self) -> usize {
         let faulty: Vec<Part> = self.open.iter().map(|(_, fault)| fault.part).collect();
         let mut restarted = 0;
@@ -207,7 +206,7 @@ impl<'a> Faults<'a> {
             .expect("there are gateways")
     }
 
-    /// Whether all nodes are present, and take work as far as they say.
+    /// Whether all nodes are present and take work according to their presence.
     pub(crate) fn all_nodes_take_work(&self) -> bool {
         let person = self.cluster.person(0);
         let request = person.request(&self.http, "GET", "/v1/nodes");
@@ -222,7 +221,7 @@ impl<'a> Faults<'a> {
         items.is_some_and(|items| items.iter().filter(takes_work).count() == self.nodes.len())
     }
 
-    /// Asks something of a node as an operator does, of whichever gateway answers.
+    /// Sends an operator's request about a node to the first gateway that answers.
     fn ask_node(&self, node: usize, what: &str) {
         let path = format!("/v1/nodes/{}/{what}", self.nodes[&node]);
         eventually("an answer to an operator", OPERATOR_PATIENCE, || {

@@ -1,4 +1,4 @@
-//! What the log says after all: every run with its events, and what no run may have.
+//! Checks the log afterwards: every run with its events, and conditions that all runs must meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,47 +16,47 @@ use crate::load;
 /// Events of one page.
 const PAGE: usize = 1_000;
 
-/// What all runs of a log add up to.
+/// All runs of a log.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     runs: BTreeMap<RunId, Vec<Recorded<Event>>>,
-    pub(crate) room: Room,
+    pub(crate) bucket: Bucket,
 }
 
-/// The room of the runs that the one rule is for.
+/// The bucket of the runs of the only rule.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct Bucket {
     inside: BTreeSet<RunId>,
-    /// How many were admitted.
+    /// Number of admitted runs.
     pub(crate) admitted: usize,
-    /// How many were in it at once at the most.
+    /// Maximum number of concurrent runs.
     pub(crate) most: usize,
 }
 
-impl Room {
+impl Bucket {
     fn enter(&mut self, runs: &[RunId]) {
         self.admitted += runs.len();
         self.inside.extend(runs);
         self.most = self.most.max(self.inside.len());
     }
 
-    /// What is wrong with a room for `limit`.
+    /// The violation of a bucket with `limit`.
     fn violation(&self, limit: usize) -> Option<String> {
         match (self.most, self.inside.len()) {
-            (0, _) => Some("nobody was admitted by the rule".to_owned()),
-            (most, _) if most > limit => Some(format!("{most} runs were in a room for {limit}")),
+            (0, _) => Some("the rule admitted no run".to_owned()),
+            (most, _) if most > limit => Some(format!("{most} runs were in a bucket for {limit}")),
             (_, 0) => None,
-            (_, left) => Some(format!("{left} runs never left their room")),
+            (_, left) => Some(format!("{left} runs never left their bucket")),
         }
     }
 }
 
-/// What is counted for the report.
+/// Figures for the report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Runs that people asked for.
+    /// Runs that clients requested.
     pub(crate) roots: usize,
-    /// Runs that runs asked for.
+    /// Runs that runs called.
     pub(crate) nested: usize,
     /// Runs with more than one attempt.
     pub(crate) run_again: usize,
@@ -84,7 +84,7 @@ impl History {
     fn take(&mut self, stored: &StoredEvent) -> anyhow::Result<()> {
         if Subject::is_admission(&stored.subject) {
             let granted = Recorded::<Granted>::decode(stored.sequence, &stored.bytes)?;
-            self.room.enter(granted.event.runs());
+            self.bucket.enter(granted.event.runs());
         }
         if !Subject::is_state(&stored.subject) {
             return Ok(());
@@ -92,13 +92,13 @@ impl History {
         let run = Subject::run_of(&stored.subject).context("a state event of no run")?;
         let recorded = Recorded::decode(stored.sequence, &stored.bytes)?;
         if matches!(recorded.event, Event::Ended(_)) {
-            self.room.inside.remove(&run);
+            self.bucket.inside.remove(&run);
         }
         self.runs.entry(run).or_default().push(recorded);
         Ok(())
     }
 
-    /// How many runs have not ended.
+    /// Number of unfinished runs.
     pub(crate) fn open(&self) -> usize {
         let is_open = |events: &&Vec<Recorded<Event>>| results(events) == 0;
         self.runs.values().filter(is_open).count()
@@ -134,8 +134,8 @@ impl History {
         counts
     }
 
-    /// What is wrong: a run that did not end or ended twice, events that do not follow, a caller whose
-    /// worker was asked for more than once, runs that nobody wanted, a room that held too many.
+    /// The violations: a run without or with two results, inconsistent events, a caller with more than one worker,
+    /// unrequested runs, an overfull bucket.
     pub(crate) fn violations(&self, requests: usize) -> Vec<String> {
         let mut violations = Vec::new();
         let mut callees: BTreeMap<RunId, usize> = BTreeMap::new();
@@ -156,12 +156,12 @@ impl History {
             }
         }
         for (run, count) in callees.into_iter().filter(|(_, count)| *count > 1) {
-            violations.push(format!("{run} has {count} callees and asked for one"));
+            violations.push(format!("{run} has {count} callees instead of one"));
         }
-        violations.extend(self.room.violation(load::ROOM));
+        violations.extend(self.bucket.violation(load::BUCKET));
         let roots = self.counts().roots;
         if roots != requests {
-            violations.push(format!("{requests} runs were asked for, {roots} are there"));
+            violations.push(format!("{requests} runs were requested, but {roots} exist"));
         }
         violations
     }
@@ -179,7 +179,7 @@ impl History {
                 continue;
             }
             let after = || events.iter().filter(|event| event.time > killed_at);
-            // What was under way when the node died counts: it holds no more.
+            // Runs in progress when the node died count: it held no others.
             let is_ended = after().next().is_some_and(
                 |event| matches!(&event.event, Event::Ended(ended) if ended.attempt == lease.attempt),
             );
@@ -206,7 +206,7 @@ fn is_capsule(events: &[Recorded<Event>]) -> bool {
     launched.is_some_and(|launched| matches!(launched.work, Work::Capsule { .. }))
 }
 
-/// Who called a run, and in which attempt.
+/// The caller of a run, and its attempt.
 fn parent_of(events: &[Recorded<Event>]) -> Option<(RunId, u32)> {
     let parent = events.first()?.event.launched()?.parent.as_ref()?;
     Some((parent.run, parent.attempt))

@@ -1,10 +1,10 @@
-//! The kinds of faults: one list, from which everything is drawn, counted and judged.
+//! The kinds of faults: the only list, from which they are drawn, counted and judged.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// What can be done to a part.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     NodeKilled,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     GatewayKilled,
     GatewayPaused,
     GatewayCutOff,
-    /// In an orderly way: SIGTERM.
+    /// Orderly, with SIGTERM.
     GatewayRestarted,
     NatsKilled,
     NatsPaused,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     NatsRestarted,
 }
 
-/// What a fault is done to. Each part has at most one fault at a time.
+/// The target of a fault. Each part has at most one fault at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// A node with its host, its disk and its Docker.
@@ -36,7 +36,7 @@ pub(crate) enum Part {
 }
 
 impl Kind {
-    /// All there are.
+    /// All kinds.
     pub(crate) const ALL: [Self; 15] = [
         Self::NodeKilled,
         Self::NodePaused,
@@ -55,8 +55,8 @@ impl Kind {
         Self::NatsRestarted,
     ];
 
-    /// Those of the short chaos: each part dies once, and a node and a host stay away for longer than
-    /// their leases.
+    /// The kinds of the short chaos: each part dies once, and a node and a host are silent for longer than their
+    /// leases.
     pub(crate) const SHORT: [Self; 6] = [
         Self::NodeKilled,
         Self::NodePaused,
@@ -66,7 +66,7 @@ impl Kind {
         Self::NatsKilled,
     ];
 
-    /// Those whose cost is measured, so that nothing else may happen around them.
+    /// Kinds whose cost is measured, without other faults around them.
     pub(crate) const MEASURED: [Self; 4] = [
         Self::NodeKilled,
         Self::GatewayKilled,
@@ -94,8 +94,8 @@ impl Kind {
         }
     }
 
-    /// How long it lasts until it is repaired. Pauses and cuts of nodes are longer than a lease (5 s),
-    /// those of gateways longer than presence (5 s): shorter ones are slowness.
+    /// Draws the time until the repair. Pauses and cuts of nodes are longer than a lease (5 s), those of gateways
+    /// longer than presence (5 s): shorter ones are mere slowness.
     pub(crate) fn draw_length(self, random: &mut Rng) -> Duration {
         let milliseconds = match self {
             Self::NodeKilled => 8_000..9_000,
@@ -115,7 +115,7 @@ impl Kind {
         Duration::from_millis(random.u64(milliseconds))
     }
 
-    /// What it is done to, among so many nodes, gateways and servers.
+    /// Draws the target from the existing nodes, gateways and servers.
     pub(crate) fn draw_part(self, random: &mut Rng, size: Size) -> Part {
         match self {
             Self::NodeKilled
@@ -136,7 +136,7 @@ impl Kind {
     }
 }
 
-/// How many parts there are.
+/// The number of parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) nodes: usize,

@@ -1,5 +1,5 @@
-//! The steady load: clients that have files handed from capsule to capsule, ask again elsewhere when a
-//! gateway does not answer, and compare every answer with what it must be.
+//! The steady load: clients that request file handoffs between capsules, retry at another gateway if one does not
+//! answer, and compare every answer with the correct one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,41 +11,40 @@ use fastrand::Rng;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
-/// Clients, each with one run at a time: nested runs hold two containers, and two of three nodes must
-/// be able to carry all.
+/// Number of clients, each with one run at a time: nested runs hold two containers, and two of three nodes must have
+/// the capacity for all.
 pub(crate) const CLIENTS: usize = 6;
 
-/// How many of their runs go at once, by a rule: one client always waits to be admitted.
-pub(crate) const ROOM: usize = CLIENTS - 1;
+/// Maximum concurrent runs, by a rule: one client always waits for admission.
+pub(crate) const BUCKET: usize = CLIENTS - 1;
 
-/// How long a client lets a gateway wait for a result, in seconds.
+/// How long a client has a gateway wait for a result, in seconds.
 const WAIT_SECONDS: u64 = 3;
 
-/// How long a client waits for an answer, the gateway's own waiting included: afterwards it asks
-/// another one.
+/// Maximum time for an answer, including the gateway's wait; afterwards the client asks another gateway.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(WAIT_SECONDS + 2);
 
-/// How long a connection may take.
+/// Maximum time for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two tries.
+/// Pause between two tries.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Between two runs of a client.
+/// Pause between two runs of a client.
 const REST: Duration = Duration::from_millis(200);
 
-/// Rows of the smallest and the largest table: some 1 KB and 200 KB.
+/// Rows of the smallest and the largest table: about 1 KB and 200 KB.
 const ROWS: std::ops::Range<u32> = 100..20_000;
 
-/// How long the worker computes at most, in seconds.
+/// Maximum time that the worker computes, in seconds.
 const WORK_SECONDS_MAX: u32 = 3;
 
 const TABLE: &str = "table.csv";
 
-/// What the worker writes before the bytes that it was given.
+/// The worker's output before the bytes of its input.
 const FIRST_LINE: &[u8] = b"made by the worker\n";
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug)]
 pub(crate) struct Load {
     people: Vec<Person>,
@@ -57,7 +56,7 @@ pub(crate) struct Load {
     pub(crate) retries: AtomicU64,
 }
 
-/// One try of a question.
+/// One try of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
     pub(crate) gateway: usize,
@@ -65,31 +64,31 @@ pub(crate) struct Try {
     pub(crate) ended: Instant,
 }
 
-/// One question of a client, until it was answered.
+/// One request of a client, until its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// The last one was answered.
+    /// The last one got an answer.
     pub(crate) tries: Vec<Try>,
 }
 
-/// What came of one request for a run.
+/// The outcome of one requested run.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) number: u64,
-    /// None if it was never taken.
+    /// None if no gateway accepted it.
     pub(crate) run: Option<String>,
-    /// None until it was answered as it must be; else what is wrong.
+    /// None until the answer; then whether it is correct, or the difference.
     pub(crate) verdict: Option<Result<(), String>>,
 }
 
-/// What a client has seen.
+/// The observations of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) asked: Vec<Asked>,
     pub(crate) questions: Vec<Question>,
 }
 
-/// What a request is, and what its answer must be: both follow from its number alone.
+/// A request and its correct answer: both follow from its number.
 struct Request {
     table: Vec<u8>,
     seconds: u32,
@@ -137,7 +136,7 @@ impl Load {
         })
     }
 
-    /// Nobody begins another run.
+    /// Stops further runs.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -147,7 +146,7 @@ impl Load {
 pub(crate) struct Asker {
     load: Arc<Load>,
     gateway: usize,
-    /// Kept where whoever gives the client up can read it.
+    /// Shared, so that it can be read after the client was abandoned.
     seen: Arc<std::sync::Mutex<Seen>>,
 }
 
@@ -165,7 +164,7 @@ impl Asker {
         Arc::clone(&self.seen)
     }
 
-    /// Asks for one run after the other until the load is over.
+    /// Requests one run after the other until the load ends.
     pub(crate) async fn work(mut self) {
         while !self.load.is_over.load(Ordering::Relaxed) {
             let number = self.load.next.fetch_add(1, Ordering::Relaxed);
@@ -193,7 +192,7 @@ impl Asker {
         )
     }
 
-    /// One run from its files to its answer; an error says what is wrong with the answer.
+    /// One run from its files to its answer; an error describes a wrong answer.
     async fn run(&mut self, number: u64, index: usize) -> Result<(), String> {
         let request = Request::draw(self.load.seed, number);
         let table = request.table.clone();
@@ -242,7 +241,7 @@ impl Asker {
             }
         };
         if result["output"] != request.expected() {
-            return Err(format!("another answer: {result}"));
+            return Err(format!("wrong answer: {result}"));
         }
         let path = format!("/v1/runs/{run}/files/made.bin");
         let (_, made) = self
@@ -254,8 +253,8 @@ impl Asker {
         Ok(())
     }
 
-    /// Asks until there is an answer, of one gateway after the other; the question is told whether it
-    /// is asked for the first time. An error is a refusal: nothing of the sort may come.
+    /// Repeats a request at one gateway after the other until there is an answer; the closure learns whether this is
+    /// the first try. An error is a rejection, which must not happen.
     async fn ask(
         &mut self,
         question: impl Fn(&Person, &Client, bool) -> RequestBuilder,
@@ -284,7 +283,7 @@ impl Asker {
     }
 }
 
-/// An answer that is one: not those of a gateway that cannot now, which are worth another try.
+/// A usable answer: none from a gateway that is temporarily unable, which is worth a retry.
 async fn answer(request: RequestBuilder) -> Option<(StatusCode, Vec<u8>)> {
     let response = request.send().await.ok()?;
     let status = response.status();

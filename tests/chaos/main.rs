@@ -1,14 +1,14 @@
-//! `aod-chaos`: a cluster of real parts under load, to which faults are done from a seed.
+//! `aod-chaos`: a real cluster under load, with faults drawn from a seed.
 //!
 //! ```text
 //! aod-chaos --minutes 10             all kinds of faults, round by round
-//! aod-chaos --short                  six kinds, some 90 seconds of them
-//! aod-chaos --minutes 10 --seed 7    what happened with that seed
+//! aod-chaos --short                  six kinds, about 90 seconds
+//! aod-chaos --minutes 10 --seed 7    the same faults as before with that seed
 //! ```
 //!
-//! Needs root: hosts are namespaces. A seed fixes which faults are done to which parts, in which order and
-//! for how long; what that meets depends on the machine. Exit codes: 0, 1 where something is violated or
-//! could not be done, 2 for wrong arguments, 130 after a signal.
+//! Requires root: hosts are namespaces. A seed determines the faults, their targets, order and duration; their effect
+//! depends on the machine. Exit codes: 0; 1 after a violation or an error; 2 for invalid arguments; 130 after a
+//! signal.
 
 mod calls;
 mod faults;
@@ -30,19 +30,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::play::{Length, play};
 use aod_tests::progress::say;
 
-/// The shortest chaos in which every kind of fault is tried, in minutes: a round takes some three.
+/// Minimum duration that tries every kind of fault, in minutes: a round takes about three.
 const MINUTES_MIN: u64 = 3;
 
-/// Wrong arguments.
+/// Invalid arguments.
 const EXIT_USAGE: u8 = 2;
 
-/// Ended by a signal. Source: the custom of shells, 128 and the number of SIGINT.
+/// Ended by a signal. Source: the convention of shells, 128 plus the number of SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((length, seed)) = read(&arguments) else {
-        say("usage: aod-chaos (--minutes N | --short) [--seed N]; N minutes are at least 3");
+        say("usage: aod-chaos (--minutes N | --short) [--seed N]; at least 3 minutes");
         return ExitCode::from(EXIT_USAGE);
     };
     say(&format!("seed {seed}"));
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// How long, and from which seed: one is drawn where none is given.
+/// The duration and the seed, which is drawn if it is missing.
 fn read(arguments: &[String]) -> Option<(Length, u64)> {
     let mut arguments = arguments.iter();
     let (mut length, mut seed) = (None, None);
@@ -93,6 +93,6 @@ fn read(arguments: &[String]) -> Option<(Length, u64)> {
             _ => return None,
         }
     }
-    // Short enough to be typed.
+    // Short enough to type.
     Some((length?, seed.unwrap_or_else(|| fastrand::u64(..1_000_000))))
 }

@@ -1,17 +1,17 @@
-//! What must be gone from hosts once all runs have ended and nodes have cleared away.
+//! Leftovers on hosts after all runs have ended and nodes have cleaned up.
 
 use std::time::{Duration, Instant};
 
 use aod_tests::programs::{Program, ProgramCluster};
 
-/// How long nodes may take: they compare their containers with the log every 30 s, and clearing away
-/// takes a moment.
+/// Maximum time for the cleanup: nodes compare their containers with the log every 30 s, and the cleanup takes a
+/// moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What there still is in the end, in words.
+/// The final leftovers, as text.
 pub(crate) fn look(cluster: &ProgramCluster) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -23,11 +23,11 @@ pub(crate) fn look(cluster: &ProgramCluster) -> Vec<String> {
     }
 }
 
-/// What there is of runs on the host of a node.
+/// The leftovers of runs on the host of a node.
 fn orphans(node: &Program) -> Vec<String> {
     let host = node.host();
     let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    // Names alone: where there is nothing to list, nothing is listed.
+    // Names only; a missing directory has none.
     let list = |directory: &str| {
         let mut command = host.command("sh");
         command.args(["-c", "ls -A \"$1\" 2>/dev/null; exit 0", "sh", directory]);

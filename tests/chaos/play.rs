@@ -1,4 +1,4 @@
-//! One play: a cluster under load, faults, and what is found when they are over.
+//! One session: a cluster under load, faults, and the checks afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,35 +30,35 @@ const SIZE: Size = Size {
     servers: 3,
 };
 
-/// The disk of each node and its Docker, in bytes: images of a few MB and what runs leave for a moment.
+/// Disk of each node and its Docker, in bytes: images of a few MB and temporary files of runs.
 const DISK_BYTES: u64 = 512 << 20;
 
-/// How long nothing else happens around a fault whose cost is measured.
+/// Time without other faults around a measured fault.
 const APART: Duration = Duration::from_secs(10);
 
-/// How long each of the six faults of the short chaos takes with its repair: ninety seconds all.
+/// Time for each of the six faults of the short chaos, including its repair: ninety seconds in total.
 const SHORT_APART: Duration = Duration::from_secs(15);
 
-/// How long it is waited, before a fault whose cost is measured, until all parts are there again and a
-/// run has ended: a broker may need 40 s to move a launch on after one of its servers has died.
+/// Maximum wait, before a measured fault, until all parts are up and a run has ended: after the death of a server, the
+/// broker may need 40 s to deliver a launch.
 const CALM_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long everything may take to end once faults have stopped.
+/// Maximum time for everything to end after the last fault.
 const END_PATIENCE: Duration = Duration::from_secs(180);
 
-/// How often it is looked what is due.
+/// Interval between checks for due repairs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a play is.
+/// Duration of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
-    /// All kinds of faults, round by round, until so much time is over.
+    /// All kinds of faults, round by round, for this time.
     Minutes(u64),
-    /// Once each of six kinds: some 90 seconds.
+    /// Each of six kinds once: about 90 seconds. Takeovers are measured but not judged.
     Short,
 }
 
-/// Plays; none if it was interrupted.
+/// Runs a session; none if it was interrupted.
 pub(crate) fn play(
     runtime: &Runtime,
     seed: u64,
@@ -94,7 +94,7 @@ pub(crate) fn play(
     if !is_whole {
         return Ok(None);
     }
-    say("no more faults: everything must end");
+    say("end of faults: waiting for all runs to end");
     load.end();
     runtime.block_on(until_ended(&mut clients))?;
     let seen = gather(&seen);
@@ -117,13 +117,14 @@ pub(crate) fn play(
         seed,
         minutes,
         machine,
+        judges_takeovers: matches!(length, Length::Minutes(_)),
         faults: count(&done),
         runs: Runs {
             roots: counts.roots,
             nested: counts.nested,
             answered,
-            admitted: history.room.admitted,
-            most_admitted_at_once: history.room.most,
+            admitted: history.bucket.admitted,
+            most_admitted_at_once: history.bucket.most,
         },
         again: Again {
             client_retries: load.retries.load(Ordering::Relaxed),
@@ -141,7 +142,7 @@ async fn start() -> ProgramCluster {
         store: Store::JetStream,
         brokers: SIZE.servers,
         gateways: SIZE.gateways,
-        labels: &["any"; SIZE.nodes],
+        pools: &["any"; SIZE.nodes],
         disk_bytes: Some(DISK_BYTES),
     })
     .await;
@@ -149,12 +150,12 @@ async fn start() -> ProgramCluster {
         let capsule = CapsuleDirectory::new(name);
         cluster.person(0).register(&capsule, "any").await;
     }
-    let rule = json!({"capsules": ["caller"], "key": ["capsule"], "concurrency": load::ROOM});
+    let rule = json!({"capsules": ["caller"], "key": ["capsule"], "concurrency": load::BUCKET});
     cluster.person(0).put("/v1/rules/callers", &rule).await;
     cluster
 }
 
-/// The ids of the nodes, which they keep, by their number.
+/// The permanent ids of the nodes, by number.
 async fn node_ids(cluster: &ProgramCluster) -> BTreeMap<usize, String> {
     let nodes = cluster.person(0).get("/v1/nodes").await;
     let items = nodes["items"].as_array().expect("nodes");
@@ -179,7 +180,7 @@ fn begin_load(runtime: &Runtime, load: &Arc<Load>) -> (JoinSet<()>, AllSeen) {
     (clients, seen)
 }
 
-/// Waits until all clients have their answers, and gives up those that get none.
+/// Waits until all clients have their answers, and abandons clients without one.
 async fn until_ended(clients: &mut JoinSet<()>) -> anyhow::Result<()> {
     let all = async {
         while let Some(client) = clients.join_next().await {
@@ -192,7 +193,7 @@ async fn until_ended(clients: &mut JoinSet<()>) -> anyhow::Result<()> {
     ended.unwrap_or(Ok(()))
 }
 
-/// What all clients have seen.
+/// The observations of all clients.
 fn gather(seen: &AllSeen) -> Seen {
     let mut all = Seen::default();
     for one in seen {
@@ -203,25 +204,25 @@ fn gather(seen: &AllSeen) -> Seen {
     all
 }
 
-/// Whoever does what is due, and watches over programs that end by themselves.
+/// Executes due actions, and supervises programs that end by themselves.
 struct Player<'a, 'b> {
     faults: &'a mut Faults<'b>,
     load: &'a Load,
     is_interrupted: &'a AtomicBool,
     began: Instant,
-    /// How long a fault that stands alone has at least for itself.
+    /// Minimum time around a fault that stands alone.
     apart: Duration,
     restarted: usize,
 }
 
 impl Player<'_, '_> {
-    /// Answers whether it came to its end.
+    /// Returns whether it ran to its end.
     fn all_acts(&mut self, random: &mut Rng, length: Length) -> bool {
         match length {
             Length::Short => self.acts(schedule::short(random, SIZE), None),
             Length::Minutes(minutes) => {
                 let end = self.began + Duration::from_secs(minutes * 60);
-                // The first round is played whole, so that each kind is tried.
+                // The first round is always complete, so that each kind is tried.
                 let mut is_whole = self.acts(schedule::round(random, SIZE), None);
                 while is_whole && Instant::now() < end {
                     is_whole = self.acts(schedule::round(random, SIZE), Some(end));
@@ -231,7 +232,7 @@ impl Player<'_, '_> {
         }
     }
 
-    /// Plays `acts`, as many as begin before `end`; repairs everything afterwards.
+    /// Executes the `acts` that begin before `end`; repairs everything afterwards.
     fn acts(&mut self, acts: Vec<Act>, end: Option<Instant>) -> bool {
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
         for act in acts {
@@ -261,7 +262,7 @@ impl Player<'_, '_> {
         if is_measured && !self.until_calm() {
             return false;
         }
-        // What it costs is told by those who wait there.
+        // The calls that wait there show its cost.
         if let Part::Gateway(drawn) = fault.part {
             fault.part = Part::Gateway(self.faults.busiest_gateway(drawn));
         }
@@ -281,13 +282,13 @@ impl Player<'_, '_> {
         true
     }
 
-    /// Lets time pass until `end`, and does what is due meanwhile; false if that was cut short.
+    /// Waits until `end` while it executes due actions; false if interrupted.
     fn pass(&mut self, end: Instant) -> bool {
         loop {
             if self.is_interrupted.load(Ordering::Relaxed) {
                 return false;
             }
-            // Also when the time is over already: what is due is waited for.
+            // Even after `end`: due repairs are still executed.
             self.faults.repair_due();
             self.restarted += self.faults.restart_ended();
             if Instant::now() >= end {
@@ -315,7 +316,7 @@ impl Player<'_, '_> {
         true
     }
 
-    /// Waits until nothing has happened for a while, all nodes take work and runs end.
+    /// Waits until no fault happened for a while, all nodes take work and runs end.
     fn until_calm(&mut self) -> bool {
         let ended = self.load.ended.load(Ordering::Relaxed);
         if !self.pass(self.faults.last_repair + APART) {
@@ -348,7 +349,7 @@ async fn read_history(cluster: &ProgramCluster) -> anyhow::Result<History> {
     }
 }
 
-/// How many requests were answered as they must be; the others are told.
+/// The number of correct answers; records the others as violations.
 fn judge(seen: &Seen, violations: &mut Vec<String>) -> usize {
     let mut answered = 0;
     for asked in &seen.asked {
@@ -364,7 +365,7 @@ fn judge(seen: &Seen, violations: &mut Vec<String>) -> usize {
     answered
 }
 
-/// The kinds that were to be tried and were not.
+/// The kinds that should have been tried but were not.
 fn untried(done: &[Done], length: Length) -> Vec<String> {
     let wanted: &[Kind] = match length {
         Length::Short => &Kind::SHORT,
@@ -378,7 +379,7 @@ fn untried(done: &[Done], length: Length) -> Vec<String> {
         .collect()
 }
 
-/// What was to be measured and met nobody: while all kinds are tried somebody always waits.
+/// Takeovers without a measurement, although clients always wait while all kinds are tried.
 fn unmeasured(takeovers: &[Takeover], length: Length) -> Vec<String> {
     let is_whole = matches!(length, Length::Minutes(_));
     let without = takeovers
@@ -397,7 +398,7 @@ fn count(done: &[Done]) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// Keeps what the programs logged: who looks for the cause needs it, and the hosts go.
+/// Stores the logs of the programs for later analysis, before the hosts are deleted.
 fn keep_logs(cluster: &mut ProgramCluster) -> anyhow::Result<()> {
     let directory = std::path::Path::new(LOGS);
     std::fs::create_dir_all(directory)?;
@@ -409,5 +410,5 @@ fn keep_logs(cluster: &mut ProgramCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where logs are kept when something is wrong, from the root of the repository.
+/// Directory for logs after a violation, from the root of the repository.
 const LOGS: &str = "target/chaos/logs";

@@ -1,4 +1,4 @@
-//! The report: `target/chaos/report.json`, and the same for people.
+//! The report: `target/chaos/report.json`, and the same as text.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use crate::takeover::Takeover;
 
-/// Where it goes, from the root of the repository.
+/// Its path, from the root of the repository.
 const PATH: &str = "target/chaos/report.json";
 
-/// On what it ran.
+/// The machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     cpus: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// `docker` is what a daemon says of its version.
+    /// `docker` is the version that the daemon reports.
     pub(crate) fn look(docker: &str) -> anyhow::Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| path.to_owned());
         let memory = read("/proc/meminfo")?;
@@ -47,40 +47,42 @@ impl Machine {
     }
 }
 
-/// How many runs there were.
+/// The number of runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Runs {
-    /// That clients asked for.
+    /// Requested by clients.
     pub(crate) roots: usize,
-    /// That runs asked for.
+    /// Called by runs.
     pub(crate) nested: usize,
-    /// Whose answer was that of the reference.
+    /// With the same answer as the reference.
     pub(crate) answered: usize,
-    /// That went by the rule, of which so many may go at once as clients less one.
+    /// Admitted by the rule, whose limit is the number of clients less one.
     pub(crate) admitted: usize,
     pub(crate) most_admitted_at_once: usize,
 }
 
-/// How often something was done again.
+/// The number of repetitions.
 #[derive(Debug, Serialize)]
 pub(crate) struct Again {
     /// Requests of clients.
     pub(crate) client_retries: u64,
     /// Runs with more than one attempt.
     pub(crate) runs_with_more_attempts: usize,
-    /// Callees that a later attempt of their caller joined or found ended, instead of another one.
+    /// Callees that a later attempt of their caller joined or found ended, instead of a new one.
     pub(crate) callees_joined: usize,
-    /// Programs that ended by themselves and were started again.
+    /// Programs that ended by themselves and were restarted.
     pub(crate) programs_restarted: usize,
 }
 
-/// What the chaos has found.
+/// The result of the chaos.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) seed: u64,
-    /// As long as faults were done, in minutes.
+    /// Duration of the faults, in minutes.
     pub(crate) minutes: f64,
     pub(crate) machine: Machine,
+    /// Whether a takeover above its bound fails the chaos: only if nothing else uses the machine.
+    pub(crate) judges_takeovers: bool,
     pub(crate) faults: BTreeMap<&'static str, usize>,
     pub(crate) runs: Runs,
     pub(crate) again: Again,
@@ -90,7 +92,8 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn holds(&self) -> bool {
-        self.violations.is_empty() && self.takeovers.iter().all(|takeover| takeover.holds)
+        let is_in_time = self.takeovers.iter().all(|takeover| takeover.holds);
+        self.violations.is_empty() && (is_in_time || !self.judges_takeovers)
     }
 
     pub(crate) fn write(&self) -> anyhow::Result<()> {
@@ -109,9 +112,9 @@ impl Report {
         )?;
         writeln!(
             out,
-            "{} runs of clients, {} nested, {} answered as they must be; {} requests asked again, {} runs \
-             with another attempt, {} callees joined by one, {} programs started again, {} admitted and {} of them \
-             at once at the most",
+            "{} runs of clients, {} nested, {} answered correctly; {} requests repeated, {} runs \
+             with another attempt, {} callees joined by one, {} programs restarted, {} admitted, at most {} \
+             concurrently",
             runs.roots,
             runs.nested,
             runs.answered,
@@ -149,7 +152,7 @@ impl Report {
             writeln!(out, "VIOLATION {violation}")?;
         }
         let verdict = if self.holds() { "all holds" } else { "FAILED" };
-        writeln!(out, "{verdict}; the figures are in {PATH}")?;
+        writeln!(out, "{verdict}; report: {PATH}")?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
-//! What is done when: drawn from the seed, round by round, each kind once a round.
+//! The schedule of faults: drawn from the seed, round by round, each kind once in a round.
 //!
-//! Those kinds whose cost is measured stand alone, the others overlap.
+//! Measured kinds stand alone, the others overlap.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use crate::kind::{Kind, Part, Size};
 
-/// Between the beginnings of faults that overlap: most last longer.
+/// Time between the starts of overlapping faults: most last longer.
 const OVERLAP_MILLISECONDS: std::ops::Range<u64> = 2_000..5_000;
 
 /// One fault.
@@ -19,12 +19,12 @@ pub(crate) struct Fault {
     pub(crate) length: Duration,
 }
 
-/// What happens before the next thing happens.
+/// A step of the schedule.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// Nothing else for a while before and after.
+    /// One fault without any other for a while before and after.
     Alone(Fault),
-    /// Each begins so long after the one before.
+    /// Each begins this time after the one before.
     Together(Vec<(Duration, Fault)>),
 }
 
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_round_tries_each_kind_once() {
+    fn round_contains_each_kind_once() {
         let mut drawn = kinds(&round(&mut Rng::with_seed(7), SIZE));
         drawn.sort();
         assert_eq!(drawn, Kind::ALL);
     }
 
     #[test]
-    fn one_seed_is_one_schedule() {
+    fn same_seed_draws_same_schedule() {
         let draw = |seed| format!("{:?}", round(&mut Rng::with_seed(seed), SIZE));
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));

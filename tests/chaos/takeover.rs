@@ -1,4 +1,4 @@
-//! How long it took until somebody else did what a dead one had been doing.
+//! Time until another program took over the work of a dead one.
 
 use std::time::Instant;
 
@@ -15,10 +15,10 @@ use crate::history::History;
 use crate::kind::{Kind, Part};
 use crate::load::{Question, Try};
 
-/// What a takeover may take beside the time after which a dead one is known as such, in seconds.
+/// Maximum time of a takeover in addition to the time after which a dead program is detected, in seconds.
 const MARGIN_SECONDS: u64 = 2;
 
-/// How long takeovers of one kind took.
+/// The times of takeovers of one kind.
 #[derive(Debug, Serialize)]
 pub(crate) struct Takeover {
     pub(crate) name: &'static str,
@@ -46,8 +46,7 @@ impl Takeover {
     }
 }
 
-/// All that was measured while nothing else happened. A run that nobody took over is told as a
-/// violation: its event never came.
+/// All measurements without other faults. A run that was never taken over is a violation.
 pub(crate) fn all(
     done: &[Done],
     nodes: &std::collections::BTreeMap<usize, String>,
@@ -64,7 +63,7 @@ pub(crate) fn all(
         for (run, seconds) in history.takeovers(&nodes[&node], done.began_at) {
             match seconds {
                 Some(seconds) => killed_nodes.push(seconds),
-                None => violations.push(format!("nobody took {run} over from a dead node")),
+                None => violations.push(format!("no node took {run} over from a dead node")),
             }
         }
     }
@@ -98,10 +97,10 @@ pub(crate) fn all(
     (all, violations)
 }
 
-/// What is measured of faults of gateways.
+/// The measurements of faults of gateways.
 struct Measured {
     kinds: &'static [Kind],
-    /// Of calls until another gateway has taken them on, of their answers, of clients.
+    /// Of calls until another gateway has taken them, of their answers, of clients.
     names: [&'static str; 3],
     bound_seconds: u64,
 }
@@ -131,12 +130,12 @@ fn alone<'a>(done: &'a [Done], kinds: &'a [Kind]) -> impl Iterator<Item = &'a Do
         .filter(move |done| done.is_alone && kinds.contains(&done.fault.kind))
 }
 
-/// A fault of a gateway at which somebody waited.
+/// A fault of a gateway with waiting calls or clients.
 struct Waited<'a> {
     gateway: usize,
     began: Instant,
     began_at: Timestamp,
-    /// When the next fault of any part began: what is moved from then on, is moved by it.
+    /// The start of the next fault of any part, which may move calls itself.
     next_at: Timestamp,
     /// Calls that waited at the gateway when the fault began.
     there: Vec<&'a Stay>,
@@ -160,7 +159,7 @@ impl<'a> Waited<'a> {
         })
     }
 
-    /// For each call that another gateway took on: seconds until it had.
+    /// Seconds until another gateway had taken each call.
     fn moved(&self) -> Vec<f64> {
         let moved = self.there.iter().filter(|stay| stay.how == End::Moved);
         moved
@@ -169,9 +168,8 @@ impl<'a> Waited<'a> {
             .collect()
     }
 
-    /// For each call whose callee ended before the next fault: how many seconds it heard of that too
-    /// late, wherever it waited. One that had not heard when the next fault began counts if it had
-    /// missed the bound by then.
+    /// For each call whose callee ended before the next fault: the delay of its answer in seconds, wherever it waited.
+    /// A call without an answer at the start of the next fault counts if it had missed the bound by then.
     fn answered(
         &self,
         ended_at: impl Fn(RunId) -> Option<Timestamp>,
@@ -195,7 +193,7 @@ impl<'a> Waited<'a> {
             .collect()
     }
 
-    /// For each client that waited at the gateway: seconds until another one had answered it.
+    /// Seconds until another gateway had answered each client that waited at the gateway.
     fn clients(&self, questions: &[Question]) -> Vec<f64> {
         let was_there = |question: &&Question| {
             let here = |one: &Try| {
@@ -217,7 +215,7 @@ fn there<'a>(all: &'a [Stay], url: &str, moment: Timestamp) -> Vec<&'a Stay> {
     all.iter().filter(is_there).collect()
 }
 
-/// Seconds from one moment to a later one; none if it is an earlier one by another program's clock.
+/// Seconds from one moment to a later one; none if it is earlier by another program's clock.
 fn seconds(from: Timestamp, until: Timestamp) -> f64 {
     until.duration_since(from).as_secs_f64().max(0.0)
 }
@@ -259,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A fault of `a` at 10 s, the next one of anything at 20 s.
+    /// A fault of `a` at 10 s, the next one of any part at 20 s.
     fn waited(all: &[Stay]) -> Waited<'_> {
         Waited {
             gateway: 0,
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_later_fault_moved_or_that_came_later_is_not_of_this_one() {
+    fn calls_moved_by_later_fault_are_not_measured() {
         let all = [
             stay(0, "a", 5, 14, End::Moved),
             stay(1, "a", 5, 62, End::Moved),
@@ -283,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_long_after_the_end_is_late_wherever_the_call_waited() {
+    fn late_answer_counts_wherever_its_call_waited() {
         let all = [
             stay(0, "a", 5, 14, End::Moved),
             stay(0, "b", 14, 15, End::Answered),
             stay(1, "a", 5, 70, End::Answered),
             stay(2, "a", 5, 70, End::Answered),
         ];
-        // The first had ended before the fault, the second ends soon after it, the third much later.
+        // The first callee ended before the fault, the second soon after it, the third much later.
         let ends = [at(9), at(11), at(60)];
         let ended_at = |run| {
             let number = CALLEES.iter().position(|callee| id(callee) == run);
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_the_next_fault_may_have_kept_back_is_not_of_this_one() {
+    fn answer_delayed_by_next_fault_is_not_measured() {
         let all = [stay(0, "a", 5, 70, End::Answered)];
         assert_eq!(waited(&all).answered(|_| Some(at(14)), 7), [] as [f64; 0]);
     }

@@ -1,5 +1,4 @@
-//! Old events leave the broker, and nobody who reads need know: a real broker, a store that speaks S3, capsules
-//! that are functions.
+//! Old events leave the broker, and readers see no difference: a real broker, an S3 store, capsules as functions.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,15 +22,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-/// How long the broker keeps events here, and how much later it is when they are old.
+/// How long the broker keeps events in these tests; later they are old.
 const AGE: SignedDuration = SignedDuration::from_hours(30 * 24);
 const MONTH: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// What was stored so shortly before the first event that stays is not let go of with certainty.
+/// An event stored within this time before the first remaining one may or may not be released.
 const APART: Duration = Duration::from_secs(65);
 
-/// How long the broker may take to let go: a minute passes between word and deed, and nothing younger than two
-/// minutes goes.
+/// Maximum time until the release: one minute passes between announcement and release, and events younger than two
+/// minutes stay.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(240);
 
 /// The clock of a host a month later.
@@ -56,7 +55,7 @@ impl Clock for Later {
     }
 }
 
-/// Makes a long text of its number, which is an artifact; counts how often it was started.
+/// Creates a long text from its number, as an artifact; counts its starts.
 fn leaf(starts: &Arc<AtomicU32>) -> Command {
     let starts = Arc::clone(starts);
     Arc::new(move |inside: Inside| {
@@ -69,7 +68,7 @@ fn leaf(starts: &Arc<AtomicU32>) -> Command {
     })
 }
 
-/// Hands its number on, and the answer back.
+/// Passes its number on, and returns the answer.
 fn top() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -94,29 +93,29 @@ async fn add_host(cluster: &mut Cluster, starts: &Arc<AtomicU32>) {
         .await;
 }
 
-/// Everything that people ask of a run, as the answers' texts.
+/// All answers of commands about a run, as text.
 async fn all_about(cluster: &Cluster, run: &str) -> Vec<String> {
     let url = cluster.gateways[0].url();
     let mut told = Vec::new();
     for arguments in [
-        &["runs", "show", run, "--output", "json"][..],
-        &["runs", "tree", run, "--output", "json"],
-        &["runs", "events", run, "--output", "json"],
-        &["runs", "at", run, "--event", "4", "--output", "json"],
-        &["events", "query", "--tree", run, "--output", "json"],
+        &["runs", "show", run, "--format", "json"][..],
+        &["runs", "tree", run, "--format", "json"],
+        &["runs", "events", run, "--format", "json"],
+        &["runs", "at", run, "--event", "4", "--format", "json"],
+        &["events", "query", "--tree", run, "--format", "json"],
         &[
             "events",
             "query",
             "--type",
             "registered",
-            "--output",
+            "--format",
             "json",
         ],
     ] {
         let output = ask(url, 0, arguments).await;
         told.push(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    // The lists are behind by design.
+    // The lists lag behind by design.
     let client = cluster.client(0);
     eventually("the list", async || listed(&client).await.len() >= 2).await;
     told.extend(listed(&client).await);
@@ -124,7 +123,7 @@ async fn all_about(cluster: &Cluster, run: &str) -> Vec<String> {
     told.push(format!("{bundle:?}"));
     let replayed = ask(url, 0, &["runs", "replay", run]).await;
     let replayed = String::from_utf8_lossy(&replayed.stdout).into_owned();
-    // What it says before is how far the lists are.
+    // Earlier lines state the position of the lists.
     told.extend(replayed.lines().last().map(str::to_owned));
     told
 }
@@ -136,7 +135,7 @@ async fn listed(client: &Client) -> Vec<String> {
     items.iter().map(Value::to_string).collect()
 }
 
-/// Waits until the broker itself has nothing of the tree of `run` any more.
+/// Waits until the broker has no event of the tree of `run`.
 async fn wait_until_released(cluster: &Cluster, run: &str) {
     let log = cluster.broker("watcher").await.event_log();
     let tree = subject::tree(run.parse().expect("the id of a run"));
@@ -154,8 +153,8 @@ fn store(cluster: &Cluster, server: &S3Server) -> Arc<dyn ArtifactStore> {
         S3Server::ACCESS_KEY,
         S3Server::SECRET_KEY
     );
-    std::fs::write(&credentials, keys).expect("a file of ours");
-    std::fs::set_permissions(&credentials, Permissions::from_mode(0o600)).expect("a file of ours");
+    std::fs::write(&credentials, keys).expect("a test file");
+    std::fs::set_permissions(&credentials, Permissions::from_mode(0o600)).expect("a test file");
     let url = format!(
         "s3://{}?endpoint={}&region=us-east-1&credentials={}",
         S3Server::BUCKET,
@@ -178,7 +177,7 @@ async fn rerun(cluster: &Cluster, run: &str, more: &[&str]) -> Value {
     result
 }
 
-/// What the runs of a tree were made of, callers first: images, schemas and arguments.
+/// The work of a tree, callers first: images, schemas and arguments.
 async fn work(client: &Client, root: &str) -> Vec<Value> {
     let (status, page) = client.get(&format!("/v1/events?tree={root}")).await;
     assert_eq!(status, 200, "{page}");
@@ -191,7 +190,7 @@ async fn work(client: &Client, root: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_month_later_everything_is_told_and_done_as_before_on_another_host() {
+async fn archived_run_is_shown_joined_and_rerun_a_month_later_on_another_host() {
     let server = S3Server::start();
     let starts = Arc::new(AtomicU32::new(0));
     let mut cluster = Cluster::start(0).await;
@@ -211,7 +210,7 @@ async fn a_month_later_everything_is_told_and_done_as_before_on_another_host() {
     let ended = Instant::now();
     eventually("another minute", async || ended.elapsed() > APART).await;
 
-    // Nothing is left of the hosts of that time.
+    // Nothing is left of the first hosts.
     cluster.gateways.clear();
     for node in cluster.nodes.drain(..) {
         node.stop().await;
@@ -223,7 +222,7 @@ async fn a_month_later_everything_is_told_and_done_as_before_on_another_host() {
     wait_until_released(&cluster, &run).await;
     assert_eq!(all_about(&cluster, &run).await, before);
 
-    // A gateway whose lists are made from the archive.
+    // A gateway that rebuilds its lists from the archive.
     cluster.gateways.clear();
     cluster.add_gateway().await;
     assert_eq!(all_about(&cluster, &run).await, before);
@@ -239,12 +238,12 @@ async fn a_month_later_everything_is_told_and_done_as_before_on_another_host() {
     let taken_over = taken_over["id"].as_str().expect("an id");
     assert_eq!(work(&client, taken_over).await, recorded, "its digests");
     assert_eq!(starts.load(Ordering::Relaxed), 1, "it was taken over");
-    let anew = rerun(&cluster, &run, &["--fresh"]).await;
-    assert_eq!(anew["output"], result["output"]);
+    let fresh = rerun(&cluster, &run, &["--fresh"]).await;
+    assert_eq!(fresh["output"], result["output"]);
     assert_eq!(starts.load(Ordering::Relaxed), 2, "it was run again");
-    let anew = anew["id"].as_str().expect("an id");
-    assert_eq!(work(&client, anew).await, recorded, "its digests");
-    let (_, anew) = client.get(&format!("/v1/runs/{anew}")).await;
+    let fresh = fresh["id"].as_str().expect("an id");
+    assert_eq!(work(&client, fresh).await, recorded, "its digests");
+    let (_, fresh) = client.get(&format!("/v1/runs/{fresh}")).await;
     let (_, old) = client.get(&format!("/v1/runs/{run}")).await;
-    assert_ne!(anew["node"], old["node"], "another host");
+    assert_ne!(fresh["node"], old["node"], "another host");
 }

@@ -1,4 +1,4 @@
-//! Trees taken out of a real cluster: what was left alone verifies, everything else is named.
+//! Trees exported from a real cluster: an unchanged bundle verifies, every change is reported.
 
 mod changes;
 
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use self::changes::{CHANGES, Parts, change};
 
-/// Of an argument and an output that are artifacts.
+/// Size of an argument and an output that are artifacts.
 const LARGE_BYTES: usize = 20_000;
 
-/// A capsule that calls itself `depth` levels down, says something, and writes a file and a large output.
+/// A capsule that calls itself `depth` levels down, prints a line, and writes a file and a large output.
 fn survey() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -31,7 +31,7 @@ fn survey() -> Command {
                 let body = json!({"target": "survey", "args": args});
                 let (status, answer) = handoff(&inside, &body).await;
                 assert_eq!(status, 200, "{answer}");
-                // Refused, which is a note.
+                // Rejected, which is a note.
                 handoff(&inside, &json!({"target": "nobody", "args": {}})).await;
             }
             let file = inside.spec.io.outputs.join("report.txt");
@@ -65,7 +65,7 @@ fn key() -> PublicKey {
     SealKey::from_seed(&SEAL_SEED).public_key()
 }
 
-/// The bundle of a tree with two callees, once it is sealed; the cluster is gone.
+/// The sealed bundle of a tree with two callees; the cluster no longer exists.
 async fn sealed_bundle() -> Vec<u8> {
     let cluster = cluster(1).await;
     let client = cluster.client(0);
@@ -81,7 +81,7 @@ fn verify(bundle: &[u8], key: Option<PublicKey>) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_changes_to_a_bundle_are_all_named() {
+async fn each_of_a_hundred_changes_to_a_bundle_is_reported() {
     let honest = sealed_bundle().await;
     let report = verify(&honest, Some(key()));
     assert_eq!(report.findings, []);
@@ -111,12 +111,12 @@ async fn a_hundred_changes_to_a_bundle_are_all_named() {
     }
 }
 
-/// What `aod audit` says of a bundle on a machine without anything: the exit code and the report.
+/// The verdict of `aod audit` on a machine without a cluster: the exit code and the report.
 fn judged(bundle: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
     let output = Process::new(aod())
         .env_clear()
         .current_dir("/")
-        .args(["--output", "json", "audit", "verify"])
+        .args(["--format", "json", "audit", "verify"])
         .arg(bundle)
         .args(arguments)
         .output()
@@ -129,11 +129,11 @@ fn judged(bundle: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
     )
 }
 
-/// `aod audit …` that speaks to a gateway; its answer.
+/// The output of `aod audit …` with a gateway.
 fn asked(gateway: &str, arguments: &[&str]) -> Value {
     let output = Process::new(aod())
         .env_clear()
-        .args(["--output", "json", "audit"])
+        .args(["--format", "json", "audit"])
         .args(arguments)
         .args(["--url", gateway])
         .output()
@@ -143,7 +143,7 @@ fn asked(gateway: &str, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_takes_a_tree_out_and_judges_it_without_the_cluster() {
+async fn aod_exports_a_tree_and_verifies_it_without_the_cluster() {
     let cluster = cluster(1).await;
     let client = cluster.client(0);
     let url = cluster.gateways[0].url().to_owned();
@@ -194,7 +194,7 @@ async fn the_program_takes_a_tree_out_and_judges_it_without_the_cluster() {
     );
 
     let other = SealKey::from_seed(&[9; 32]).public_key().to_string();
-    std::fs::write(path("other.pub"), format!("{other}\n")).expect("a file of ours");
+    std::fs::write(path("other.pub"), format!("{other}\n")).expect("a test file");
     let other = path("other.pub");
     let other = other.to_str().expect("a plain path");
     let (code, report) = judged(&path("sealed.tar"), &["--public-key", other]);
@@ -205,7 +205,7 @@ async fn the_program_takes_a_tree_out_and_judges_it_without_the_cluster() {
     let mut bytes = std::fs::read(path("sealed.tar")).expect("it is there");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(path("changed.tar"), bytes).expect("a file of ours");
+    std::fs::write(path("changed.tar"), bytes).expect("a test file");
     let (code, report) = judged(&path("changed.tar"), &[]);
     assert_eq!(
         (code, &report["verdict"]),
@@ -215,7 +215,7 @@ async fn the_program_takes_a_tree_out_and_judges_it_without_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_tree_is_sealed_once_whichever_gateways_live() {
+async fn each_tree_is_sealed_once_when_gateways_stop_or_die() {
     const ROOTS: usize = 30;
     let mut cluster = cluster(3).await;
     let mut runs = Vec::new();
@@ -227,7 +227,7 @@ async fn every_tree_is_sealed_once_whichever_gateways_live() {
     for run in &runs[..ROOTS / 2] {
         last.result(run).await;
     }
-    // One ends as it should, one does not.
+    // One stops orderly, one is killed.
     cluster.gateways.remove(0).shutdown().await;
     drop(cluster.gateways.remove(0));
     for run in &runs {
@@ -242,11 +242,11 @@ async fn every_tree_is_sealed_once_whichever_gateways_live() {
     }
 }
 
-/// Half of the time after which an end comes back that a gateway held and never gave back.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(GIVEN_FOR.as_secs() / 2);
+/// Half of the time after which an end is redelivered that a gateway held until its death.
+const RETURNED_WITHIN: Duration = Duration::from_secs(GIVEN_FOR.as_secs() / 2);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_stops_gives_back_what_it_has_not_sealed() {
+async fn stopping_gateway_returns_unsealed_ends_to_the_feed() {
     let mut cluster = cluster(2).await;
     let last = cluster.client(1);
     let mut runs = Vec::new();
@@ -263,12 +263,12 @@ async fn a_gateway_that_stops_gives_back_what_it_has_not_sealed() {
             eventually("a seal", async || last.seals(run).await == 1).await;
         }
     };
-    let sealed = tokio::time::timeout(GIVEN_BACK_WITHIN, sealed).await;
+    let sealed = tokio::time::timeout(RETURNED_WITHIN, sealed).await;
     sealed.expect("nobody waits until the ends come back by themselves");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_artifact_that_is_gone_is_named() {
+async fn missing_artifact_is_reported_by_verify() {
     let cluster = cluster(1).await;
     let client = cluster.client(0);
     let run = client.start("survey", json!({"depth": 0})).await;
@@ -286,7 +286,11 @@ async fn an_artifact_that_is_gone_is_named() {
     let kinds: Vec<_> = report.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::MissingArtifact], "{report:#?}");
     assert!(report.findings[0].place.contains(&digest));
-    assert!(report.findings[0].found.contains("had it no more"));
+    assert!(
+        report.findings[0]
+            .found
+            .contains("no longer had the artifact")
+    );
 }
 
 /// Removes the artifact from the directory of a store.

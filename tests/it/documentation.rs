@@ -1,14 +1,14 @@
-//! What the guide promises is shown by tests that exist.
+//! The guide names existing tests as proofs.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The rows that the guide has at the least.
+/// Minimum number of rows in the guide.
 const ROWS_MIN: usize = 30;
 
 #[test]
-fn every_row_of_what_happens_when_names_tests_that_exist() {
+fn every_row_of_what_happens_when_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = fs::read_to_string(root.join("docs/guide/what-happens-when.md")).expect("the page");
     let mut tests = BTreeSet::new();
@@ -34,7 +34,7 @@ fn every_row_of_what_happens_when_names_tests_that_exist() {
     }
 }
 
-/// The names of all functions that are marked as tests.
+/// The names of all functions marked as tests.
 fn collect_tests(directory: &Path, tests: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).expect("a directory of the sources") {
         let path = entry.expect("an entry of the sources").path();

@@ -1,5 +1,5 @@
-//! Flow control as people meet it: a real gateway or two, a real broker, capsules that are functions and
-//! wait until they are let go.
+//! Flow control from the outside: one or two real gateways, a real broker, capsules as functions that wait until the
+//! test releases them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use aod_domain::flow;
 use aod_jetstream::Broker;
 use aod_ports::clock::SystemClock;
 use aod_ports::event_log::{Append, EventLog as _, Guard};
-use aod_ports::runs::Runs;
+use aod_services::runs::Runs;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema};
 use aod_tests::programs::ask;
@@ -20,20 +20,20 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// What the capsules do.
+/// The state of the capsules.
 #[derive(Clone)]
 pub(crate) struct Story {
     state: Arc<Mutex<State>>,
-    /// Up to which number `hold` may end.
+    /// `hold` may end up to this number.
     released: watch::Sender<i64>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The numbers of `hold` in the order in which it was started.
+    /// The numbers of `hold` in the order of their starts.
     started: Vec<i64>,
     going: BTreeSet<i64>,
-    /// The most that went at once.
+    /// Maximum number of concurrent runs.
     most: usize,
 }
 
@@ -55,7 +55,7 @@ impl Story {
         self.released.send_replace(i64::MAX);
     }
 
-    /// Goes on until its number is released.
+    /// Runs until its number is released.
     pub(crate) fn hold(&self) -> Command {
         let story = self.clone();
         Arc::new(move |inside: Inside| {
@@ -78,7 +78,7 @@ impl Story {
     }
 }
 
-/// Calls `hold` with each of its numbers, all at once.
+/// Calls `hold` with each of its numbers, concurrently.
 pub(crate) fn spread() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -96,7 +96,7 @@ pub(crate) fn spread() -> Command {
     })
 }
 
-/// Once its number is released, calls `hold` for the site that it is told, and tells what came of it.
+/// After its number is released, calls `hold` for the given site, and returns the outcome.
 pub(crate) fn cross(story: &Story) -> Command {
     let story = story.clone();
     Arc::new(move |inside: Inside| {
@@ -115,7 +115,7 @@ pub(crate) fn cross(story: &Story) -> Command {
     })
 }
 
-/// Two gateways, and a node with so many slots.
+/// Two gateways, and a node with `slots` slots.
 pub(crate) async fn cluster(story: &Story, slots: usize) -> Cluster {
     let mut cluster = Cluster::start(2).await;
     let capacity = Capacity {
@@ -138,7 +138,7 @@ pub(crate) async fn cluster(story: &Story, slots: usize) -> Cluster {
     cluster
 }
 
-/// As an operator whose gateway stores it and dies.
+/// Acts as an operator whose gateway stores the removal and dies.
 async fn remove_rule(broker: &Broker, name: &str) {
     let event = flow::Event::Removed {
         name: name.parse().expect("a name"),
@@ -153,7 +153,7 @@ async fn remove_rule(broker: &Broker, name: &str) {
     log.append(append).await.expect("it is stored");
 }
 
-/// What the real `aod` prints when an operator asks it.
+/// The output of the real `aod` for an operator's command.
 pub(crate) async fn operate(cluster: &Cluster, words: &[&str]) -> String {
     let output = ask(cluster.gateways[0].url(), 0, words).await;
     String::from_utf8(output.stdout).expect("text")
@@ -172,18 +172,18 @@ async fn view(client: &Client, run: &str) -> Value {
     view
 }
 
-/// Why `run` waits, once `is_right` says that this is what is looked for.
+/// The reason why `run` waits, once it is as `expected`.
 async fn waits_for(client: &Client, run: &str, expected: impl Fn(&str) -> bool) -> String {
     let last = Mutex::new(String::new());
     let is_told = async || {
         let view = view(client, run).await;
         let text = view["waits_for"].as_str().unwrap_or_default().to_owned();
         let is_told = expected(&text);
-        *last.lock().expect("nobody panics") = text;
+        *last.lock().expect("no panic with the lock") = text;
         is_told
     };
     eventually("a reason to wait", is_told).await;
-    last.into_inner().expect("nobody panics")
+    last.into_inner().expect("no panic with the lock")
 }
 
 pub(crate) async fn all_succeed(client: &Client, runs: &[String]) {
@@ -194,7 +194,7 @@ pub(crate) async fn all_succeed(client: &Client, runs: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_holds_whichever_gateway_is_asked() {
+async fn concurrency_limit_holds_across_gateways() {
     let story = Story::new();
     let cluster = cluster(&story, 8).await;
     let set = [
@@ -209,7 +209,7 @@ async fn a_limit_holds_whichever_gateway_is_asked() {
     let told = operate(&cluster, &set).await;
     assert_eq!(
         told.trim(),
-        "rule teams for all capsules, by label:team: 2 at once"
+        "rule teams for all capsules, by key label:team: 2 concurrent"
     );
     let clients = [cluster.client(0), cluster.client(1)];
     eventually("both gateways know the rule", async || {
@@ -228,17 +228,17 @@ async fn a_limit_holds_whichever_gateway_is_asked() {
     .await;
     let right = |text: &str| text.contains("number 4 in line");
     let expected = format!(
-        "rule teams for a lets 2 go at once: {}, {}; it is number 4 in line",
+        "rule teams for a allows 2 concurrent runs: {}, {}; number 4 in line",
         runs[0], runs[1]
     );
     for client in &clients {
         assert_eq!(waits_for(client, &runs[5], right).await, expected);
     }
     let waiting = view(&clients[1], &runs[2]).await;
-    assert_eq!(waiting["state"], "requested");
+    assert_eq!(waiting["state"], "queued");
     let table = operate(&cluster, &["rules", "ls"]).await;
     assert!(
-        table.contains("2 at once") && table.contains("label:team"),
+        table.contains("2 concurrent") && table.contains("label:team"),
         "{table}"
     );
 
@@ -250,7 +250,7 @@ async fn a_limit_holds_whichever_gateway_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callees_wait_for_a_room_and_never_for_their_callers() {
+async fn callees_wait_for_a_bucket_and_never_for_their_callers() {
     let story = Story::new();
     let cluster = cluster(&story, 2).await;
     let set = [
@@ -281,7 +281,7 @@ async fn callees_wait_for_a_room_and_never_for_their_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_goes_by_priority_and_may_be_cancelled_meanwhile() {
+async fn waiting_runs_start_by_priority_and_can_be_cancelled() {
     let story = Story::new();
     let cluster = cluster(&story, 8).await;
     operate(&cluster, &["rules", "set", "one", "--concurrency", "1"]).await;
@@ -307,7 +307,7 @@ async fn who_waits_goes_by_priority_and_may_be_cancelled_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_gateway_admits_when_the_first_is_gone() {
+async fn other_gateway_admits_after_the_first_has_died() {
     let story = Story::new();
     let mut cluster = cluster(&story, 8).await;
     operate(&cluster, &["rules", "set", "one", "--concurrency", "1"]).await;
@@ -326,7 +326,7 @@ async fn another_gateway_admits_when_the_first_is_gone() {
     all_succeed(&client, &runs).await;
     assert_eq!(story.state().most, 1);
 
-    // One that is new knows what was before it.
+    // A new gateway knows the earlier admissions.
     runs.clear();
     story.released.send_replace(3);
     runs.push(hold(&client, 11, "a", 0).await);
@@ -334,8 +334,11 @@ async fn another_gateway_admits_when_the_first_is_gone() {
     runs.push(hold(&client, 12, "a", 0).await);
     cluster.add_gateway().await;
     let newest = cluster.client(cluster.gateways.len() - 1);
-    let expected = format!("rule one lets 1 go at once: {}; it is next", runs[0]);
-    let right = |text: &str| text.starts_with("rule one lets 1 go at once");
+    let expected = format!(
+        "rule one allows 1 concurrent run: {}; next in line",
+        runs[0]
+    );
+    let right = |text: &str| text.starts_with("rule one allows 1 concurrent run");
     let told = waits_for(&newest, &runs[1], right).await;
     assert_eq!(told.split(", in about").next(), Some(expected.as_str()));
     drop(cluster.gateways.remove(0));
@@ -345,21 +348,22 @@ async fn another_gateway_admits_when_the_first_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_let_go_when_its_rule_is_removed() {
+async fn removing_a_rule_admits_its_waiting_runs() {
     let story = Story::new();
     let cluster = cluster(&story, 8).await;
     let set = ["rules", "set", "stop", "--concurrency", "0"];
     operate(&cluster, &set).await;
     let client = cluster.client(0);
     let run = hold(&client, 1, "a", 0).await;
-    let right = |text: &str| text == "rule stop lets nobody go; it is next";
+    let right = |text: &str| text == "rule stop allows no runs; next in line";
     waits_for(&client, &run, right).await;
     let set = ["rules", "set", "stop", "--rate", "1/3600"];
     operate(&cluster, &set).await;
     story.release_all();
     all_succeed(&client, std::slice::from_ref(&run)).await;
     let next = hold(&client, 2, "a", 0).await;
-    let right = |text: &str| text.starts_with("rule stop lets 1 begin within 3600 s; it is next");
+    let right =
+        |text: &str| text.starts_with("rule stop allows 1 start within 3600 s; next in line");
     waits_for(&client, &next, right).await;
     operate(&cluster, &["rules", "rm", "stop"]).await;
     all_succeed(&client, &[next]).await;
@@ -368,7 +372,7 @@ async fn what_waits_is_let_go_when_its_rule_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_by_a_rule_that_went_while_no_gateway_was_there_is_admitted() {
+async fn run_is_admitted_when_its_rule_was_removed_without_a_gateway() {
     let story = Story::new();
     let mut cluster = cluster(&story, 8).await;
     let older = hold(&cluster.client(0), 9, "a", 0).await;
@@ -386,7 +390,7 @@ async fn who_waits_by_a_rule_that_went_while_no_gateway_was_there_is_admitted() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_counts_what_began_before_a_gateway_did() {
+async fn rate_counts_admissions_from_before_the_gateway_started() {
     let story = Story::new();
     let mut cluster = cluster(&story, 8).await;
     operate(&cluster, &["rules", "set", "rated", "--rate", "2/3600"]).await;
@@ -401,14 +405,15 @@ async fn a_rate_counts_what_began_before_a_gateway_did() {
     cluster.add_gateway().await;
     let client = cluster.client(0);
     let third = hold(&client, 3, "a", 0).await;
-    let right = |text: &str| text.starts_with("rule rated lets 2 begin within 3600 s; it is next");
+    let right =
+        |text: &str| text.starts_with("rule rated allows 2 starts within 3600 s; next in line");
     waits_for(&client, &third, right).await;
     let started: BTreeSet<i64> = story.started().into_iter().collect();
     assert_eq!(started, BTreeSet::from([1, 2]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_trees_that_wait_for_one_another_the_youngest_call_ends() {
+async fn youngest_call_fails_when_trees_wait_for_each_other() {
     let story = Story::new();
     let cluster = cluster(&story, 8).await;
     let key = ["--key", "argument:/site", "--concurrency", "1"];
@@ -419,7 +424,10 @@ async fn of_trees_that_wait_for_one_another_the_youngest_call_ends() {
         let arguments = json!({"number": number, "site": site, "next": next});
         runs.push(client.start("cross", arguments).await);
     }
-    eventually("both have their rooms", async || story.started().len() == 2).await;
+    eventually("both have their buckets", async || {
+        story.started().len() == 2
+    })
+    .await;
     story.released.send_replace(2);
     let going = [BTreeSet::from([101]), BTreeSet::from([102])];
     eventually("one of the callees goes", async || {
@@ -438,13 +446,13 @@ async fn of_trees_that_wait_for_one_another_the_youngest_call_ends() {
     let error = &answers[0]["error"];
     assert_eq!(error["code"], "admission_deadlock", "{answers:?}");
     let message = error["message"].as_str().expect("a message");
-    let named = "it waited for runs that waited for it: rule sites for ";
+    let named = "flow-control deadlock: rule sites for ";
     assert!(message.starts_with(named), "{message}");
     assert_eq!(story.started().len(), 3, "the other callee never began");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_counts_what_was_asked_for_before_its_time() {
+async fn rate_counts_admissions_of_runs_requested_before_its_window() {
     let story = Story::new();
     let mut cluster = cluster(&story, 8).await;
     operate(&cluster, &["rules", "set", "rated", "--rate", "1/3"]).await;
@@ -463,11 +471,11 @@ async fn a_rate_counts_what_was_asked_for_before_its_time() {
         },
     )
     .await;
-    // The third began within the time, and was asked for long before that.
+    // The third began within the window, and was requested long before it.
     cluster.gateways.clear();
     cluster.add_gateway().await;
     all_succeed(&cluster.client(0), &runs).await;
-    let query = ["events", "query", "--type", "granted", "--output", "json"];
+    let query = ["events", "query", "--type", "granted", "--format", "json"];
     let granted = operate(&cluster, &query).await;
     let times: Vec<Timestamp> = granted
         .lines()
@@ -484,7 +492,7 @@ async fn a_rate_counts_what_was_asked_for_before_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_of_a_tree_that_waited_is_whole() {
+async fn bundle_of_a_tree_that_waited_for_admission_verifies() {
     let story = Story::new();
     let cluster = cluster(&story, 8).await;
     operate(
@@ -520,7 +528,7 @@ async fn the_bundle_of_a_tree_that_waited_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_makes_no_sense_is_refused_with_all_that_is_wrong() {
+async fn invalid_rule_is_rejected_with_all_its_problems() {
     let story = Story::new();
     let cluster = cluster(&story, 1).await;
     let body = json!({

@@ -1,4 +1,4 @@
-//! The past of runs, as people ask `aod` for it: a real gateway, a real broker, capsules that are functions.
+//! The past of runs through `aod`: a real gateway, a real broker, capsules as functions.
 
 use std::collections::BTreeSet;
 use std::process::{Output, Stdio};
@@ -13,10 +13,10 @@ use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// How long a test waits for a line of a program.
+/// Maximum wait of a test for a line of a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Calls `leaf` for each of its numbers, one after the other, and adds up what comes back.
+/// Calls `leaf` for each of its numbers, one after the other, and adds up the results.
 fn sum() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -84,14 +84,14 @@ fn json_lines(output: &Output) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_is_shown_as_it_stood_at_each_event() {
+async fn tree_is_shown_in_its_state_at_each_event() {
     let cluster = cluster().await;
     let root = run(&cluster.client(0), &[3, 4]).await;
-    let query = ["events", "query", "--tree", &root, "--output", "json"];
+    let query = ["events", "query", "--tree", &root, "--format", "json"];
     let events = json_lines(&ask(&cluster, 0, &query).await);
     let states = |event: &Value| {
         let kind = event["type"].as_str().unwrap_or_default();
-        ["launch", "lease", "result"]
+        ["launched", "leased", "ended"]
             .map(|word| format!("dev.aod.run.{word}.v1"))
             .iter()
             .any(|known| known == kind)
@@ -105,7 +105,7 @@ async fn a_tree_is_shown_as_it_stood_at_each_event() {
     for event in &events {
         let sequence = event["sequence"].to_string();
         let at = [
-            "runs", "at", &root, "--event", &sequence, "--output", "json",
+            "runs", "at", &root, "--event", &sequence, "--format", "json",
         ];
         let view: Value =
             serde_json::from_slice(&ask(&cluster, 0, &at).await.stdout).expect("JSON");
@@ -132,7 +132,7 @@ async fn a_tree_is_shown_as_it_stood_at_each_event() {
     let drawn = text(&ask(&cluster, 0, &["runs", "at", &root, "--event", &last]).await);
     let lines: Vec<&str> = drawn.lines().collect();
     assert!(
-        lines[0].starts_with(&format!("as of event {last}: result of {root}")),
+        lines[0].starts_with(&format!("as of event {last}: ended, {root}")),
         "{drawn}"
     );
     assert!(
@@ -144,11 +144,11 @@ async fn a_tree_is_shown_as_it_stood_at_each_event() {
         "{drawn}"
     );
     let unknown = ask(&cluster, 2, &["runs", "at", &root, "--event", "1"]).await;
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("at event 1 no run"));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("did not exist at event 1"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_is_rebuilt_and_two_are_compared() {
+async fn tree_is_replayed_and_two_trees_are_compared() {
     let cluster = cluster().await;
     let client = cluster.client(0);
     let (one, same) = (run(&client, &[3, 4]).await, run(&client, &[3, 4]).await);
@@ -161,8 +161,11 @@ async fn a_tree_is_rebuilt_and_two_are_compared() {
     );
 
     let alike = text(&ask(&cluster, 0, &["runs", "diff", &one, &same]).await);
-    assert!(alike.contains("3 runs compared: the same"), "{alike}");
-    let differ = ["runs", "diff", &one, &other, "--output", "json"];
+    assert!(
+        alike.contains("3 runs compared: equal except for times and costs"),
+        "{alike}"
+    );
+    let differ = ["runs", "diff", &one, &other, "--format", "json"];
     let output = ask(&cluster, 7, &differ).await;
     let view: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let found: Vec<(&str, Vec<&str>)> = view["runs"]
@@ -176,7 +179,7 @@ async fn a_tree_is_rebuilt_and_two_are_compared() {
         })
         .filter(|(_, places): &(_, Vec<_>)| !places.is_empty())
         .collect();
-    // The call with 3 is the same in both, by its key; that with 4 stands beside that with 5.
+    // The call with 3 has the same key in both trees; the call with 4 is compared with the call with 5.
     let expected = [
         (
             "sum",
@@ -193,7 +196,7 @@ async fn a_tree_is_rebuilt_and_two_are_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_log_is_searched_and_followed() {
+async fn whole_log_is_queried_and_followed() {
     let cluster = cluster().await;
     let client = cluster.client(0);
     let first = run(&client, &[3]).await;
@@ -201,10 +204,10 @@ async fn the_whole_log_is_searched_and_followed() {
         "events",
         "query",
         "--type",
-        "launch",
+        "launched",
         "--capsule",
         "leaf",
-        "--output",
+        "--format",
         "json",
     ];
     let found = json_lines(&ask(&cluster, 0, &query).await);
@@ -228,7 +231,7 @@ async fn the_whole_log_is_searched_and_followed() {
 
     let mut tail = tokio::process::Command::new(aod());
     tail.args([
-        "events", "tail", "--type", "result", "--after", "0", "--output", "json",
+        "events", "tail", "--type", "ended", "--after", "0", "--format", "json",
     ]);
     tail.env("AOD_URL", cluster.gateways[0].url());
     let mut tail = tail

@@ -1,4 +1,4 @@
-//! Whole-system tests. What needs root is in [`needs_root`].
+//! Whole-system tests. Tests that require root are in [`needs_root`].
 
 mod archive;
 mod audit;

@@ -1,4 +1,4 @@
-//! Capsules that ask models through their channel, and a provider that is a server of the test.
+//! Capsules that request models through their channel, with a provider that is a server of the test.
 
 mod contents;
 mod provider;
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 
 use self::provider::{Provider, Reply};
 
-/// What the operator keeps, and nobody else may see.
+/// The operator's key, which no one else may see.
 const KEY: &str = "canary-5b1f0e7c-operators-key";
 
-/// Characters of an answer that `ask` tells: its own answer has a limit.
+/// Maximum characters of an answer that `ask` returns: its output has a limit.
 const TOLD_MAX: usize = 50_000;
 
-/// A capsule that asks models as its input says, `parallel` at a time, and answers with what it got:
-/// status, source, and the answer's text or the code of the refusal. A request is made longer by what it `adds`.
+/// A capsule that sends the requests in its input to models, `parallel` at a time, and returns status, source, and
+/// text or error code. `adds` makes a request longer.
 fn ask() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -56,7 +56,7 @@ fn ask() -> Command {
     })
 }
 
-/// A capsule that calls `ask` as often as its input says, all at once; above so many `levels` of its own kind.
+/// A capsule that calls `ask` as often as its input says, concurrently; below `levels` levels of its own.
 fn spread() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -84,12 +84,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// A cluster whose models are all answered for by one server; `ask` may ask what is granted.
+    /// A cluster whose models are all served by one server; `names` are granted to `ask`.
     async fn start(names: &[&str], budget: Budget) -> Self {
         Self::start_with(names, budget, 1, |_| ()).await
     }
 
-    /// The same with so many gateways; `set` has its way before there is a node.
+    /// As [`Self::start`] with `gateways` gateways; `set` changes the cluster before it has a node.
     async fn start_with(
         names: &[&str],
         budget: Budget,
@@ -132,7 +132,7 @@ impl Scene {
         self.cluster.client(0)
     }
 
-    /// What `ask` got for `requests`, and the run.
+    /// The answers of `ask` to `requests`, and the run.
     async fn ask(&self, requests: Value, options: Value) -> (Vec<Value>, String) {
         let client = self.client();
         let run = client
@@ -149,7 +149,7 @@ impl Scene {
         )
     }
 
-    /// The ends of the calls that the run made.
+    /// The settlements of the run's calls.
     async fn settled(&self, run: &str) -> Vec<Value> {
         let (_, events) = self.client().get(&format!("/v1/runs/{run}/events")).await;
         let items = events["items"].as_array().expect("events").iter();
@@ -163,7 +163,7 @@ impl Scene {
         self.client().get(&format!("/v1/runs/{run}")).await.1
     }
 
-    /// The bytes of all that the log and the data directories hold.
+    /// The places in the log and the data directories that contain `needle`.
     fn holds(&self, needle: &str) -> Vec<String> {
         let mut found = Vec::new();
         for name in ["node-0", "gateway-0", "artifacts", "cache"] {
@@ -228,7 +228,7 @@ const ALL: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_formats_pass_unchanged_and_are_metered() {
+async fn requests_in_three_formats_pass_unchanged_and_are_metered() {
     let scene = Scene::start(ALL, Budget::default()).await;
     let responses =
         json!({"path": "/llm/openai/v1/responses", "body": {"model": "tiny", "input": "hello"}});
@@ -276,17 +276,17 @@ async fn three_formats_pass_unchanged_and_are_metered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_makes_a_cost() {
+async fn priced_call_has_a_cost() {
     let scene = Scene::start(ALL, Budget::default()).await;
     scene.provider.reply(Reply::sample(provider::samples()[0]));
     let (_, run) = scene.ask(json!([chat("tiny", None)]), json!({})).await;
-    // 60 and 40 cached tokens at a dollar, 20 at ten dollars a million.
+    // 60 uncached and 40 cached tokens at one dollar, 20 at ten dollars a million.
     let cost = scene.view(&run).await["spending"]["own"]["cost_usd"].as_f64();
     assert!((cost.unwrap() - 0.0003).abs() < 1e-12, "{cost:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_provider_refuses_is_passed_on_without_the_key() {
+async fn provider_error_is_passed_on_without_the_key() {
     let scene = Scene::start(ALL, tokens(100_000)).await;
     for status in [400, 401, 429, 503] {
         scene
@@ -301,7 +301,7 @@ async fn what_a_provider_refuses_is_passed_on_without_the_key() {
         assert_eq!(answers[0]["retry_after"], status == 429);
         let spent = scene.view(&run).await["spending"]["tree"].clone();
         assert_eq!(
-            (&spent["model_calls"], &spent["untold_tokens"]),
+            (&spent["model_calls"], &spent["unreported_tokens"]),
             (&json!(1), &json!(0)),
             "{spent}"
         );
@@ -310,19 +310,22 @@ async fn what_a_provider_refuses_is_passed_on_without_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_breaks_off_counts_as_what_was_reserved() {
+async fn interrupted_answer_settles_its_reservation() {
     let scene = Scene::start(ALL, tokens(10_000)).await;
     let mut request = streamed(chat("tiny", Some(500)));
     request["path"] = "/llm/broken/v1/chat/completions".into();
     let (answers, run) = scene.ask(json!([request]), json!({})).await;
     assert_eq!(answers[0]["text"], "broke off");
     let spent = scene.view(&run).await["spending"]["own"].clone();
-    assert!(spent["untold_tokens"].as_u64().unwrap() > 500, "{spent}");
+    assert!(
+        spent["unreported_tokens"].as_u64().unwrap() > 500,
+        "{spent}"
+    );
     assert!(spent["cost_usd"].as_f64().unwrap() > 0.005, "{spent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_files_do_not_allow_is_refused_and_told() {
+async fn model_request_outside_grant_is_rejected_and_recorded() {
     let scene = Scene::start(ALL, Budget::default()).await;
     let other = |path: &str| json!({"path": path, "body": {"model": "tiny"}});
     let requests = json!([
@@ -350,15 +353,20 @@ async fn what_the_files_do_not_allow_is_refused_and_told() {
     assert!(answers.iter().all(|answer| answer["source"] == "platform"));
     assert!(scene.provider.take_requests().is_empty());
     let (_, events) = scene.client().get(&format!("/v1/runs/{run}/events")).await;
-    let told = events.to_string();
-    for code in ["model_not_allowed", "unknown_provider"] {
-        assert!(told.contains(code), "{told}");
+    let reported = events.to_string();
+    for code in [
+        "model_not_allowed",
+        "unknown_provider",
+        "model_key_missing",
+        "model_unreachable",
+    ] {
+        assert!(reported.contains(code), "{reported}");
     }
 }
 
-/// What a capsule may not have its provider do, and requests that two readers would read in two ways.
+/// Features of providers that a capsule may not use, and ambiguous requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_pass_by_limits_is_refused() {
+async fn model_request_that_evades_limits_is_rejected() {
     let scene = Scene::start(ALL, tokens(100_000)).await;
     let chat_with = |fields: Value| {
         let mut request = chat("tiny", None);
@@ -420,7 +428,7 @@ async fn what_would_pass_by_limits_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_no_counts_pays_what_was_reserved() {
+async fn stream_without_usage_settles_its_reservation() {
     let scene = Scene::start(ALL, tokens(100_000)).await;
     let mut request = generate("generateContent");
     request["path"] = format!(
@@ -436,11 +444,14 @@ async fn who_asks_for_no_counts_pays_what_was_reserved() {
     let seen = scene.provider.take_requests();
     assert!(seen[0].contains("generateContent?alt=sse "), "{}", seen[0]);
     let spent = scene.view(&run).await["spending"]["own"].clone();
-    assert!(spent["untold_tokens"].as_u64().unwrap() > 8_192, "{spent}");
+    assert!(
+        spent["unreported_tokens"].as_u64().unwrap() > 8_192,
+        "{spent}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_is_told_of_also_when_the_answer_breaks_off() {
+async fn tool_request_is_recorded_when_the_answer_breaks_off() {
     let scene = Scene::start(ALL, Budget::default()).await;
     let text = provider::samples()[1].body;
     let beginning = text.split_inclusive("\n\n").next().expect("an event");
@@ -453,14 +464,14 @@ async fn a_tool_is_told_of_also_when_the_answer_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_without_a_model_may_ask_none() {
+async fn run_without_models_is_rejected_by_the_model_proxy() {
     let scene = Scene::start(&[], Budget::default()).await;
     let (answers, _) = scene.ask(json!([chat("tiny", None)]), json!({})).await;
     assert_eq!(answers[0]["code"], "model_not_allowed", "{answers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_that_has_spent_its_budget_is_told_the_figures() {
+async fn exhausted_budget_is_reported_with_its_figures() {
     let scene = Scene::start(ALL, Budget::default()).await;
     scene.provider.reply(Reply::sample(provider::samples()[0]));
     let budget = json!({"budget": {"cost_usd": 0.0092}});
@@ -477,14 +488,14 @@ async fn a_tree_that_has_spent_its_budget_is_told_the_figures() {
     assert_eq!(refused["code"], "budget_exhausted");
     assert_eq!(refused["retry_after"], false);
     let text = refused["text"].as_str().unwrap();
-    assert!(text.contains("of $0.0092 are spent"), "{text}");
+    assert!(text.contains("of $0.0092 spent"), "{text}");
     let view = scene.view(&run).await;
     assert_eq!(view["budget"]["cost_usd"], 0.0092);
     assert_eq!(view["spending"]["tree"]["model_calls"], 1, "{view}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_without_a_price_is_refused_under_a_cost_limit() {
+async fn model_without_price_is_rejected_under_cost_limit() {
     let limited = Budget {
         tokens_max: None,
         cost_max: Cost::from_dollars(1.0),
@@ -500,7 +511,7 @@ async fn a_model_without_a_price_is_refused_under_a_cost_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_bounded_where_a_budget_must_know() {
+async fn answer_length_is_bounded_under_a_budget() {
     let scene = Scene::start(ALL, tokens(100_000)).await;
     for request in [chat("tiny", None), generate("generateContent")] {
         scene.provider.reply(Reply::sample(provider::samples()[0]));
@@ -510,9 +521,9 @@ async fn an_answer_is_bounded_where_a_budget_must_know() {
     }
 }
 
-/// 64 callees on two nodes ask at once, below a budget for some of them.
+/// 64 callees on two nodes send requests concurrently, under a budget for some of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn callees_at_once_never_exceed_the_budget_of_their_tree() {
+async fn concurrent_callees_never_exceed_the_budget_of_their_tree() {
     let mut scene = Scene::start(ALL, Budget::default()).await;
     let capacity = Capacity {
         slots: 80,
@@ -525,7 +536,7 @@ async fn callees_at_once_never_exceed_the_budget_of_their_tree() {
         .add_node(&["any"], capacity, runtime(capsules))
         .await;
     scene.provider.reply(Reply::sample(provider::samples()[0]));
-    // Each call may take 900 tokens and its request, and takes 120.
+    // Each call reserves 900 tokens plus its request, and uses 120.
     let input = json!({"children": 64, "requests": [chat("tiny", Some(900))]});
     let client = scene.client();
     let run = client

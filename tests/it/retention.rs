@@ -1,4 +1,4 @@
-//! What is kept, and what goes, as people ask `aod` for it: real gateways, a real broker, capsules that are functions.
+//! Retention and garbage collection through `aod`: real gateways, a real broker, capsules as functions.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 /// Arguments and outputs of this size are artifacts.
 const LARGE_BYTES: usize = 20_000;
 
-/// Says something, and gives back what it was given: its text as a large output, its file as a file.
+/// Prints a line, and returns its input: its text as a large output, its file as a file.
 fn copy() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -39,7 +39,7 @@ fn copy() -> Command {
     })
 }
 
-/// Gateways that let go what nothing names as soon as it is so old, and a node.
+/// Gateways that delete unnamed artifacts after `unnamed_for`, and a node.
 async fn cluster(gateways: usize, unnamed_for: SignedDuration) -> Cluster {
     let mut cluster = Cluster::start(0).await;
     cluster.unnamed_for = unnamed_for;
@@ -57,7 +57,7 @@ async fn cluster(gateways: usize, unnamed_for: SignedDuration) -> Cluster {
     cluster
 }
 
-/// Runs `copy` with a large text and a file of its own; its id.
+/// Runs `copy` with a large text and its own file; returns its id.
 async fn copied(cluster: &Cluster, client: &Client, name: &str) -> String {
     let file = stored(cluster, name).await;
     let run = ask_for(client, name, &file).await;
@@ -83,14 +83,14 @@ async fn stored(cluster: &Cluster, name: &str) -> Digest {
     digest.parse().expect("a digest")
 }
 
-/// What the real `aod` answers, as JSON, when an operator asks it.
+/// The JSON output of the real `aod` for an operator's command.
 async fn operate(cluster: &Cluster, gateway: usize, words: &[&str]) -> Value {
-    let words = [&["--output", "json"], words].concat();
+    let words = [&["--format", "json"], words].concat();
     let output = ask(cluster.gateways[gateway].url(), 0, &words).await;
     serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
 }
 
-/// The number of artifacts of a kind, in one of the lists of a collection.
+/// The number of artifacts of a kind in one of the lists of a collection.
 fn count(collection: &Value, list: &str, kind: &str) -> u64 {
     let items = collection[list].as_array().expect("a list").iter();
     let mut of_kind = items.filter(|item| item["kind"] == kind);
@@ -99,9 +99,9 @@ fn count(collection: &Value, list: &str, kind: &str) -> u64 {
         .map_or(0, |item| item["artifacts"].as_u64().expect("a number"))
 }
 
-/// The digests that events say were collected.
-async fn collected(client: &Client) -> BTreeSet<String> {
-    let (_, page) = client.get("/v1/events?type=collected&limit=500").await;
+/// The digests that events record as deleted.
+async fn deleted(client: &Client) -> BTreeSet<String> {
+    let (_, page) = client.get("/v1/events?type=deleted&limit=500").await;
     let items = page["items"].as_array().expect("events").iter();
     let artifacts = items.flat_map(|event| event["data"]["artifacts"].as_array().expect("a list"));
     artifacts
@@ -109,7 +109,7 @@ async fn collected(client: &Client) -> BTreeSet<String> {
         .collect()
 }
 
-async fn assert_told_that_gone(cluster: &Cluster, run: &str) {
+async fn assert_reported_as_deleted(cluster: &Cluster, run: &str) {
     for gateway in 0..2 {
         let client = cluster.client(gateway);
         let mut answers = Vec::new();
@@ -120,28 +120,28 @@ async fn assert_told_that_gone(cluster: &Cluster, run: &str) {
         answers.push(client.post_json(&path, &json!({})).await);
         for (status, problem) in answers {
             let told = (status, &problem["code"]);
-            assert_eq!(told, (410, &json!("artifact_collected")), "{problem}");
+            assert_eq!(told, (410, &json!("artifact_deleted")), "{problem}");
         }
         let (status, view) = client.get(&format!("/v1/runs/{run}")).await;
         assert_eq!(status, 200, "{view}");
-        assert_eq!(view["collected"], json!(["arguments", "output"]), "{view}");
+        assert_eq!(view["deleted"], json!(["arguments", "output"]), "{view}");
         assert_eq!(view["state"], "succeeded");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_policy_lets_go_is_collected_and_told() {
+async fn artifacts_outside_policy_are_deleted_and_recorded() {
     let cluster = cluster(2, SignedDuration::ZERO).await;
     let client = cluster.client(0);
     let held = copied(&cluster, &client, "held").await;
     let gone = copied(&cluster, &client, "gone").await;
     let unnamed = stored(&cluster, "nobody").await;
 
-    // Without a policy only what nothing names may go.
+    // Without a policy, only unnamed artifacts can be deleted.
     let dry = operate(&cluster, 1, &["gc", "--dry-run"]).await;
     assert_eq!(dry["dry_run"], true, "{dry}");
-    assert_eq!(count(&dry, "collected", "unnamed"), 1, "{dry}");
-    assert_eq!(dry["collected"].as_array().map(Vec::len), Some(1), "{dry}");
+    assert_eq!(count(&dry, "deleted", "unnamed"), 1, "{dry}");
+    assert_eq!(dry["deleted"].as_array().map(Vec::len), Some(1), "{dry}");
     assert_eq!(count(&dry, "kept", "registered"), 1, "{dry}");
     assert!(count(&dry, "kept", "no_policy") >= 8, "{dry}");
     assert!(
@@ -163,11 +163,11 @@ async fn what_a_policy_lets_go_is_collected_and_told() {
     operate(&cluster, 0, &words).await;
     let done = operate(&cluster, 1, &["gc"]).await;
     assert_eq!(done["failed"], 0, "{done}");
-    assert_eq!(count(&done, "collected", "unnamed"), 1, "{done}");
-    assert_eq!(count(&done, "collected", "logs"), 1, "{done}");
+    assert_eq!(count(&done, "deleted", "unnamed"), 1, "{done}");
+    assert_eq!(count(&done, "deleted", "logs"), 1, "{done}");
     // Its input, which is also its output file, its arguments and its output.
-    assert_eq!(count(&done, "collected", "files"), 3, "{done}");
-    // The same of the one that is held, and its logs, and the schema of its capsule.
+    assert_eq!(count(&done, "deleted", "files"), 3, "{done}");
+    // The same files of the held run, with its logs and the schema of its capsule.
     assert_eq!(count(&done, "kept", "held"), 5, "{done}");
     assert!(
         !cluster
@@ -177,32 +177,32 @@ async fn what_a_policy_lets_go_is_collected_and_told() {
             .expect("an answer")
     );
 
-    // Whoever asks for what is gone is told so, on whichever gateway, and what is held is there.
-    assert_told_that_gone(&cluster, &gone).await;
+    // Every gateway reports a deleted artifact as deleted, and returns held ones.
+    assert_reported_as_deleted(&cluster, &gone).await;
     for gateway in 0..2 {
         let client = cluster.client(gateway);
         let path = format!("/v1/runs/{held}/files/out.txt");
         assert_eq!(client.bytes(&path).await, b"the file of held");
     }
 
-    // The hold is lifted, and the next collection takes the rest.
+    // After the hold is removed, the next collection deletes the rest.
     operate(&cluster, 0, &["hold", "rm", &held]).await;
     let done = operate(&cluster, 0, &["gc"]).await;
-    assert_eq!(count(&done, "collected", "files"), 3, "{done}");
+    assert_eq!(count(&done, "deleted", "files"), 3, "{done}");
     let again = operate(&cluster, 1, &["gc"]).await;
-    assert_eq!(again["collected"], json!([]), "{again}");
-    let told = collected(&client).await;
+    assert_eq!(again["deleted"], json!([]), "{again}");
+    let told = deleted(&client).await;
     assert_eq!(told.len(), 9, "{told:?}");
     assert!(told.contains(&unnamed.to_string()));
 
-    // The same bytes again are another file, which is there.
+    // A new upload of the same bytes is available again.
     let run = copied(&cluster, &client, "gone").await;
     let bytes = client.bytes(&format!("/v1/runs/{run}/files/out.txt")).await;
     assert_eq!(bytes, b"the file of gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_says_what_was_collected() {
+async fn bundle_reports_deleted_artifacts() {
     let cluster = cluster(1, SignedDuration::ZERO).await;
     let client = cluster.client(0);
     let run = copied(&cluster, &client, "gone").await;
@@ -217,15 +217,15 @@ async fn a_bundle_says_what_was_collected() {
     let told = String::from_utf8_lossy(&exported.stderr);
     assert_eq!(told.matches("not in the bundle: ").count(), 1, "{told}");
     assert!(
-        told.contains("the cluster says that it was collected at 2"),
+        told.contains("the cluster reports that it was deleted at 2"),
         "{told}"
     );
-    // Nothing signed proves that.
-    let report = ask(url, 7, &["--output", "json", "audit", "verify", bundle]).await;
+    // The signature does not prove the deletion.
+    let report = ask(url, 7, &["--format", "json", "audit", "verify", bundle]).await;
     let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
     let findings = report["findings"].as_array().expect("a list");
     let kinds: Vec<&Value> = findings.iter().map(|finding| &finding["kind"]).collect();
-    assert_eq!(kinds, ["collected_artifact"], "{report:#}");
+    assert_eq!(kinds, ["deleted_artifact"], "{report:#}");
 }
 
 /// All artifacts in the store of a test.
@@ -243,7 +243,7 @@ fn objects(cluster: &Cluster) -> Vec<PathBuf> {
         .collect()
 }
 
-/// As if nothing had been put or named for two days.
+/// Ages all puts and names by two days.
 fn let_time_pass(cluster: &Cluster) {
     let long_ago = SystemTime::now() - Duration::from_secs(2 * 24 * 60 * 60);
     for path in objects(cluster) {
@@ -252,7 +252,7 @@ fn let_time_pass(cluster: &Cluster) {
     }
 }
 
-/// Has a gateway collect, to the end.
+/// Runs a whole garbage collection on a gateway.
 async fn collect(cluster: &Cluster, gateway: usize) {
     let url = format!("{}/v1/gc", cluster.gateways[gateway].url());
     let sent = reqwest::Client::new().post(url).send().await;
@@ -262,7 +262,7 @@ async fn collect(cluster: &Cluster, gateway: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_begins_to_name_while_it_is_collected_stays() {
+async fn artifact_named_during_garbage_collection_is_kept() {
     const ROUNDS_MIN: usize = 12;
     const ROUNDS_MAX: usize = 100;
     const RUNS: usize = 4;
@@ -276,22 +276,22 @@ async fn what_a_run_begins_to_name_while_it_is_collected_stays() {
     .await;
     let (mut went, mut stayed) = (0, 0);
     for round in 0..ROUNDS_MAX {
-        // Sooner or later the runs begin behind the collection.
+        // Sooner or later the runs begin after the collection.
         if round >= ROUNDS_MIN && went > 0 {
             break;
         }
-        // The same files every time; nobody is asked for anything while time passes.
+        // The same files every time; no requests while time passes.
         for run in 0..RUNS {
             copied(&cluster, &client, &format!("{run}")).await;
         }
         let_time_pass(&cluster);
         let pause = Duration::from_millis(15 * round as u64);
         let begin = async {
-            // From before the store is listed until after all is gone.
+            // From before the store is listed until after everything is deleted.
             tokio::time::sleep(pause).await;
             let begun = (0..RUNS).map(async |run| {
                 let name = format!("{run}");
-                // Half of them bring the bytes once more, the others only name them.
+                // Half of the runs put the bytes again, the others only name them.
                 let file = match run % 2 {
                     0 => stored(&cluster, &name).await,
                     _ => Digest::of(format!("the file of {name}")),
@@ -306,7 +306,7 @@ async fn what_a_run_begins_to_name_while_it_is_collected_stays() {
         let (begun, (), ()) = tokio::join!(begin, collect(&cluster, 0), collect(&cluster, 1));
         for (run, (status, view)) in begun.into_iter().enumerate() {
             if run % 2 == 1 && status == 400 {
-                // It was gone before it was named.
+                // Deleted before it was named.
                 went += 1;
                 continue;
             }
@@ -325,7 +325,7 @@ async fn what_a_run_begins_to_name_while_it_is_collected_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_whose_disk_is_nearly_full_takes_no_new_trees() {
+async fn gateway_with_nearly_full_disk_rejects_trees_and_issues_tokens() {
     let mut cluster = Cluster::start(0).await;
     // More than any disk has.
     cluster.disk_reserve = Some(u64::MAX / 2);
@@ -345,10 +345,14 @@ async fn a_gateway_whose_disk_is_nearly_full_takes_no_new_trees() {
             .is_some_and(|text| text.starts_with("disk_full: ")),
         "{problem}"
     );
+    // The operator who frees space may need a token.
+    let body = json!({"name": "keeper", "role": "operate", "all_tenants": true});
+    let (status, token) = client.post_json("/v1/tokens", &body).await;
+    assert_eq!(status, 201, "{token}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_disk_is_nearly_full_takes_no_new_trees_and_says_why() {
+async fn node_with_nearly_full_disk_takes_no_trees_and_reports_the_reason() {
     let mut cluster = Cluster::start(1).await;
     let capacity = Capacity {
         slots: 4,

@@ -1,10 +1,10 @@
-//! What gateways and nodes may not do to the broker, tried with their own credentials on a real server; and that
-//! all that they have to do goes on with the same credentials.
+//! Operations on the broker that are forbidden to gateways and nodes, tried with their own credentials on a real
+//! server.
+
+mod enough;
 
 use std::sync::Arc;
 
-use aod_domain::admission::Capacity;
-use aod_domain::placement::Equipment;
 use aod_jetstream::object_store::BucketConfig;
 use aod_jetstream::rights::{Part, User, configuration};
 use aod_jetstream::{Broker, Config, Credentials};
@@ -13,23 +13,21 @@ use aod_ports::presence::{GatewayMember, Member, Presence as _};
 use aod_ports::work_queue::WorkQueue as _;
 use aod_testkit::{NatsConfig, NatsServer};
 use aod_tests::client::eventually;
-use aod_tests::cluster::{Cluster, Ways, any_schema, limits, password_of};
+use aod_tests::cluster::{limits, password_of};
 use aod_tests::nats::Connection;
-use aod_tests::programs::ask;
-use aod_tests::simulated::{Command, Inside, handoff, runtime};
-use jiff::SignedDuration;
+use aod_tests::simulated::{Command, Inside, handoff};
 use serde_json::{Value, json};
 
-/// How many things each part is to be refused at the least.
+/// Minimum number of rejections of each part.
 const REFUSALS_MIN: usize = 15;
 
-/// A run that nobody has.
+/// A run that no other test has.
 const RUN: &str = "ev.default.run.r.r";
 
-/// What is said, and what it would do.
+/// A subject and the message to publish.
 type Attempt = (&'static str, String);
 
-/// Everything about the broker that must stay as it is.
+/// The state of the broker that must not change.
 type State = Vec<(String, Value)>;
 
 fn server(configuration: String) -> NatsServer {
@@ -59,11 +57,11 @@ fn by_hand(server: &NatsServer, user: &str) -> Connection {
     Connection::open(server.address(), user, &password_of(user)).expect("the broker takes us")
 }
 
-/// A broker on which a gateway has made everything, with a launch that waits; nothing runs on it.
+/// A broker with the streams of a gateway and one waiting launch; no program is connected.
 async fn quiet() -> NatsServer {
     let server = server(limits());
     let gateway = connect(&server, "gateway").await;
-    let any = "any".parse().expect("a label");
+    let any = "any".parse().expect("a pool");
     gateway.work_queue().ensure(&any).await.expect("a queue");
     gateway.feed("seals").await.expect("a feed");
     let bucket = BucketConfig {
@@ -75,11 +73,11 @@ async fn quiet() -> NatsServer {
     let opened = gateway.open_object_store(&bucket).await;
     opened.expect("a store");
     let mut admin = by_hand(&server, "admin");
-    for kind in ["launch.any.root", "lease", "cancel"] {
+    for kind in ["launched.any.root", "leased", "cancel_requested"] {
         let stored = admin.request(&format!("{RUN}.s.{kind}"), b"{\"some\":\"event\"}");
         assert!(stored.expect("an answer").json()["seq"].is_u64());
     }
-    // The server takes the launch into the queue in its own time.
+    // The server sources the launch into the queue asynchronously.
     eventually("the launch in the queue", async || {
         let mut admin = by_hand(&server, "admin");
         let work = admin.request("$JS.API.STREAM.INFO.WORK", b"");
@@ -89,7 +87,7 @@ async fn quiet() -> NatsServer {
     server
 }
 
-/// The streams with all that they hold, and their consumers.
+/// The streams with their content, and their consumers.
 fn state(server: &NatsServer) -> State {
     let mut admin = by_hand(server, "admin");
     let mut ask = |subject: String| {
@@ -117,7 +115,7 @@ fn state(server: &NatsServer) -> State {
     state
 }
 
-/// What nobody but the admin may do.
+/// Operations that only the admin may use.
 fn of_admins() -> Vec<Attempt> {
     let other = json!({"name": "OTHER", "subjects": ["other.>"]}).to_string();
     vec![
@@ -149,42 +147,42 @@ fn event(kind: &'static str) -> Attempt {
     (kind, json!({"type": "dev.aod.anything.v1"}).to_string())
 }
 
-/// Events and requests that are a gateway's.
+/// Events and requests that only a gateway may publish.
 fn forbidden_to_nodes() -> Vec<Attempt> {
     let slow = json!({"stream_name": "WORK", "config": {
         "durable_name": "any-root", "ack_policy": "explicit", "ack_wait": 1,
-        "filter_subject": "ev.*.run.*.*.s.launch.any.root",
+        "filter_subject": "ev.*.run.*.*.s.launched.any.root",
     }});
     let all = json!({"stream_name": "EVENTS", "config": {"name": "x", "filter_subject": "ev.>"}});
     let deaf = json!({"stream_name": "EVENTS", "config": {
-        "durable_name": "seals", "ack_policy": "explicit", "filter_subject": "ev.*.run.*.*.s.cancel",
+        "durable_name": "seals", "ack_policy": "explicit", "filter_subject": "ev.*.run.*.*.s.cancel_requested",
     }});
     let forgetful =
         json!({"name": "EVENTS", "subjects": ["ev.>"], "max_age": 1_000_000_000}).to_string();
     let mut attempts = vec![
-        event("ev.default.run.r.r.s.launch.any.root"),
-        event("ev.default.run.r.r.s.request"),
-        event("ev.default.run.r.r.s.reuse"),
-        event("ev.default.run.r.r.s.cancel"),
-        event("ev.default.run.r.r.s.returned"),
+        event("ev.default.run.r.r.s.launched.any.root"),
+        event("ev.default.run.r.r.s.requested"),
+        event("ev.default.run.r.r.s.reused"),
+        event("ev.default.run.r.r.s.cancel_requested"),
+        event("ev.default.run.r.r.s.admission_returned"),
         event("ev.default.run.r.r.s.sealed"),
         event("ev.default.capsule.probe.registered"),
         event("ev.default.file.f.uploaded"),
         event("ev.default.token.t.issued"),
         event("ev.default.token.t.revoked"),
-        event("ev.default.placement.any.asked"),
+        event("ev.default.placement.any.queue_opened"),
         event("ev.default.archive.log.archived"),
         event("ev.default.archive.log.released"),
-        event("ev.default.retention.r.held"),
+        event("ev.default.retention.r.hold_placed"),
         event("ev.default.retention.all.policy_set"),
-        event("ev.default.artifact.0.collected"),
+        event("ev.default.artifact.0.deleted"),
         event("ev.default.rule.all.set"),
         event("ev.default.rule.all.removed"),
         event("ev.default.admission.runs.granted"),
         event("ev.default.deadletter.r.requeued"),
         event("ev.default.deadletter.r.purged"),
-        event("ev.default.node.n.drain"),
-        event("ev.default.node.n.resume"),
+        event("ev.default.node.n.drained"),
+        event("ev.default.node.n.resumed"),
         event("$KV.PRESENCE.gateway.g"),
         ("$JS.API.STREAM.CREATE.EVENTS", String::new()),
         ("$JS.API.STREAM.UPDATE.EVENTS", forgetful),
@@ -192,12 +190,12 @@ fn forbidden_to_nodes() -> Vec<Attempt> {
         ("$JS.API.CONSUMER.DELETE.WORK.any-root", String::new()),
         ("$JS.API.STREAM.PURGE.FILES", String::new()),
         (
-            "$JS.API.CONSUMER.CREATE.WORK.any-root.ev.*.run.*.*.s.launch.any.root",
+            "$JS.API.CONSUMER.CREATE.WORK.any-root.ev.*.run.*.*.s.launched.any.root",
             slow.to_string(),
         ),
         ("$JS.API.CONSUMER.CREATE.EVENTS.x.ev.>", all.to_string()),
         (
-            "$JS.API.CONSUMER.CREATE.EVENTS.seals.ev.*.run.*.*.s.cancel",
+            "$JS.API.CONSUMER.CREATE.EVENTS.seals.ev.*.run.*.*.s.cancel_requested",
             deaf.to_string(),
         ),
         ("$JS.API.CONSUMER.CREATE.EVENTS.x", all.to_string()),
@@ -212,16 +210,16 @@ fn forbidden_to_nodes() -> Vec<Attempt> {
     attempts
 }
 
-/// Events and requests that are a node's.
+/// Events and requests that only a node may publish.
 fn forbidden_to_gateways() -> Vec<Attempt> {
     let next = json!({"batch": 1, "no_wait": true}).to_string();
     let mut attempts = vec![
         event("ev.default.run.r.r.s.delivered"),
         event("ev.default.run.r.r.s.attempt_lost"),
-        event("ev.default.run.r.r.s.refused"),
+        event("ev.default.run.r.r.s.attempt_refused"),
         event("ev.default.run.r.r.s.attempt_failed"),
-        event("ev.default.run.r.r.n.running"),
-        event("ev.default.run.r.r.n.egress"),
+        event("ev.default.run.r.r.n.capsule_started"),
+        event("ev.default.run.r.r.n.egress_closed"),
         event("ev.default.run.r.r.m.reserved"),
         event("ev.default.run.r.r.m.settled"),
         event("log.default.r.r.1"),
@@ -234,7 +232,7 @@ fn forbidden_to_gateways() -> Vec<Attempt> {
     attempts
 }
 
-/// Each attempt is refused by name, and so is listening to what is another's; nothing has changed.
+/// Each attempt is rejected by name, and so are subscriptions to the subjects of `others`; the state is unchanged.
 fn all_is_refused(server: &NatsServer, part: &str, attempts: &[Attempt], others: &str) {
     let before = state(server);
     let mut refused = 0;
@@ -272,29 +270,29 @@ fn all_is_refused(server: &NatsServer, part: &str, attempts: &[Attempt], others:
     }
     assert_eq!(state(server), before);
     assert!(refused >= REFUSALS_MIN, "only {refused}");
-    eprintln!("{part}: {refused} things that it must not do are refused");
+    eprintln!("{part}: {refused} forbidden operations are rejected");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_refused_what_is_not_a_nodes() {
+async fn node_is_denied_subjects_of_gateways() {
     let server = quiet().await;
     all_is_refused(&server, "node", &forbidden_to_nodes(), "gateway");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_is_refused_what_is_not_a_gateways() {
+async fn gateway_is_denied_subjects_of_nodes() {
     let server = quiet().await;
     all_is_refused(&server, "gateway", &forbidden_to_gateways(), "node");
 }
 
-/// A server sends an answer to any reply subject, without asking whether the one who asked may publish there.
+/// A server sends an answer to any reply subject, even if the requester may not publish there.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_has_the_broker_say_what_he_may_not() {
+async fn broker_answers_never_reach_forbidden_subjects() {
     let server = quiet().await;
     let artifact = b"{\"forged\":true}";
     let mine = |part: &str| match part {
-        "node" => "ev.default.run.r.r.n.running",
-        _ => "ev.default.run.r.r.s.request",
+        "node" => "ev.default.run.r.r.n.capsule_started",
+        _ => "ev.default.run.r.r.s.requested",
     };
     for part in ["node", "gateway"] {
         let mut connection = by_hand(&server, part);
@@ -311,7 +309,7 @@ async fn nobody_has_the_broker_say_what_he_may_not() {
         let own = json!({"last_by_subj": mine(part)}).to_string();
         for reply in [
             "ev.default.rule.all.set",
-            "ev.default.run.x.x.s.launch.any.root",
+            "ev.default.run.x.x.s.launched.any.root",
             "ev.default.run.r.r.m.settled",
             "$KV.PRESENCE.gateway.g",
             "$JS.API.STREAM.DELETE.FILES",
@@ -332,7 +330,7 @@ async fn nobody_has_the_broker_say_what_he_may_not() {
                 "it may ask for what it wrote"
             );
         }
-        // What was asked for came: only not there.
+        // Control: the answer arrives at an allowed reply subject.
         let own = connection.request("$JS.API.DIRECT.GET.FILES.obj.artifacts.m.Zm9yZ2Vk", b"");
         assert!(own.expect("an answer").bytes.ends_with(artifact));
         assert_eq!(state(&server), before, "{part}");
@@ -341,7 +339,23 @@ async fn nobody_has_the_broker_say_what_he_may_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_a_user_of_its_own_has_its_own_inbox_and_is_heard_by_no_other() {
+async fn node_cannot_purge_presence_with_a_rollup_header() {
+    let server = quiet().await;
+    let mut admin = by_hand(&server, "admin");
+    let stored = admin.request("$KV.PRESENCE.gateway.g", b"{}");
+    assert!(stored.expect("an answer").json()["seq"].is_u64());
+    let before = state(&server);
+    let mut node = by_hand(&server, "node");
+    for everything in ["all", "sub"] {
+        let header = format!("Nats-Rollup: {everything}");
+        node.publish_with_header("$KV.PRESENCE.node.n", &header, b"{}");
+        assert!(node.hear().complaints.is_empty());
+    }
+    assert_eq!(state(&server), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_with_its_own_user_has_a_private_inbox() {
     let user = |name: &str, part| User {
         name: name.to_owned(),
         password: password_of(name),
@@ -366,7 +380,7 @@ async fn a_host_with_a_user_of_its_own_has_its_own_inbox_and_is_heard_by_no_othe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_are_refused_and_nobody_looks_after_the_server() {
+async fn unknown_users_and_system_requests_are_rejected() {
     let server = quiet().await;
     for (user, password) in [
         ("", ""),
@@ -392,7 +406,7 @@ async fn strangers_are_refused_and_nobody_looks_after_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_cannot_pass_for_a_gateway_under_a_nodes_key() {
+async fn node_cannot_announce_a_gateway_under_its_own_key() {
     let server = quiet().await;
     let node = connect(&server, "node").await;
     let gateway = Member::Gateway(GatewayMember {
@@ -411,7 +425,7 @@ async fn a_node_cannot_pass_for_a_gateway_under_a_nodes_key() {
     assert_eq!(node.presence().members().await.expect("an answer"), []);
 }
 
-/// Calls another one, says something, and answers with as much as it was given.
+/// Calls `callee`, prints a line, and returns as much as it received.
 pub(super) fn caller() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -435,148 +449,4 @@ pub(super) fn callee() -> Command {
             0
         })
     })
-}
-
-/// A cluster whose parts have their own rights: two gateways that let go what nothing names, and a node.
-async fn limited() -> Cluster {
-    let ways = Ways {
-        limited: true,
-        ..Ways::default()
-    };
-    let mut cluster = Cluster::start_on(server(limits()), ways, 0).await;
-    cluster.unnamed_for = SignedDuration::ZERO;
-    for _ in 0..2 {
-        cluster.add_gateway().await;
-    }
-    add_node(&mut cluster, &["any", "gpu"]).await;
-    for name in ["caller", "callee"] {
-        cluster.register(name, &any_schema()).await;
-    }
-    cluster
-}
-
-async fn add_node(cluster: &mut Cluster, labels: &[&str]) {
-    let capacity = Capacity {
-        slots: 2,
-        containers_max: 16,
-        memory_bytes: 4 << 30,
-    };
-    let capsules = [("caller", caller()), ("callee", callee())];
-    let capsules = capsules.map(|(name, command)| (name.to_owned(), command));
-    cluster.add_node(labels, capacity, runtime(capsules)).await;
-}
-
-fn assert_nothing_was_refused(cluster: &Cluster) {
-    let log = cluster.nats.log();
-    let violations: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("Violation"))
-        .collect();
-    assert_eq!(violations, Vec::<&str>::new());
-}
-
-/// All that the parts have to do, each with its own rights: else the refusals above would prove nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_each_part_may_do_is_enough_for_runs() {
-    let cluster = limited().await;
-    let client = cluster.client(0);
-    // Arguments and answers that are artifacts, in one message of the store and in several.
-    for size in [10, 20_000, 60_000] {
-        let arguments = json!({"texts": vec!["x".repeat(size); 3]});
-        let run = client.start("caller", arguments.clone()).await;
-        let result = client.result(&run).await;
-        assert_eq!(result["output"], arguments, "{size}");
-        let (status, logs) = client.get(&format!("/v1/runs/{run}/logs")).await;
-        assert_eq!(status, 200, "{logs}");
-        eventually("a seal", async || client.seals(&run).await == 1).await;
-    }
-    // A file that is uploaded and named.
-    let url = format!("{}/v1/files", cluster.gateways[0].url());
-    let sent = reqwest::Client::new().post(url).body("words").send().await;
-    let stored: Value = sent.expect("an answer").json().await.expect("JSON");
-    let files = json!({"files": [{"name": "words", "file": stored["file"]}]});
-    let labelled = json!({"label": "gpu"});
-    for with in [files, labelled] {
-        let run = client.start_with("callee", json!({}), with.clone()).await;
-        let result = client.result(&run).await;
-        assert_eq!(result["state"], "succeeded", "{with} {result}");
-    }
-
-    let stuck = client.start("caller", json!({"forever": true})).await;
-    let path = format!("/v1/runs/{stuck}");
-    eventually("it runs", async || {
-        client.get(&path).await.1["state"] == "running"
-    })
-    .await;
-    client.post(&format!("{path}/cancel")).await;
-    assert_eq!(client.result(&stuck).await["state"], "cancelled");
-    assert_nothing_was_refused(&cluster);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_each_part_may_do_is_enough_for_operators() {
-    let cluster = limited().await;
-    let client = cluster.client(0);
-    let url = cluster.gateways[1].url();
-    ask(url, 0, &["rules", "set", "all", "--concurrency", "1"]).await;
-    eventually("the rule", async || {
-        client.get("/v1/rules").await.1["items"][0]["name"] == "all"
-    })
-    .await;
-    let text = "x".repeat(20_000);
-    let admitted = client.start("callee", json!({"text": text})).await;
-    assert_eq!(client.result(&admitted).await["state"], "succeeded");
-    ask(url, 0, &["nodes", "drain", "node-0"]).await;
-    ask(url, 0, &["nodes", "drain", "node-0", "--resume"]).await;
-    ask(url, 0, &["events", "query", "--type", "result"]).await;
-    let token = "tokens create ci --tenant acme --role run";
-    ask(url, 0, &token.split(' ').collect::<Vec<_>>()).await;
-    ask(url, 0, &["retention", "set", "all", "--files", "0s"]).await;
-    let collected = ask(url, 0, &["--output", "json", "gc"]).await;
-    let collected: Value = serde_json::from_slice(&collected.stdout).expect("JSON");
-    assert_eq!(collected["failed"], 0, "{collected}");
-    let kinds = collected["collected"].as_array().expect("a list");
-    assert!(
-        kinds.iter().any(|count| count["kind"] == "files"),
-        "{collected}"
-    );
-    assert_nothing_was_refused(&cluster);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_queue_of_requirements_that_was_lost_is_opened_again() {
-    let mut cluster = limited().await;
-    let client = cluster.client(0);
-    // What no node has, until one comes; the broker has lost the queue by then.
-    let required = json!({"require": ["zone=eu"]});
-    let waiting = client.start_with("callee", json!({}), required).await;
-    eventually("the lists have it", async || {
-        client.get(&format!("/v1/runs/{waiting}")).await.1["state"] == "queued"
-    })
-    .await;
-    let lost = queues_of_requirements(&cluster);
-    assert_eq!(lost.len(), 2);
-    let mut admin = by_hand(&cluster.nats, "admin");
-    for name in lost {
-        let removed = admin.request(&format!("$JS.API.CONSUMER.DELETE.WORK.{name}"), b"");
-        assert_eq!(removed.expect("an answer").json()["success"], true);
-    }
-    eventually("its queue once more", async || {
-        queues_of_requirements(&cluster).len() == 2
-    })
-    .await;
-    let attribute = Equipment::read_attribute("zone=eu").expect("an attribute");
-    cluster.equipment.attributes.extend([attribute]);
-    add_node(&mut cluster, &["any"]).await;
-    assert_eq!(client.result(&waiting).await["state"], "succeeded");
-    assert_nothing_was_refused(&cluster);
-}
-
-fn queues_of_requirements(cluster: &Cluster) -> Vec<String> {
-    let mut admin = by_hand(&cluster.nats, "admin");
-    let answer = admin.request("$JS.API.CONSUMER.NAMES.WORK", b"");
-    let names = answer.expect("an answer").json()["consumers"].clone();
-    let mut names: Vec<String> = serde_json::from_value(names).expect("names");
-    names.retain(|name| name.starts_with("needs-"));
-    names
 }

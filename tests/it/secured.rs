@@ -1,4 +1,4 @@
-//! TLS between all programs of a cluster: who taps any link reads nothing of what is said.
+//! TLS between all programs of a cluster: a tapped link reveals no payload.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::rights::{callee, caller};
 
-/// What is said on every link: in arguments, calls and answers.
+/// The payload on every link: in arguments, calls and answers.
 const SAID: &str = "the-words-that-nobody-else-is-to-read";
 
 /// An authority and a certificate for loopback, in files.
@@ -36,11 +36,11 @@ impl Certificates {
             .self_signed(&authority_key)
             .expect("a certificate");
         let write = |name: &str, text: String| fs::write(directory.path().join(name), text);
-        write("ca.crt", signed.pem()).expect("a file of ours");
+        write("ca.crt", signed.pem()).expect("a test file");
         let issuer = rcgen::Issuer::new(authority, authority_key);
         let server = params(&["localhost", "127.0.0.1"]).signed_by(&key, &issuer);
-        write("server.crt", server.expect("a certificate").pem()).expect("a file of ours");
-        write("server.key", key.serialize_pem()).expect("a file of ours");
+        write("server.crt", server.expect("a certificate").pem()).expect("a test file");
+        write("server.key", key.serialize_pem()).expect("a test file");
         Self(directory)
     }
 
@@ -58,8 +58,8 @@ impl Certificates {
     }
 }
 
-/// Runs a capsule on one host that calls one on another; answers whether the links to the broker and to the gateway
-/// told what was said.
+/// Runs a capsule on one host that calls one on another; returns whether the links to the broker and to the gateway
+/// revealed the payload.
 async fn overheard(certificates: Option<&Certificates>) -> [bool; 2] {
     let tls = certificates.map_or_else(String::new, Certificates::of_broker);
     let nats = NatsServer::start(NatsConfig {
@@ -93,11 +93,11 @@ async fn overheard(certificates: Option<&Certificates>) -> [bool; 2] {
         containers_max: 16,
         memory_bytes: 4 << 30,
     };
-    for (label, name, command) in [("any", "caller", caller()), ("other", "callee", callee())] {
+    for (pool, name, command) in [("any", "caller", caller()), ("other", "callee", callee())] {
         cluster
-            .add_node(&[label], capacity, runtime([(name.to_owned(), command)]))
+            .add_node(&[pool], capacity, runtime([(name.to_owned(), command)]))
             .await;
-        cluster.register_on(name, label, &any_schema()).await;
+        cluster.register_on(name, pool, &any_schema()).await;
     }
     let client = cluster.client(0);
     let run = client.start("caller", json!({"text": SAID})).await;
@@ -109,8 +109,8 @@ async fn overheard(certificates: Option<&Certificates>) -> [bool; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_two_hosts_say_can_be_read_between_them() {
-    // Plainly everything can: the recorders hear what there is to hear.
+async fn payload_between_hosts_is_unreadable_on_the_wire() {
+    // Control: without TLS, the recorders see the payload.
     assert_eq!(overheard(None).await, [true, true]);
     assert_eq!(overheard(Some(&Certificates::new())).await, [false, false]);
 }

@@ -1,4 +1,4 @@
-//! The control plane from HTTP to HTTP, over a real NATS, with capsules that are functions.
+//! The control plane from HTTP to HTTP, over a real NATS, with capsules as functions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use aod_domain::admission::Capacity;
 use aod_domain::capsule::Grant;
 use aod_domain::handoff::DEPTH_MAX;
-use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild};
 use aod_testkit::capsules::registration;
 use aod_testkit::engine::{Engine, Recipe};
 use aod_tests::client::{Client, eventually};
@@ -41,7 +41,7 @@ fn nest() -> Command {
     })
 }
 
-/// A capsule that ends on its second attempt only.
+/// A capsule that ends only in its second attempt.
 fn stay() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -54,8 +54,7 @@ fn stay() -> Command {
     })
 }
 
-/// A capsule that makes the calls that it is given, one after the other, and answers with what became
-/// of each: the error's code, or nothing.
+/// A capsule that makes the given calls, one after the other, and returns the error code of each, or null.
 fn knock() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -104,7 +103,7 @@ async fn calls_nested_eight_deep_finish_on_one_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_callers_finish() {
+async fn thousand_callers_finish() {
     let cluster = cluster(2, 8).await;
     let clients = [cluster.client(0), cluster.client(1)];
     let results = join_all((0..1_000).map(|caller| levels(&clients[caller % 2], caller, 1))).await;
@@ -117,10 +116,10 @@ async fn a_thousand_callers_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_gateway_took_the_other_knows_at_once() {
+async fn launch_at_one_gateway_is_immediately_known_to_the_other() {
     let cluster = cluster(2, 8).await;
     let clients = [cluster.client(0), cluster.client(1)];
-    for count in 0..1_000 {
+    for count in 0..250 {
         let run = clients[count % 2]
             .start("nest", json!({"depth": 0, "caller": count}))
             .await;
@@ -138,14 +137,14 @@ const ONE_SLOT: Capacity = Capacity {
     memory_bytes: 1 << 30,
 };
 
-/// Adds a node whose first attempt of a run never ends.
+/// Adds a node on which the first attempt of a run never ends.
 async fn add_node(cluster: &mut Cluster) -> Arc<Engine> {
     let runtime = runtime([("stay".to_owned(), stay())]);
     cluster.add_node(&["any"], ONE_SLOT, runtime.clone()).await;
     runtime
 }
 
-/// A cluster of one node, which has started the run that is told.
+/// A cluster of one node, which has started the returned run.
 async fn busy_cluster() -> (Cluster, Client, String) {
     let mut cluster = Cluster::start(1).await;
     let runtime = add_node(&mut cluster).await;
@@ -157,7 +156,7 @@ async fn busy_cluster() -> (Cluster, Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
+async fn draining_node_returns_unfinished_runs_after_its_time_limit() {
     let (mut cluster, client, run) = busy_cluster().await;
     let (_, nodes) = client.get("/v1/nodes").await;
     let node = nodes["items"][0]["id"]
@@ -166,7 +165,7 @@ async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
         .to_owned();
     add_node(&mut cluster).await;
 
-    // Without a time it goes on.
+    // Without a time limit it continues.
     let drain = format!("/v1/nodes/{node}/drain");
     client.post(&drain).await;
     eventually("a node that drains", async || {
@@ -186,7 +185,7 @@ async fn a_draining_node_hands_back_what_has_not_ended_in_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
+async fn stopped_node_hands_its_runs_over_immediately() {
     let (mut cluster, client, run) = busy_cluster().await;
     cluster.nodes.remove(0).stop().await;
     add_node(&mut cluster).await;
@@ -195,7 +194,7 @@ async fn a_node_that_is_stopped_hands_its_runs_to_another_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_capsule_may_not_call_is_refused_and_told() {
+async fn forbidden_call_is_rejected_and_recorded() {
     let cluster = cluster(1, 8).await;
     let grant = Grant {
         calls_max: Some(2),
@@ -207,7 +206,7 @@ async fn what_a_capsule_may_not_call_is_refused_and_told() {
         nest(1),
         json!({"target": "knock", "args": {"calls": []}}),
         json!({"target": "nobody", "args": {}}),
-        // Refused as malformed, which is no question of permission; nor does it count.
+        // Rejected as malformed, independent of permissions; not counted.
         json!({"target": "nest", "args": {"depth": 0}, "timeout_seconds": 0}),
         nest(2),
         nest(3),
@@ -236,7 +235,7 @@ async fn what_a_capsule_may_not_call_is_refused_and_told() {
     );
 }
 
-/// The codes of the refusals that are told of `run`, and of whom it wanted to call.
+/// The recorded refusals of `run`: codes and targets.
 async fn refusals(client: &Client, run: &str) -> Vec<(Value, Value)> {
     let (_, page) = client
         .get(&format!("/v1/runs/{run}/events?limit=1000"))
@@ -252,7 +251,7 @@ async fn refusals(client: &Client, run: &str) -> Vec<(Value, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_below_the_deepest_level_is_refused_and_told() {
+async fn call_beyond_maximum_depth_is_rejected_and_recorded() {
     let cluster = cluster(1, 8).await;
     cluster
         .register_with_grants("knock", vec![Grant::from("knock")])
@@ -279,7 +278,7 @@ async fn a_call_below_the_deepest_level_is_refused_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_without_end_are_told_a_hundred_times_and_counted() {
+async fn call_refusals_are_recorded_a_hundred_times_and_counted() {
     let cluster = cluster(1, 8).await;
     cluster.register_with_grants("knock", Vec::new()).await;
     let calls = vec![json!({"target": "nest", "args": {}}); 130];
@@ -297,10 +296,10 @@ async fn refusals_without_end_are_told_a_hundred_times_and_counted() {
         .collect();
     assert_eq!(refusals.len(), 101, "{page}");
     let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
-    assert!(last.starts_with("the last of 30 refusals more"), "{last}");
+    assert!(last.starts_with("the last of 30 more refusals"), "{last}");
 }
 
-/// A capsule that asks its channel for a connection so many times, and answers with what it was told.
+/// A capsule that requests a connection from its channel the given number of times, and returns the answers.
 fn dial() -> Command {
     Arc::new(|inside: Inside| {
         Box::pin(async move {
@@ -325,7 +324,7 @@ fn dial() -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_connections_without_end_are_told_a_hundred_times_and_counted() {
+async fn egress_refusals_are_recorded_a_hundred_times_and_counted() {
     let mut cluster = Cluster::start(1).await;
     let capacity = Capacity {
         slots: 1,
@@ -339,7 +338,7 @@ async fn refused_connections_without_end_are_told_a_hundred_times_and_counted() 
     let run = client.start("dial", json!({"times": 130})).await;
     let result = client.result(&run).await;
     let line = "HTTP/1.0 403 egress_refused: evil.example:443 is not in the list \"egress\" of the \
-                capsule's agent.yaml, which has nothing";
+                capsule's agent.yaml, which lists nothing";
     assert_eq!(result["output"]["lines"], json!([line]), "{result}");
     assert_eq!(result["usage"]["egress"]["refused"], 130);
     let (_, page) = client
@@ -352,10 +351,10 @@ async fn refused_connections_without_end_are_told_a_hundred_times_and_counted() 
     assert_eq!(refusals.len(), 101, "{page}");
     assert_eq!(refusals[0]["data"]["host"], "evil.example");
     let last = refusals[100]["data"]["text"].as_str().unwrap_or_default();
-    assert!(last.starts_with("the last of 30 refusals more"), "{last}");
+    assert!(last.starts_with("the last of 30 more refusals"), "{last}");
 }
 
-/// Builds an image on the engine itself, which is all that a node sees of another's build.
+/// Builds an image on the engine itself, as another node's build appears to this node.
 async fn built(engine: &Engine, capsule: &str) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let context = directory.path().join("context.tar");
@@ -365,13 +364,13 @@ async fn built(engine: &Engine, capsule: &str) -> String {
         .teach(capsule.as_bytes(), Recipe::Makes(Some(knock())));
     let (progress, _lines) = tokio::sync::mpsc::channel(1);
     let built = engine
-        .build_image(context, capsule, capsule, progress)
+        .build_image(ImageBuild::new(context, capsule, capsule, progress))
         .await;
     built.expect("an image")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_goes_when_its_capsule_has_another_and_nobody_uses_it() {
+async fn replaced_unused_image_is_deleted() {
     let mut cluster = Cluster::start(1).await;
     let engine = runtime([]);
     let (old, new) = (

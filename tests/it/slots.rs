@@ -1,4 +1,4 @@
-//! Who waits holds no slot, also when what it waits for are callees that a dead node had.
+//! A waiting run holds no slot, even while it waits for callees of a dead node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use aod_domain::admission::Capacity;
 use aod_domain::digest::Digest;
 use aod_domain::id::{IncarnationId, NodeId, RunId};
 use aod_domain::run::{Command, Holder, Launched, Parent, fixtures};
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::{Class, Pool};
 use aod_jetstream::Broker;
 use aod_ports::clock::{Clock as _, SystemClock};
-use aod_ports::runs::Runs;
 use aod_ports::work_queue::{Delivery, WorkQueue as _};
+use aod_services::runs::Runs;
 use aod_tests::client::eventually;
 use aod_tests::cluster::Cluster;
 use aod_tests::simulated::runtime;
 use jiff::SignedDuration;
 
-/// A node that takes launches on, and is never heard of again.
+/// A node that takes launches and is then silent forever.
 struct DeadNode {
     broker: Broker,
     runs: Runs,
@@ -38,7 +38,7 @@ impl DeadNode {
         }
     }
 
-    /// Launches a run, and takes it on.
+    /// Launches a run, and takes its lease.
     async fn take(&self, run: RunId, launched: Launched) -> Delivery {
         let launched = Launched {
             deadline: SystemClock.now() + SignedDuration::from_hours(1),
@@ -70,18 +70,18 @@ impl DeadNode {
     }
 
     async fn pull(&self, class: Class) -> Delivery {
-        let (queue, label) = (self.broker.work_queue(), Label::any());
-        let ready = async || queue.ensure(&label).await.is_ok();
+        let (queue, pool) = (self.broker.work_queue(), Pool::any());
+        let ready = async || queue.ensure(&pool).await.is_ok();
         eventually("the gateway has made the queue", ready).await;
         let wait = Duration::from_secs(10);
-        let pulled = queue.pull(&label, class, 1, wait).await;
+        let pulled = queue.pull(&pool, class, 1, wait).await;
         pulled.expect("the queue answers").remove(0)
     }
 }
 
-/// The one node takes the caller over first, which has to end its callee; that comes when its lease has passed.
+/// The only node first takes over the caller, which must end its callee; the callee is redelivered after its lease.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ends_its_callees_leaves_them_its_slot() {
+async fn cancelled_caller_releases_its_slot_for_its_callees() {
     let mut cluster = Cluster::start(1).await;
     let client = cluster.client(0);
     let dead = DeadNode::of(&cluster).await;

@@ -1,4 +1,4 @@
-//! Two tenants on one cluster as people meet them: the real program, two gateways, a real broker.
+//! Two tenants on one cluster from the outside: the real program, two gateways, a real broker.
 
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema, register_for};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::flow::{Story, all_succeed, cluster, hold, operate};
 
-/// Has `aod` make a token, and answers what it prints.
+/// Creates a token with `aod`, and returns it.
 async fn token(cluster: &Cluster, name: &str, tenant: &str, role: &str) -> String {
     let words = ["tokens", "create", name, "--tenant", tenant, "--role", role];
     operate(cluster, &words).await.trim().to_owned()
@@ -26,7 +26,7 @@ async fn two_tenants(story: &Story, slots: usize) -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_tenant_does_not_wait_for_a_large_one() {
+async fn small_tenant_does_not_wait_for_a_large_one() {
     let story = Story::new();
     let cluster = two_tenants(&story, 2).await;
     operate(
@@ -56,7 +56,7 @@ async fn a_small_tenant_does_not_wait_for_a_large_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_another_tenant_is_told_of_no_run_of_it() {
+async fn wait_reason_names_no_run_of_another_tenant() {
     let story = Story::new();
     let cluster = two_tenants(&story, 8).await;
     operate(&cluster, &["rules", "set", "one", "--concurrency", "1"]).await;
@@ -66,7 +66,7 @@ async fn who_waits_for_another_tenant_is_told_of_no_run_of_it() {
     let first = hold(&large, 1, "a", 0).await;
     eventually("the first goes", async || !story.started().is_empty()).await;
     let second = hold(&small, 2, "a", 0).await;
-    let expected = "rule one lets 1 go at once: 1 of other tenants; it is next";
+    let expected = "rule one allows 1 concurrent run: 1 of other tenants; next in line";
     eventually("the second knows why it waits", async || {
         let (_, view) = small.get(&format!("/v1/runs/{second}")).await;
         view["waits_for"] == expected
@@ -80,7 +80,7 @@ async fn who_waits_for_another_tenant_is_told_of_no_run_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_makes_lists_and_revokes_tokens() {
+async fn aod_creates_lists_and_revokes_tokens() {
     let story = Story::new();
     let mut cluster = two_tenants(&story, 2).await;
     cluster.add_gateway().await;
@@ -92,11 +92,11 @@ async fn the_program_makes_lists_and_revokes_tokens() {
     );
     assert!(!listed.contains(&secret), "{listed}");
     let listed: Value =
-        serde_json::from_str(&operate(&cluster, &["--output", "json", "tokens", "ls"]).await)
+        serde_json::from_str(&operate(&cluster, &["--format", "json", "tokens", "ls"]).await)
             .expect("JSON");
     let id = listed["items"][0]["id"].as_str().expect("an id").to_owned();
 
-    // The token works in the program, too, and on another gateway.
+    // The token also works in `aod`, and at another gateway.
     let elsewhere = cluster.gateways[1].url().to_owned();
     let file = cluster.data("people").join("ci.token");
     std::fs::write(&file, &secret).expect("a file of a test");

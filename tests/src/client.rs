@@ -1,14 +1,14 @@
-//! A client of `/v1`, as little as tests need.
+//! A minimal client of `/v1`.
 
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-/// How long a test waits for a result at the most.
+/// Maximum wait of a test for a result.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Speaks to one gateway.
+/// A client of one gateway.
 #[derive(Clone, Debug)]
 pub struct Client {
     url: String,
@@ -20,12 +20,12 @@ impl Client {
         Self::with(url, HeaderMap::new(), None)
     }
 
-    /// One that trusts this authority, in PEM.
+    /// A client that trusts this authority, in PEM.
     pub fn trusting(url: &str, authority: Option<&[u8]>) -> Self {
         Self::with(url, HeaderMap::new(), authority)
     }
 
-    /// Somebody who shows a token.
+    /// A client with a token.
     pub fn with_token(url: &str, token: &str) -> Self {
         let value = format!("Bearer {token}").parse().expect("a plain token");
         Self::with(url, HeaderMap::from_iter([(AUTHORIZATION, value)]), None)
@@ -56,7 +56,7 @@ impl Client {
         self.start_with(capsule, arguments, json!({})).await
     }
 
-    /// The same, with further fields of the request.
+    /// As [`Self::start`], with more fields of the request.
     pub async fn start_with(&self, capsule: &str, arguments: Value, mut body: Value) -> String {
         body["capsule"] = capsule.into();
         body["arguments"] = arguments;
@@ -76,7 +76,7 @@ impl Client {
             .to_owned()
     }
 
-    /// Starts a run that `key` stands for, or joins it.
+    /// Starts the run of `key`, or joins it.
     pub async fn start_once(&self, capsule: &str, arguments: Value, key: &str) -> String {
         let request = self.http.post(format!("{}/v1/runs", self.url));
         let body = json!({"capsule": capsule, "arguments": arguments});
@@ -87,7 +87,7 @@ impl Client {
         id.unwrap_or_else(|| panic!("{view}")).to_owned()
     }
 
-    /// The same from within a trace of the client's own.
+    /// As [`Self::start`], within a trace of the client.
     pub async fn start_traced(&self, capsule: &str, arguments: Value, place: &str) -> String {
         let request = self.http.post(format!("{}/v1/runs", self.url));
         let body = json!({"capsule": capsule, "arguments": arguments});
@@ -98,7 +98,7 @@ impl Client {
         id.unwrap_or_else(|| panic!("{view}")).to_owned()
     }
 
-    /// A POST without a body, which must be taken.
+    /// A POST without a body, which must succeed.
     pub async fn post(&self, path: &str) {
         let request = self.http.post(format!("{}{path}", self.url));
         let response = request.send().await.expect("the gateway answers");
@@ -113,7 +113,7 @@ impl Client {
         (status, response.json().await.expect("JSON"))
     }
 
-    /// How many seals `run` has.
+    /// The number of seals of `run`.
     pub async fn seals(&self, run: &str) -> usize {
         let (_, page) = self.get(&format!("/v1/runs/{run}/events")).await;
         let events = page["items"].as_array().into_iter().flatten();
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// Looks at `condition` until it holds.
+/// Polls `condition` until it holds.
 pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let looking = async {
         while !condition().await {

@@ -28,8 +28,8 @@ use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
 use aod_ports::event_log::EventLog;
 use aod_ports::network::Network;
-use aod_ports::runs::Runs;
 use aod_ports::secrets::{NoSecrets, SecretStore};
+use aod_services::runs::Runs;
 use aod_testkit::capsules::{registered_for, registration};
 use aod_testkit::{NatsConfig, NatsServer};
 use bytes::Bytes;
@@ -40,31 +40,31 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
-/// Lease of test clusters, in seconds. Source: the settled points of the design.
+/// Lease of test clusters, in seconds.
 pub const LEASE_SECONDS: u32 = 5;
 
-/// What the gateways of test clusters seal with.
+/// Seed of the seal key of test gateways.
 pub const SEAL_SEED: [u8; 32] = [7; 32];
 
-/// Output of a capsule that is kept in test clusters, in bytes: soon reached, and no small page.
+/// Maximum stored output of a capsule in test clusters, in bytes: quickly reached, yet more than a page.
 pub const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// How the programs of a cluster reach each other; by default plainly, and everybody may do everything.
+/// How the programs of a cluster connect to each other; by default without TLS and with all rights.
 #[derive(Clone, Default)]
 pub struct Ways {
-    /// Where programs find the broker, if not at its own address.
+    /// The broker's URL for programs, if it is not the broker's own address.
     pub broker_url: Option<String>,
-    /// Whether they have the credentials of their parts, by [`password_of`]; then artifacts lie in the broker.
+    /// Whether programs have the credentials of their parts, by [`password_of`]; artifacts are then in the broker.
     pub limited: bool,
-    /// Who signs the certificates of broker and gateways.
+    /// The authority of the certificates of broker and gateways.
     pub authority: Option<PathBuf>,
-    /// What gateways show.
+    /// The certificate of gateways.
     pub tls: Option<Arc<Tls>>,
-    /// Where nodes find gateways, if not at their own address.
+    /// The gateway's URL for nodes, if it is not the gateway's own address.
     pub gateway_url: Option<String>,
 }
 
-/// The parts that users of limited brokers are of, each by the name of its user.
+/// The parts of the users of limited brokers, each by the name of its user.
 pub const PARTS: [(&str, Part); 3] = [
     ("admin", Part::Admin),
     ("gateway", Part::Gateway),
@@ -76,7 +76,7 @@ pub fn password_of(user: &str) -> String {
     format!("secret-of-{user}")
 }
 
-/// What nats-server must be configured with for [`Ways::limited`].
+/// The configuration of nats-server for [`Ways::limited`].
 pub fn limits() -> String {
     let user = |(name, part): &(&str, Part)| User {
         name: (*name).to_owned(),
@@ -93,28 +93,28 @@ pub struct Cluster {
     pub gateways: Vec<Gateway>,
     pub nodes: Vec<Node>,
     pub artifacts: Arc<dyn ArtifactStore>,
-    /// Of programs that are added from now on.
+    /// Of programs added from now on.
     pub clock: Arc<dyn Clock>,
-    /// Of gateways that are added from now on.
+    /// Of gateways added from now on.
     pub log_age: Option<SignedDuration>,
-    /// Of nodes that are added from now on.
+    /// Of nodes added from now on.
     pub image_keep: Duration,
-    /// As above, and of gateways: the room that is kept on their disks. None unless a test says so, whatever the
-    /// disk of this machine has left.
+    /// Of gateways and nodes added from now on: the reserved disk space. None by default, whatever the disk of this
+    /// machine has left.
     pub disk_reserve: Option<u64>,
-    /// Of gateways that are added from now on: how long what nothing names stays.
+    /// Of gateways added from now on: minimum age of unnamed artifacts before deletion.
     pub unnamed_for: SignedDuration,
-    /// As above: who answers for models.
+    /// Of nodes added from now on: the model providers.
     pub models: Arc<ModelSettings>,
-    /// As above: whether what they say to models is kept.
+    /// Of nodes added from now on: whether they store model contents.
     pub keep_model_contents: bool,
-    /// As `image_keep`: what their operator keeps and permits, and the network that they reach.
+    /// Of nodes added from now on: the operator's secrets and egress permissions, and the network.
     pub secrets: Arc<dyn SecretStore>,
     pub egress: Vec<Permission>,
     pub network: Arc<dyn Network>,
     gateways_added: usize,
     nodes_added: usize,
-    /// As `image_keep`: what runs may require of them.
+    /// Of nodes added from now on: the equipment for requirements.
     pub equipment: Equipment,
     pub devices: Devices,
     directory: TempDir,
@@ -127,7 +127,7 @@ impl Cluster {
         Self::start_on(nats, Ways::default(), gateways).await
     }
 
-    /// The same on a broker that is there.
+    /// As [`Self::start`], on an existing broker.
     pub async fn start_on(nats: NatsServer, ways: Ways, gateways: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory for a test");
         let url = format!("file://{}", directory.path().join("artifacts").display());
@@ -168,23 +168,23 @@ impl Cluster {
         cluster
     }
 
-    /// From now on nodes have `key` for all providers of models, in a directory as operators keep them.
+    /// Gives nodes added from now on `key` for all model providers, in a directory as operators store it.
     pub fn keep_key_of_models(&mut self, key: &str) {
         let directory = self.data("secrets");
         for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
             let path = directory.join(name);
-            fs::write(&path, key).expect("a directory of ours");
-            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+            fs::write(&path, key).expect("a test directory");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a test file");
         }
         self.secrets = Arc::new(DirectorySecrets::new(directory));
     }
 
-    /// A connection of its own to the broker, for whoever may do everything.
+    /// A separate connection to the broker, with all rights.
     pub async fn broker(&self, name: &str) -> Broker {
         self.broker_as(name, "admin").await
     }
 
-    /// A connection as the program of this part has it.
+    /// A connection with the rights of a program of this part.
     pub async fn broker_as(&self, name: &str, part: &str) -> Broker {
         let url = self.ways.broker_url.clone();
         let mut config = BrokerConfig::new(url.unwrap_or_else(|| self.nats.url()), name);
@@ -202,7 +202,7 @@ impl Cluster {
         Broker::connect(config).await.expect("the broker takes us")
     }
 
-    /// The artifacts as the program `name` reaches them.
+    /// The artifacts through the connection of the program `name`.
     async fn artifacts_of(&self, name: &str, broker: &Broker) -> Arc<dyn ArtifactStore> {
         if !self.ways.limited {
             return Arc::clone(&self.artifacts);
@@ -259,7 +259,7 @@ impl Cluster {
 
     pub async fn add_node(
         &mut self,
-        labels: &[&str],
+        pools: &[&str],
         capacity: Capacity,
         runtime: Arc<dyn ContainerRuntime>,
     ) {
@@ -272,9 +272,9 @@ impl Cluster {
         let data = self.data(&name);
         let config = NodeConfig {
             data: data.clone(),
-            labels: labels
+            pools: pools
                 .iter()
-                .map(|label| label.parse().expect("a label"))
+                .map(|pool| pool.parse().expect("a pool"))
                 .collect(),
             capacity,
             equipment: self.equipment.clone(),
@@ -331,17 +331,17 @@ impl Cluster {
         .await;
     }
 
-    /// The same for nodes with `label`.
-    pub async fn register_on(&self, name: &str, label: &str, schema: &serde_json::Value) {
+    /// As [`Self::register`], for nodes in `pool`.
+    pub async fn register_on(&self, name: &str, pool: &str, schema: &serde_json::Value) {
         let schema = store_schema(self.artifacts.as_ref(), schema).await;
         let registration = Registration {
-            label: label.parse().expect("a label"),
+            pool: pool.parse().expect("a pool"),
             ..registration(name, schema)
         };
         append_registration(&self.broker("registrar").await, registration).await;
     }
 
-    /// Registers a simulated capsule that may call everyone, and these models.
+    /// Registers a simulated capsule that may call all capsules, and these models.
     pub async fn register_with_models(&self, name: &str, models: ModelGrant) {
         let schema = store_schema(self.artifacts.as_ref(), &any_schema()).await;
         let registration = Registration {
@@ -351,7 +351,7 @@ impl Cluster {
         append_registration(&self.broker("registrar").await, registration).await;
     }
 
-    /// Registers a simulated capsule that may call these and no others.
+    /// Registers a simulated capsule that may only call these.
     pub async fn register_with_grants(&self, name: &str, grants: Vec<Grant>) {
         let schema = store_schema(self.artifacts.as_ref(), &any_schema()).await;
         let registration = Registration {
@@ -369,7 +369,7 @@ impl Cluster {
     }
 }
 
-/// Registers the simulated capsule `name`, which may call everyone, for the first tenant.
+/// Registers the simulated capsule `name`, which may call all capsules, for the default tenant.
 pub async fn register(
     broker: &Broker,
     artifacts: &dyn ArtifactStore,
@@ -379,7 +379,7 @@ pub async fn register(
     register_for(&Tenant::default(), broker, artifacts, name, schema).await;
 }
 
-/// The same for `tenant`.
+/// As [`register`], for `tenant`.
 pub async fn register_for(
     tenant: &Tenant,
     broker: &Broker,
@@ -400,7 +400,7 @@ pub async fn store_schema(artifacts: &dyn ArtifactStore, schema: &serde_json::Va
     stored.expect("the schema is stored").digest
 }
 
-/// Stores `registration` as a gateway does at the end of a build for the first tenant.
+/// Stores `registration` as a gateway does at the end of a build, for the default tenant.
 pub async fn append_registration(broker: &Broker, registration: Registration) {
     append_registration_for(&Tenant::default(), broker, registration).await;
 }
@@ -417,7 +417,7 @@ async fn append_registration_for(tenant: &Tenant, broker: &Broker, registration:
         .expect("the registration is stored");
 }
 
-/// A schema that takes and gives any object.
+/// A schema that accepts any object as input and output.
 pub fn any_schema() -> serde_json::Value {
     serde_json::json!({"input": {"type": "object"}, "output": {"type": "object"}})
 }

@@ -1,7 +1,7 @@
-//! A cluster in this process whose capsules are containers of the machine's own Docker.
+//! A cluster in this process whose capsules are containers of this machine's own Docker.
 //!
-//! Containers and images carry the cluster's name, and go with the value, also when a test panics;
-//! what a killed test leaves goes when the next one starts.
+//! Containers and images have the cluster's name, and are removed with the value, even after a panic; the next test
+//! removes the leftovers of a killed one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use aod_domain::capsule::{Needs, Resources};
 use aod_jetstream::Broker;
 use aod_node::{GATE_BINARY, load_or_draw};
 use aod_ports::clock::SystemClock;
-use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild};
 use aod_testkit::capsules::registration;
 use futures::future::join_all;
 use reqwest::multipart::{Form, Part};
@@ -33,20 +33,20 @@ use crate::images::CapsuleDirectory;
 
 const ENGINE: &str = "/var/run/docker.sock";
 
-/// What the names of these clusters begin with, before the id of the process.
+/// Prefix of the names of these clusters, before the id of the process.
 const CLUSTER_PREFIX: &str = "aod-tests-";
 
-/// The label of containers and images that says whose they are.
+/// The label of containers and images that names their cluster.
 const CLUSTER_LABEL: &str = "dev.aod.cluster";
 
-/// Containers that compute at one time: two for each processor that the tests are made for, as most
-/// of their time goes by in Docker.
+/// Containers that compute concurrently: two for each processor of the reference machine, because Docker takes most of
+/// their time.
 const SLOTS: usize = 4;
 
-/// How long a build that installs packages may take.
+/// Maximum time of a build that installs packages.
 const BUILD_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What every test capsule may take: little enough that those that take all do no harm.
+/// Resources of each test capsule: small enough that several exhausted ones do no harm.
 pub const RESOURCES: Resources = Resources {
     cpu_millis: 500,
     memory_bytes: 64 << 20,
@@ -67,7 +67,7 @@ pub struct DockerCluster {
 impl Drop for DockerCluster {
     fn drop(&mut self) {
         let nodes = std::mem::take(&mut self.cluster.nodes);
-        // A node that still runs would start again what is taken away from it.
+        // A running node would restart the removed containers.
         block_in_place(|| {
             Handle::current().block_on(join_all(nodes.into_iter().map(aod_node::Node::stop)))
         });
@@ -76,17 +76,17 @@ impl Drop for DockerCluster {
 }
 
 impl DockerCluster {
-    /// Starts a cluster with the capsules of these directories, which may call one another.
+    /// Starts a cluster with the capsules of these directories, which may call each other.
     pub async fn start(capsules: &[&str]) -> Self {
         Self::start_with_slots(capsules, SLOTS).await
     }
 
-    /// The same with so many slots, and four times as many containers at the most.
+    /// As [`Self::start`], with `slots` slots, and at most four times as many containers.
     pub async fn start_with_slots(capsules: &[&str], slots: usize) -> Self {
         Self::begin(capsules, slots, &Needs::default(), |_| ()).await
     }
 
-    /// The same with capsules that all have these needs, on a node whose operator is set by `set`.
+    /// As [`Self::start`], with capsules that all have these needs, on a node configured by `set`.
     pub async fn start_with_needs(
         capsules: &[&str],
         needs: &Needs,
@@ -140,11 +140,11 @@ impl DockerCluster {
     async fn register(&self, broker: &Broker, runtime: &DockerRuntime, name: &str, needs: &Needs) {
         let directory = CapsuleDirectory::new(name);
         let package = self.directory.path().join(format!("{name}.tar"));
-        fs::write(&package, directory.packed()).expect("a file of ours");
+        fs::write(&package, directory.packed()).expect("a test file");
         let (progress, mut lines) = mpsc::channel(64);
         let drain = async { while lines.recv().await.is_some() {} };
         let tag = format!("aod/{name}:{}", self.name);
-        let building = runtime.build_image(package, name, &tag, progress);
+        let building = runtime.build_image(ImageBuild::new(package, name, &tag, progress));
         let (image, ()) = tokio::join!(building, drain);
         let schema =
             fs::read(directory.path().join("schema.json")).expect("a test capsule has a schema");
@@ -157,7 +157,7 @@ impl DockerCluster {
         append_registration(broker, registration).await;
     }
 
-    /// `POST /v1/runs` with `files` by their names: status and body.
+    /// `POST /v1/runs` with `files` by name: status and body.
     pub async fn post_run(&self, request: &Value, files: &[(&str, &[u8])]) -> (u16, Value) {
         let text = |text: String| Part::bytes(text.into_bytes());
         let form = files.iter().fold(
@@ -177,15 +177,14 @@ impl DockerCluster {
         self.post_package(&path, package).await
     }
 
-    /// Has a node build `tests/capsules/<path>` as it stands, and registers it under its directory's
-    /// name, with `options` as further parameters of the request. Its
-    /// build may install packages.
+    /// Builds `tests/capsules/<path>` unchanged on a node, and registers it under the name of its directory, with
+    /// `options` as further parameters of the request. The build may install packages.
     pub async fn build(&self, path: &str, options: &str) {
         self.build_directory(&CapsuleDirectory::as_it_stands(path), options)
             .await;
     }
 
-    /// The same of a directory that is at hand.
+    /// As [`Self::build`], for another directory.
     pub async fn build_directory(&self, capsule: &CapsuleDirectory, options: &str) {
         let path = format!("/v1/capsules?directory={}{options}", capsule.name());
         let (status, answer) = self.post_package(&path, capsule.packed()).await;
@@ -225,13 +224,13 @@ impl DockerCluster {
         view["id"].as_str().expect("a run has an id").to_owned()
     }
 
-    /// Runs the capsule `probe` with `script` to its end: its result.
+    /// Runs the capsule `probe` with `script` to its end; returns its result.
     pub async fn run_script(&self, script: &str) -> Value {
         let run = self.start_script(script, json!({})).await;
         self.client.result(&run).await
     }
 
-    /// What the engine knows of the containers of this cluster, as JSON.
+    /// The engine's JSON about the containers of this cluster.
     pub fn inspect_containers(&self) -> String {
         let filter = format!("label={CLUSTER_LABEL}={}", self.name);
         let containers = docker(&["ps", "-aq", "--filter", &filter]);
@@ -239,7 +238,15 @@ impl DockerCluster {
         docker(&[&["inspect"], containers.as_slice()].concat())
     }
 
-    /// The file `name` that `run` made, as text.
+    /// Creates the file `path` in every container of the cluster: a capsule that waits for it goes on.
+    pub fn touch_in_containers(&self, path: &str) {
+        let filter = format!("label={CLUSTER_LABEL}={}", self.name);
+        for container in docker(&["ps", "-q", "--filter", &filter]).lines() {
+            docker(&["exec", container, "touch", path]);
+        }
+    }
+
+    /// The output file `name` of `run`, as text.
     pub async fn file(&self, run: &str, name: &str) -> String {
         let url = format!(
             "{}/v1/runs/{run}/files/{name}",
@@ -257,7 +264,7 @@ impl DockerCluster {
         text
     }
 
-    /// Asks for `run` to be ended.
+    /// Cancels `run`.
     pub async fn cancel(&self, run: &str) {
         let url = format!("{}/v1/runs/{run}/cancel", self.cluster.gateways[0].url());
         let response = self
@@ -280,7 +287,7 @@ impl DockerCluster {
         .await;
     }
 
-    /// Where the node has the directories of the first attempt of `run`.
+    /// The node's directory of the first attempt of `run`.
     pub fn directory_of_run(&self, run: &str) -> PathBuf {
         let token = run.strip_prefix("run_").expect("the id of a run");
         self.cluster
@@ -295,14 +302,14 @@ fn http_client() -> reqwest::Client {
     builder.build().expect("an HTTP client")
 }
 
-/// The runtime of the node that is about to be started.
+/// The runtime of the next node.
 async fn connect(cluster: &Cluster, name: &str, directory: &Path) -> Arc<DockerRuntime> {
     let programs = directory.join("bin");
-    fs::create_dir(&programs).expect("a directory of ours");
+    fs::create_dir(&programs).expect("a test directory");
     let gate = programs.join("aod-gate");
-    fs::write(&gate, GATE_BINARY).expect("a file of ours");
+    fs::write(&gate, GATE_BINARY).expect("a test file");
     for path in [&programs, &gate] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a path of ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a test path");
     }
     let id = load_or_draw(&cluster.data("node-0"), &SystemClock).expect("a data directory");
     let config = aod_docker::Config::new(
@@ -316,7 +323,7 @@ async fn connect(cluster: &Cluster, name: &str, directory: &Path) -> Arc<DockerR
     Arc::new(runtime.expect("Docker answers"))
 }
 
-/// What the docker command prints.
+/// The output of the docker command.
 fn docker(arguments: &[&str]) -> String {
     let output = Command::new("docker").args(arguments).output();
     let output = output.expect("the docker command is installed");
@@ -334,7 +341,7 @@ fn remove_everything_of(cluster: &str) {
     }
 }
 
-/// Removes what tests have left that were killed.
+/// Removes the leftovers of killed tests.
 fn remove_abandoned() {
     let filter = format!("label={CLUSTER_LABEL}");
     let format = format!("{{{{index .Config.Labels \"{CLUSTER_LABEL}\"}}}}");

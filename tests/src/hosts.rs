@@ -1,12 +1,10 @@
-//! Several hosts on one machine, for tests as root: a host is a namespace each of network,
-//! processes, mounts and host name, with an address of its own on a common bridge, and a Docker
-//! daemon of its own if it wants one.
+//! Several hosts on one machine, for tests as root: a host is a set of namespaces (network, processes, mounts, host
+//! name) with its own address on a common bridge, and optionally its own Docker daemon.
 //!
-//! The bridge is in a network namespace too, so that no rule of the machine's firewall applies to
-//! what hosts say to each other; one link joins it with the machine, so that tests reach hosts.
-//! Whatever happens to a test, nothing of its hosts runs on: the first process of a host ends when
-//! the test's own process does, and all others of that host with it. What a killed test leaves
-//! (names, directories) goes when the next one starts. Which programs run there is left to others.
+//! The bridge is in a network namespace too, so that no firewall rule of the machine applies between hosts; one link
+//! connects it with the machine, so that tests reach hosts. The first process of a host ends with the test's process,
+//! and all others of the host end with it, whatever happens to the test. The next test removes the leftovers of a
+//! killed one (names, directories). Other modules start the programs.
 
 mod claim;
 mod commands;
@@ -32,22 +30,21 @@ pub use sweep::leftovers;
 use claim::Claim;
 use commands::ip;
 
-/// Below this everything of hosts lies. Not in `/tmp`, which may be memory, nor anywhere deeper:
-/// paths of sockets are short.
+/// Directory of all files of hosts. Not in `/tmp`, which may be memory, nor deeper: paths of sockets are short.
 const BASE_DIRECTORY: &str = "/var/tmp/aod-tests";
 
-/// The variable that all processes of a network have, with its number.
+/// An environment variable of all processes of a network, with its number.
 const MARK: &str = "AOD_TEST_NETWORK";
 
 /// The address of the machine in a network.
 const MACHINE: u8 = 1;
 
-/// What all names of a network begin with: namespaces, cgroups, the link to the machine.
+/// Prefix of all names of a network: namespaces, cgroups, the link to the machine.
 fn name_of(number: u8) -> String {
     format!("aodt-{number}")
 }
 
-/// Where the files of a network are.
+/// The directory of a network.
 fn directory_of(number: u8) -> PathBuf {
     PathBuf::from(BASE_DIRECTORY).join(number.to_string())
 }
@@ -57,14 +54,14 @@ fn address_of(number: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, host)
 }
 
-/// A network that hosts are joined to. Its number is its own on this machine.
+/// A network for hosts. Its number is unique on this machine.
 #[derive(Debug)]
 pub struct Network {
     segment: Arc<Segment>,
     hosts: AtomicU8,
 }
 
-/// What is removed when the last host is gone too.
+/// The part that is removed after the last host.
 #[derive(Debug)]
 struct Segment {
     claim: Claim,
@@ -81,14 +78,14 @@ impl Drop for Segment {
 }
 
 impl Network {
-    /// Makes a network without hosts, after sweeping up what tests that were killed have left.
+    /// Creates a network without hosts, after removing the leftovers of killed tests.
     pub fn new() -> Self {
         sweep::sweep_abandoned();
         let segment = Arc::new(Segment {
             claim: Claim::take(),
         });
         let number = segment.claim.number();
-        std::fs::create_dir_all(directory_of(number)).expect("a directory of ours");
+        std::fs::create_dir_all(directory_of(number)).expect("a test directory");
         let name = name_of(number);
         ip(&format!("netns add {name}"));
         ip(&format!("-n {name} link add bridge type bridge"));
@@ -112,12 +109,12 @@ impl Network {
         self.segment.claim.number()
     }
 
-    /// The address of the test's own programs, as hosts reach them.
+    /// The address of the test's own programs, for hosts.
     pub fn machine_address(&self) -> Ipv4Addr {
         address_of(self.number(), MACHINE)
     }
 
-    /// A directory for files of the test that goes with the network.
+    /// A directory for files of the test, deleted with the network.
     pub fn directory(&self) -> PathBuf {
         directory_of(self.number())
     }

@@ -1,5 +1,5 @@
-//! Capsules of tests: directories below `tests/capsules`, built from nothing but a static busybox,
-//! so that no registry is needed and a build takes a second; and those of the product.
+//! Capsules of tests: directories below `tests/capsules`, built from a static busybox only, so that no registry is
+//! needed and a build takes a second; and the capsules of the product.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,11 +13,11 @@ use crate::hosts::Host;
 /// A static busybox, from Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What the containers of tests know by name: one user besides root.
+/// The users in test containers: root and one other.
 const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
 
-/// A capsule directory as a person would hand it in: what is in `tests/capsules/<name>`, and
-/// `rootfs.tar` with busybox in it.
+/// A capsule directory as a user submits it: the content of `tests/capsules/<name>`, and `rootfs.tar` with busybox in
+/// it.
 #[derive(Debug)]
 pub struct CapsuleDirectory {
     directory: Scratch,
@@ -34,7 +34,7 @@ impl CapsuleDirectory {
             name: name.to_owned(),
         };
         let target = capsule.path();
-        fs::create_dir(&target).expect("a directory of ours");
+        fs::create_dir(&target).expect("a test directory");
         for entry in
             fs::read_dir(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
         {
@@ -49,7 +49,7 @@ impl CapsuleDirectory {
         capsule
     }
 
-    /// What is in `tests/capsules/<path>` and nothing else, called as its directory is.
+    /// Only the content of `tests/capsules/<path>`, with the name of its directory.
     pub fn as_it_stands(path: &str) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("capsules")
@@ -63,19 +63,18 @@ impl CapsuleDirectory {
         capsule
     }
 
-    /// A capsule of the product's own, `capsules/<name>`, on `host`: its image is taken there.
+    /// A capsule of the product, `capsules/<name>`, with its image transferred to `host`.
     pub fn of_product(name: &str, host: &Host) -> Self {
         let capsule = Self::of_product_here(name);
         let archive = capsule.directory.path().join("image.tar");
         docker(&["save", &product_image(name), "--output"], &archive);
-        host.docker(&["load", "--input", archive.to_str().expect("a path of ours")]);
-        fs::remove_file(&archive).expect("a file of ours");
+        host.docker(&["load", "--input", archive.to_str().expect("a test path")]);
+        fs::remove_file(&archive).expect("a test file");
         capsule
     }
 
-    /// The same on this machine. Its image is built by this machine's Docker, which reaches what it
-    /// installs: what is left to build is one line. The wheel of the SDK is put into its directory as
-    /// `aod` does.
+    /// As [`Self::of_product`], on this machine. This machine's Docker builds the image with its packages, so that the
+    /// remaining build is one line. The wheel of the SDK is put into its directory as `aod` does.
     pub fn of_product_here(name: &str) -> Self {
         let capsule = Self {
             directory: Scratch::new("capsule"),
@@ -94,9 +93,9 @@ impl CapsuleDirectory {
         capsule
     }
 
-    /// Puts a file into the directory, or another in its place.
+    /// Writes a file into the directory, or replaces it.
     pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.path().join(name), text).expect("a directory of ours");
+        fs::write(self.path().join(name), text).expect("a test directory");
     }
 
     pub fn name(&self) -> &str {
@@ -107,15 +106,15 @@ impl CapsuleDirectory {
         self.directory.path().join(&self.name)
     }
 
-    /// The directory as a tar file, as a gateway takes it; the same bytes each time.
+    /// The directory as a tar file for a gateway; always the same bytes.
     pub fn packed(&self) -> Vec<u8> {
         let package = self.directory.path().join("package.tar");
         pack(&self.path(), &package);
-        fs::read(package).expect("a file of ours")
+        fs::read(package).expect("a test file")
     }
 }
 
-/// What this machine's Docker calls the image of a capsule of the product's.
+/// The name of a product capsule's image on this machine.
 fn product_image(name: &str) -> String {
     format!("aod-capsule-test-{name}")
 }
@@ -129,15 +128,15 @@ fn copy_tree(source: &Path, target: &Path) {
     assert!(status.success(), "{} cannot be copied", source.display());
 }
 
-/// Makes the wheel of the SDK into `target`, of a copy below `work`: setuptools leaves files beside
-/// what it packs.
+/// Builds the wheel of the SDK into `target`, from a copy below `work`: setuptools leaves files in its source
+/// directory.
 fn make_wheel(sdk: &Path, work: &Path, target: &Path) {
     let copy = work.join("sdk");
     copy_tree(sdk, &copy);
     let output = Command::new("python3")
         .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"])
         .args([target, &copy])
-        // The same bytes each time, so that Docker knows what it has built before.
+        // The same bytes each time, for Docker's build cache.
         .env("SOURCE_DATE_EPOCH", "1700000000")
         .output()
         .expect("python3 is installed");
@@ -145,7 +144,7 @@ fn make_wheel(sdk: &Path, work: &Path, target: &Path) {
     assert!(output.status.success(), "no wheel: {errors}");
 }
 
-/// Has this machine's Docker do something with a file or directory.
+/// Runs this machine's Docker with a file or directory.
 fn docker(arguments: &[&str], path: &Path) {
     let output = Command::new("docker").args(arguments).arg(path).output();
     let output = output.expect("docker is installed");
@@ -156,13 +155,13 @@ fn docker(arguments: &[&str], path: &Path) {
 /// Busybox under all its names.
 fn make_root(root: &Path) {
     let programs = root.join("bin");
-    fs::create_dir_all(&programs).expect("a directory of ours");
-    fs::create_dir_all(root.join("etc")).expect("a directory of ours");
-    fs::write(root.join("etc/passwd"), USERS).expect("a directory of ours");
+    fs::create_dir_all(&programs).expect("a test directory");
+    fs::create_dir_all(root.join("etc")).expect("a test directory");
+    fs::write(root.join("etc/passwd"), USERS).expect("a test directory");
     let busybox = programs.join("busybox");
     fs::copy(BUSYBOX, &busybox)
         .unwrap_or_else(|error| panic!("{BUSYBOX}: {error}; install busybox-static"));
-    fs::set_permissions(&busybox, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    fs::set_permissions(&busybox, fs::Permissions::from_mode(0o755)).expect("a test file");
     let names = Command::new(BUSYBOX)
         .arg("--list")
         .output()
@@ -173,7 +172,7 @@ fn make_root(root: &Path) {
         .lines()
         .filter(|&name| name != "busybox")
     {
-        symlink("busybox", programs.join(name)).expect("a directory of ours");
+        symlink("busybox", programs.join(name)).expect("a test directory");
     }
 }
 

@@ -1,9 +1,9 @@
-//! What whole-system tests and benchmarks share: a cluster in this process over a real NATS, and a
-//! container runtime without containers.
+//! Shared by whole-system tests and benchmarks: a cluster in this process over a real NATS, and a container runtime
+//! without containers.
 
 #![expect(
     clippy::missing_panics_doc,
-    reason = "a failure here is a failed test, and that is all there is to say"
+    reason = "every failure here is a failed test"
 )]
 
 pub mod client;

@@ -1,4 +1,4 @@
-//! The SDK's stub of models' providers, as a program of its own.
+//! The SDK's stub of model providers, as a separate program.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use aod_testkit::Scratch;
 use serde_json::Value;
 
-/// A running stub, which answers by a script; it ends with the value.
+/// A running stub with scripted answers; ends with the value.
 #[derive(Debug)]
 pub struct ModelStub {
     child: Child,
     port: u16,
-    /// Has the script.
+    /// Contains the script.
     _directory: Scratch,
 }
 
@@ -24,12 +24,12 @@ impl Drop for ModelStub {
 }
 
 impl ModelStub {
-    /// Starts with these steps, one for each request; they are described in `aod.testing.stub`.
+    /// Starts with these steps, one for each request; `aod.testing.stub` describes them.
     pub fn start(steps: &[Value]) -> Self {
         let directory = Scratch::new("models");
         let script = directory.path().join("script.json");
         let text = serde_json::to_vec(steps).expect("plain data");
-        std::fs::write(&script, text).expect("a directory of ours");
+        std::fs::write(&script, text).expect("a test directory");
         let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capsules/sdk/src");
         let mut child = Command::new("python3")
             .args(["-m", "aod.testing.stub", "--script"])
@@ -58,7 +58,7 @@ impl ModelStub {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What it was asked: a list of `path`, `headers` and `body`.
+    /// The received requests: a list of `path`, `headers` and `body`.
     pub async fn requests(&self) -> Value {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build();

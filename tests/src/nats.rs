@@ -1,4 +1,4 @@
-//! The protocol of NATS by hand: what a client library would not do, a stranger may.
+//! The protocol of NATS without a client library, for messages that a library would not send.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long the server may take to answer anything.
+/// Maximum time for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub subject: String,
@@ -18,7 +18,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
@@ -33,16 +33,16 @@ pub struct Connection {
     asked: usize,
 }
 
-/// What came before the server answered a ping.
+/// Everything received before the answer to a ping.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub messages: Vec<Message>,
-    /// What the server complained of.
+    /// The errors of the server.
     pub complaints: Vec<String>,
 }
 
 impl Connection {
-    /// Connects as `user`; the server's complaint if it refuses.
+    /// Connects as `user`; returns the server's error if it rejects the user.
     pub fn open(address: SocketAddr, user: &str, password: &str) -> Result<Self, String> {
         let stream = TcpStream::connect(address).expect("the server is there");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -68,7 +68,7 @@ impl Connection {
     }
 
     fn send(&mut self, text: &str) {
-        // A server that has refused us hangs up; what it said is read afterwards.
+        // A server that rejects the connection closes it; its message is read afterwards.
         let _ = self.stream.write_all(text.as_bytes());
     }
 
@@ -78,7 +78,7 @@ impl Connection {
         line
     }
 
-    /// Says `bytes` on `subject`, to be answered on `reply` if that is not empty.
+    /// Publishes `bytes` on `subject`, with the reply subject `reply` unless it is empty.
     pub fn publish(&mut self, subject: &str, reply: &str, bytes: &[u8]) {
         let mut message = format!("PUB {subject} {reply} {}\r\n", bytes.len()).into_bytes();
         message.extend_from_slice(bytes);
@@ -86,12 +86,22 @@ impl Connection {
         let _ = self.stream.write_all(&message);
     }
 
-    /// Asks to be told what is said on `subject`.
+    /// As [`Connection::publish`], with one header.
+    pub fn publish_with_header(&mut self, subject: &str, header: &str, bytes: &[u8]) {
+        let headers = format!("NATS/1.0\r\n{header}\r\n\r\n");
+        let (before, all) = (headers.len(), headers.len() + bytes.len());
+        let mut message = format!("HPUB {subject} {before} {all}\r\n{headers}").into_bytes();
+        message.extend_from_slice(bytes);
+        message.extend_from_slice(b"\r\n");
+        let _ = self.stream.write_all(&message);
+    }
+
+    /// Subscribes to `subject`.
     pub fn subscribe(&mut self, subject: &str) {
         self.send(&format!("SUB {subject} 2\r\n"));
     }
 
-    /// All that has come, until the server has dealt with everything sent so far.
+    /// Everything received until the server has processed all sent messages.
     pub fn hear(&mut self) -> Heard {
         self.send("PING\r\n");
         let mut heard = Heard::default();
@@ -120,16 +130,16 @@ impl Connection {
         }
     }
 
-    /// Where answers come in that are asked for next.
+    /// The reply subject of the next request.
     pub fn inbox(&mut self) -> String {
         self.asked += 1;
         format!("{}.{}", self.inbox, self.asked)
     }
 
-    /// Asks, and waits for one answer.
+    /// Sends a request, and waits for one answer.
     ///
     /// # Errors
-    /// The server's complaint.
+    /// The server's error.
     pub fn request(&mut self, subject: &str, bytes: &[u8]) -> Result<Message, String> {
         let inbox = self.inbox();
         self.publish(subject, &inbox, bytes);

@@ -1,7 +1,7 @@
-//! The real programs of a cluster as processes on hosts: started, killed, stopped and started
-//! again, with their logs and their memory.
+//! The real programs of a cluster as processes on hosts: started, killed, stopped and restarted, with their logs and
+//! their memory.
 //!
-//! A program's log is shown when the test that dropped it failed.
+//! When a test fails, the logs of its dropped programs are printed.
 
 pub mod memory;
 
@@ -20,8 +20,8 @@ pub use person::Person;
 
 use crate::hosts::{Host, HostProcess, show_log};
 
-/// The `aod` to test: the one that `AOD_TEST_AOD` names, else the one that was built beside the
-/// tests, which is built now when it is older than its sources.
+/// The `aod` to test: from `AOD_TEST_AOD`, else the one built beside the tests, which is rebuilt now if it is older
+/// than its sources.
 pub fn aod() -> &'static Path {
     static AOD: OnceLock<PathBuf> = OnceLock::new();
     AOD.get_or_init(|| std::env::var_os("AOD_TEST_AOD").map_or_else(beside, PathBuf::from))
@@ -50,10 +50,10 @@ fn beside() -> PathBuf {
     path
 }
 
-/// Asks the gateway at `url` with the real `aod`, which must end with `code`.
+/// Runs the real `aod` against the gateway at `url`; it must exit with `code`.
 ///
 /// # Panics
-/// If it ends otherwise.
+/// If the exit code differs.
 pub async fn ask(url: &str, code: i32, arguments: &[&str]) -> Output {
     let mut process = Command::new(aod());
     process.args(arguments).env("AOD_URL", url);
@@ -74,7 +74,7 @@ fn build() {
     assert!(status.success(), "aod could not be built");
 }
 
-/// When `path`, or the youngest file below it, was changed; long ago where there is none.
+/// The last change of `path`, or of the youngest file below it; long ago if it is missing.
 fn newest(path: &Path) -> SystemTime {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let below = entries.map(|entry| newest(&entry.path())).max();
@@ -82,7 +82,7 @@ fn newest(path: &Path) -> SystemTime {
     below.or(own.ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// A program that runs on, on a host.
+/// A running program on a host.
 #[derive(Debug)]
 pub struct Program {
     executable: PathBuf,
@@ -117,14 +117,14 @@ impl Program {
         program
     }
 
-    /// Starts it again on the same data, after killing it if it still runs.
+    /// Restarts it on the same data, after killing it if it still runs.
     pub fn restart(&mut self) {
         self.kill();
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.log)
-            .expect("a directory of ours");
+            .expect("a test directory");
         let mut command = self.host.command(&self.executable);
         command
             .args(&self.arguments)
@@ -135,12 +135,12 @@ impl Program {
         self.running = Some(running);
     }
 
-    /// The id of its process, as the test's own processes see it.
+    /// The id of its process in the test's own PID namespace.
     pub fn id(&self) -> u32 {
         self.running().id()
     }
 
-    /// What it is: `gateway`, `node` or `nats`.
+    /// Its kind: `gateway`, `node` or `nats`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -156,14 +156,14 @@ impl Program {
         }
     }
 
-    /// SIGTERM; answers whether it has ended within `patience`. It is gone in any case.
+    /// SIGTERM; returns whether it ended within `patience`. It has ended in any case.
     pub fn terminate(&mut self, patience: Duration) -> bool {
         self.running
             .take()
             .is_none_or(|running| running.terminate(patience))
     }
 
-    /// SIGSTOP: connections stay, nothing is answered.
+    /// SIGSTOP: connections stay open, requests get no answer.
     pub fn pause(&self) {
         self.running().pause();
     }
@@ -173,12 +173,12 @@ impl Program {
         self.running().resume();
     }
 
-    /// How it has ended by itself, if it has.
+    /// Its exit status, if it ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.running.as_mut().and_then(HostProcess::ended)
     }
 
-    /// Panics with its log when it has ended by itself.
+    /// Panics with its log if it has ended by itself.
     pub(crate) fn check_runs(&mut self) {
         let ended = self.ended();
         assert!(
@@ -189,7 +189,7 @@ impl Program {
         );
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

@@ -1,8 +1,8 @@
-//! Words for people, on stderr.
+//! Progress messages on stderr.
 
 use std::io::Write as _;
 
-/// Says one line; nobody to read it is fine.
+/// Prints one line; ignores a closed stderr.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

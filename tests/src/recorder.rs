@@ -1,4 +1,4 @@
-//! Stands between two programs and keeps every byte that goes either way, as whoever taps a network would.
+//! A proxy between two programs that records every byte in both directions, like a network tap.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,16 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Bytes read at a time.
+/// Bytes per read.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Where connections are passed on to, once that is known.
+/// The destination of connections, once it is known.
 type Target = Arc<Mutex<Option<SocketAddr>>>;
 
-/// Everything that was said.
+/// Everything that was transferred.
 type Tape = Arc<Mutex<Vec<u8>>>;
 
-/// Passes connections on, and records them; it ends with the value.
+/// Forwards connections, and records them; ends with the value.
 #[derive(Debug)]
 pub struct Recorder {
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Drop for Recorder {
 }
 
 impl Recorder {
-    /// Listens on a port of its own; connections before [`lead_to`](Self::lead_to) are refused.
+    /// Listens on a free port; rejects connections before [`lead_to`](Self::lead_to).
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -55,7 +55,7 @@ impl Recorder {
         self.address
     }
 
-    /// How many bytes were said.
+    /// The number of transferred bytes.
     pub fn size_bytes(&self) -> usize {
         self.tape
             .lock()
@@ -63,7 +63,7 @@ impl Recorder {
             .len()
     }
 
-    /// Whether `text` was said.
+    /// Whether `text` was transferred.
     pub fn heard(&self, text: &str) -> bool {
         let tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
         tape.windows(text.len())

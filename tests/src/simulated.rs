@@ -1,6 +1,6 @@
 //! Capsules as functions, on the double of the container engine.
 //!
-//! It stands beside the real one for tests and benchmarks of everything else; it isolates nothing.
+//! For tests and benchmarks of everything except containers; isolates nothing.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use tokio::net::UnixStream;
 
 pub use aod_testkit::engine::{Command, Inside};
 
-/// A runtime whose images are the names of these capsules.
+/// A runtime whose images are named like these capsules.
 pub fn runtime(capsules: impl IntoIterator<Item = (String, Command)>) -> Arc<Engine> {
     Arc::new(Engine::plain(Arc::new(SystemClock), capsules))
 }
 
-/// Calls another capsule and waits: the status and the answer.
+/// Calls another capsule and waits: returns status and answer.
 pub async fn handoff(inside: &Inside, body: &Value) -> (u16, Value) {
     let (status, _, answer) = post(inside, "/handoff", body).await;
     let answer = answer.expect("the answer comes whole");
@@ -30,7 +30,7 @@ pub async fn handoff(inside: &Inside, body: &Value) -> (u16, Value) {
     )
 }
 
-/// Posts to the channel: the status, the headers, and the body unless it broke off.
+/// Posts to the channel: returns status, headers, and the body unless it broke off.
 pub async fn post(
     inside: &Inside,
     path: &str,

@@ -1,8 +1,8 @@
-//! What is said of a row of samples.
+//! Statistics of samples.
 
 use serde::Serialize;
 
-/// The spread of a row of samples, by nearest rank.
+/// The spread of samples, by nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub n: usize,
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// None of no samples.
+    /// None without samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -30,7 +30,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     Spread::of(samples).map(|spread| spread.p50)
 }
 
-/// The least sample that `percent` of all do not exceed.
+/// The smallest sample that at least `percent` of all samples do not exceed.
 fn at(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.checked_sub(1)?).copied()
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_of_samples_that_were_taken() {
+    fn ranks_are_existing_samples() {
         let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let spread = Spread::of(&samples).unwrap();
         assert_eq!(

@@ -1,7 +1,6 @@
 """Draws one chart of a table.
 
-Looks after the payload and the files; what a kind of chart looks like is in utils/drawings.py and
-utils/cover.py.
+Handles the payload and the files; utils/drawings.py and utils/cover.py draw the charts.
 """
 
 import os
@@ -15,10 +14,10 @@ from src.utils.naming import slug
 from src.utils.rows import Rows
 from src.utils.table import kind_of, read_table
 
-# Made when the image was built; Matplotlib takes it only from a directory that it may write to.
+# Created when the image was built; Matplotlib needs it in a writable directory.
 FONT_CACHE = Path("/capsule/fontcache")
 
-# The kinds of the columns that each chart takes, in their order.
+# The kinds of the columns of each chart, in their order.
 COLUMNS_TAKEN = {
     "histogram": ["number"],
     "scatter": ["number", "number"],
@@ -39,7 +38,7 @@ def execute(inputs, ctx):
         raise CapsuleError("nothing_to_draw", f"no row has a value in all of: {', '.join(columns)}")
 
     use_prepared_fonts()
-    from src.utils import cover, drawings  # Matplotlib looks for its settings when it is imported.
+    from src.utils import cover, drawings  # Matplotlib reads its settings on import.
 
     if kind == "cover":
         picture = "cover.png"
@@ -67,19 +66,19 @@ def check(table, kind, columns, group):
     """Raises CapsuleError unless the columns exist, are as many as `kind` takes, and hold numbers where it needs them."""
     for name in [*columns, *([group] if group else [])]:
         if name not in table:
-            raise CapsuleError("column_unknown", f"there is no column '{name}'; there are: {', '.join(table)}")
+            raise CapsuleError("column_unknown", f"unknown column '{name}'; expected one of: {', '.join(table)}")
     taken = COLUMNS_TAKEN.get(kind)
     least, most = (len(taken), len(taken)) if taken else MANY_NUMBERS[kind]
     if not least <= len(columns) <= most:
-        raise CapsuleError("columns_unfit", f"a {kind} takes {least} to {most} columns, not {len(columns)}")
+        raise CapsuleError("columns_unfit", f"{len(columns)} columns for a {kind}; expected {least} to {most}")
     needed = taken or ["number" if kind == "correlation" else "any"] * len(columns)
     for name, need in zip(columns, needed):
         if need == "number" and not Rows.of(table, [name], None).is_numeric(0):
-            raise CapsuleError("columns_unfit", f"a {kind} needs numbers, and '{name}' holds something else")
+            raise CapsuleError("columns_unfit", f"column '{name}' is not numeric; expected numbers for a {kind}")
 
 
 def use_prepared_fonts():
-    """Gives Matplotlib a directory of its own, with the list of fonts already in it."""
+    """Gives Matplotlib a separate directory that contains the list of fonts."""
     directory = tempfile.mkdtemp(prefix="matplotlib-")
     if FONT_CACHE.is_dir():
         shutil.copytree(FONT_CACHE, directory, dirs_exist_ok=True)

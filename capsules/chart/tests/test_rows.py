@@ -1,4 +1,4 @@
-"""What is drawn, and the arithmetic of drawing; needs no library."""
+"""The rows of charts, and their arithmetic; needs no library."""
 
 import unittest
 

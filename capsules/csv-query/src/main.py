@@ -1,7 +1,6 @@
-"""Answers a query over CSV files.
+"""Runs a query over CSV files.
 
-Looks after payload and files; what DuckDB may do, and what its errors say, is in utils/database.py
-and utils/mistake.py.
+Handles payload and files; utils/database.py restricts DuckDB, and utils/mistake.py converts its errors.
 """
 
 import json
@@ -12,12 +11,12 @@ from src.utils.database import Database
 from src.utils.mistake import Mistake
 from src.utils.naming import table_names
 
-# The rows in the answer itself, as JSON. The platform's limit for a whole answer is four times that.
+# Maximum size of the rows in the answer itself, as JSON. The platform's limit for a whole answer is four times that.
 FIRST_ROWS_BYTES_MAX = 64 * 1024
 
 
 def execute(inputs, ctx):
-    """Runs `sql` over `tables`; returns the file of its rows, their columns, and the first of them."""
+    """Runs `sql` over `tables`; returns the file of its rows, their columns, and the first rows."""
     kind = inputs["format"]
     result = ctx.output_file(f"result.{kind}")
     try:
@@ -37,7 +36,7 @@ def execute(inputs, ctx):
 
 
 def fitting(rows):
-    """As many of `rows`, from the first on, as have room in the answer."""
+    """The first of `rows` that fit into the answer."""
     left, kept = FIRST_ROWS_BYTES_MAX, []
     for row in rows:
         left -= len(json.dumps(row, ensure_ascii=False).encode())

@@ -1,4 +1,4 @@
-"""Names of tables, and where in a query a mistake is; needs no library."""
+"""Names of tables, and places of errors in a query; needs no library."""
 
 import unittest
 

@@ -1,6 +1,6 @@
-"""Fills in a JSON Schema from a document: takes out its text, has a model find the values, and checks what it found.
+"""Fills in a JSON Schema from a document: extracts its text, lets a model find the values, and checks them.
 
-Text comes out in utils/documents.py; what the model is asked for, and what is made of its answer, is in utils/wanted.py.
+utils/documents.py extracts the text; utils/wanted.py defines the model's task and checks its answer.
 """
 
 import json
@@ -10,25 +10,25 @@ from aod import CapsuleError
 from src.utils.documents import Unreadable, read
 from src.utils.wanted import SchemaUnfit, Wanted
 
-# What models of today read at once, with room for the answer: some 100,000 tokens.
+# What current models read in one request, with space for the answer: about 100,000 tokens.
 DOCUMENT_CHARACTERS_MAX = 400_000
-# How often the model is told what does not fit, beyond what the agent tells it itself.
+# Maximum rounds of corrections by this capsule, in addition to those of the agent.
 ROUNDS_MAX = 3
 
 
 def execute(inputs, ctx):
-    """Finds in `document` what the schema asks for; tells what is not there."""
+    """Finds the values of the schema in `document`; reports missing ones."""
     wanted = wanted_of(inputs, ctx)
     text = text_of(inputs["document"], ctx)
     found = find(wanted, text, inputs, ctx)
     data_file = ctx.output_file("data.json")
     data_file.write_text(json.dumps(found.data, ensure_ascii=False, indent=2) + "\n", "utf-8")
-    ctx.log.info("found" if found.is_complete else "not all found", missing=found.missing)
+    ctx.log.info("found all values" if found.is_complete else "values are missing", missing=found.missing)
     return {"data": found.data, "data_file": data_file, "missing": found.missing, "is_complete": found.is_complete}
 
 
 def find(wanted, text, inputs, ctx):
-    """What the model finds: it fits the schema but for what is missing."""
+    """The values that the model finds: valid by the schema, except for missing ones."""
     agent, problems = ctx.agent(), []
     for _ in range(ROUNDS_MAX):
         given = {"text": text, "instructions": inputs.get("instructions"), "problems": problems}
@@ -36,8 +36,8 @@ def find(wanted, text, inputs, ctx):
         problems = found.problems
         if not problems:
             return found
-        ctx.log.warning("what was found does not fit", problems=problems)
-    message = f"after {ROUNDS_MAX} rounds what was found does not fit the schema: {'; '.join(problems)}"
+        ctx.log.warning("the values do not match the schema", problems=problems)
+    message = f"the values do not match the schema after {ROUNDS_MAX} rounds: {'; '.join(problems)}"
     raise CapsuleError("data_unfit", message, detail={"problems": problems[:20]}, retryable=True)
 
 
@@ -50,13 +50,13 @@ def wanted_of(inputs, ctx):
     except SchemaUnfit as unfit:
         raise CapsuleError("schema_unfit", str(unfit)) from unfit
     except ValueError as error:
-        raise CapsuleError("schema_unfit", f"'{inputs['schema_file']}' is no JSON: {error}") from error
+        raise CapsuleError("schema_unfit", f"'{inputs['schema_file']}' is not JSON: {error}") from error
 
 
 def text_of(name, ctx):
-    """The text of a document that is not too long to be read at once."""
+    """The text of a document, if it is not too long for one request."""
     try:
-        # Columns stay where they are: a model reads tables better like that.
+        # Keeps columns in place, which helps a model to read tables.
         text = read(ctx.input_file(name), name, keep_layout=True).text
     except Unreadable as unreadable:
         raise CapsuleError(unreadable.code, str(unreadable)) from unreadable

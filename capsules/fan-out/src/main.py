@@ -1,6 +1,6 @@
-"""Calls another capsule once for each entry of a list, and gathers what comes back.
+"""Calls another capsule once for each entry of a list, and collects the results.
 
-The parallel calls are in utils/gather.py, the names of files in utils/naming.py.
+utils/gather.py makes the parallel calls, utils/naming.py names the files.
 """
 
 import shutil
@@ -12,15 +12,15 @@ from src.utils.naming import places, renamed
 
 
 def execute(inputs, ctx):
-    """Calls `target` for each of `entries`, `parallel` at once; answers in their order, with all their files."""
+    """Calls `target` for each of `entries`, `parallel` concurrently; returns results in their order, with all files."""
     target, common = inputs["target"], inputs["common"]
-    # Once for all calls: an argument that names one of them there hands it over.
+    # Copied once for all calls; arguments name the files there.
     for name in inputs["files"]:
         shutil.copyfile(ctx.input_file(name), ctx.outgoing_file(name))
 
     def call(index, entry):
         answer = ctx.call(target, {**common, **entry})
-        ctx.log.info(f"entry {index}: {target} has answered")
+        ctx.log.info(f"entry {index}: {target} answered")
         return kept(ctx, index, answer)
 
     try:
@@ -39,7 +39,7 @@ def execute(inputs, ctx):
 
 
 def kept(ctx, index, answer):
-    """The answer as a result, its files among the outputs."""
+    """The answer as a result, with its files copied to the outputs."""
     names = {}
     for text, path, name in places(index, answer.files):
         shutil.copyfile(path, ctx.output_file(name))

@@ -1,4 +1,4 @@
-"""The gathering, with functions instead of capsules."""
+"""Parallel calls, with functions instead of capsules."""
 
 import threading
 import unittest
@@ -7,12 +7,12 @@ from pathlib import Path
 from src.utils.gather import EntryFailed, gather
 from src.utils.naming import places, renamed
 
-# A test that waits longer than this for another thread has failed.
+# Maximum wait of a test for another thread.
 PATIENCE_SECONDS = 10
 
 
 class Gathering(unittest.TestCase):
-    def test_the_order_is_that_of_the_entries_whoever_ends_first(self):
+    def test_results_keep_the_order_of_the_entries(self):
         last_is_done = threading.Event()
 
         def call(index, entry):

@@ -1,6 +1,6 @@
-"""Takes the text out of a PDF with Poppler's pdfinfo and pdftotext.
+"""Extracts the text of a PDF with Poppler's pdfinfo and pdftotext.
 
-What these two print is read in utils/poppler.py; here is the order of the work, and what is refused.
+utils/poppler.py parses the output of these programs.
 """
 
 import subprocess
@@ -9,12 +9,12 @@ from aod import CapsuleError
 
 from src.utils.poppler import Facts, metadata, page_range, pages_of, refusal
 
-# Bounds the answer: each page has an entry of about 70 bytes in it.
+# Bounds the answer, which has about 70 bytes for each page.
 PAGES_MAX = 2_000
 
 
 def execute(inputs, ctx):
-    """Writes the text of `pdf` as a whole and page by page; tells what the document says of itself."""
+    """Writes the text of `pdf` as a whole and page by page; returns its metadata."""
     pdf = ctx.input_file(inputs["pdf"])
     info = poppler(pdf, "pdfinfo", "-isodates", "-enc", "UTF-8", pdf)
     facts = Facts.of(info.stdout)
@@ -40,7 +40,7 @@ def execute(inputs, ctx):
 
 
 def poppler(pdf, *command):
-    """Runs one of Poppler's programs; what it warns of is in `stderr`, and a failure is a CapsuleError."""
+    """Runs one of Poppler's programs; `stderr` has its warnings. Raises CapsuleError if it fails."""
     ended = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
     if ended.returncode != 0:
         raise CapsuleError(*refusal(pdf.name, ended.stderr))

@@ -1,4 +1,4 @@
-"""What Poppler's programs print, read without them."""
+"""Parsing the output of Poppler's programs."""
 
 import unittest
 
@@ -43,7 +43,7 @@ class Pages(unittest.TestCase):
         for wanted, words in [
             ((13, None), "has 12 pages"),
             ((5, 4), "before first_page"),
-            ((1, 12), "pages 1 to 12 are 12"),
+            ((1, 12), "12 pages, 1 to 12; expected at most 11"),
         ]:
             with self.assertRaisesRegex(ValueError, words):
                 page_range(12, *wanted, 11)

@@ -1,6 +1,6 @@
-"""Sets a report as a PDF and has the picture for its cover drawn by `chart`.
+"""Typesets a report as a PDF, with a cover picture by `chart`.
 
-How a section becomes type is in utils/story.py, the pages around it in utils/document.py.
+utils/story.py typesets sections, utils/document.py the pages around them.
 """
 
 from src.utils.document import Report
@@ -8,7 +8,7 @@ from src.utils.story import story_of
 
 
 def execute(inputs, ctx):
-    """Sets `sections` under `title`, with a cover made from `table`."""
+    """Typesets `sections` under `title`, with a cover from `table`."""
     group = {"group": inputs["group"]} if "group" in inputs else {}
     cover = ctx.call("chart", {"table": ctx.input_file(inputs["table"]), "kind": "cover", **group})
 
@@ -21,5 +21,5 @@ def execute(inputs, ctx):
         picture=ctx.incoming_file(cover.output["picture"]),
     )
     report.multiBuild([*report.front(), *story_of(inputs["sections"], ctx.input_file)])
-    ctx.log.info(f"set {document.name}: {report.page} pages")
+    ctx.log.info(f"wrote {document.name}: {report.page} pages")
     return {"document": document, "pages": report.page}

@@ -1,8 +1,8 @@
 """Answers a question from documents: an agent searches and reads them, and writes a report that cites passages.
 
-Documents become passages in utils/passages.py, which the agent reaches through the MCP server in mcp_servers/. The one way to
-hand in a report is `write_report`, whose citations utils/citations.py checks: the model decides what to read and what
-to write, software whether it is founded.
+utils/passages.py splits documents into passages, which the agent reads through the MCP server in mcp_servers/. The
+agent submits its report with `write_report`, whose citations utils/citations.py checks: the model decides what to read
+and to write, software verifies the citations.
 """
 
 import os
@@ -13,17 +13,18 @@ from src.utils.desk import Desk
 from src.utils.documents import Unreadable, read
 from src.utils.passages import Library
 
-# Of all documents together. Measured: the index takes ten bytes a character, and a second for two million of them.
+# Of all documents together. Measured: the index takes ten bytes for each character, and a second for two million of
+# them.
 CHARACTERS_MAX = 20_000_000
 REPORT = "report.md"
-# What the model answers once the report is written; the rest of the answer is told by software.
+# The model's answer after the report; software adds the rest of the output.
 ANSWER = {
     "type": "object",
     "required": ["report", "title", "answer", "open_questions"],
     "additionalProperties": False,
     "properties": {
-        # No other file: this one is there only if its citations hold.
-        "report": {"const": REPORT, "format": "file_path", "description": "What write_report answered."},
+        # Only this file, which exists only if its citations are valid.
+        "report": {"const": REPORT, "format": "file_path", "description": "The return value of write_report."},
         "title": {"type": "string", "minLength": 1, "maxLength": 200},
         "answer": {
             "type": "string",
@@ -35,18 +36,18 @@ ANSWER = {
             "type": "array",
             "maxItems": 20,
             "items": {"type": "string", "minLength": 1, "maxLength": 600},
-            "description": "What the documents do not answer; empty if they answer all.",
+            "description": "Questions that the documents do not answer; empty if there are none.",
         },
     },
 }
 
 
 def execute(inputs, ctx):
-    """Has an agent answer `question` from `documents`; returns its report, and what that cites."""
+    """Lets an agent answer `question` from `documents`; returns its report with the cited passages."""
     library = Library.of(documents_of(inputs["documents"], ctx))
     saved = ctx.workspace / "library.json"
     library.save(saved)
-    # tools.yaml hands it on to the server.
+    # tools.yaml passes it on to the server.
     os.environ["LIBRARY"] = str(saved)
     desk = Desk(library, ctx.output_file(REPORT))
     given = {**inputs, "language": inputs.get("language"), "sources": list(library.sources.values())}
@@ -55,7 +56,7 @@ def execute(inputs, ctx):
 
 
 def documents_of(names, ctx):
-    """The documents of these names, read before anything is paid for."""
+    """The named documents, read before the first paid request."""
     try:
         documents = [read(ctx.input_file(name), name) for name in names]
     except Unreadable as unreadable:

@@ -1,4 +1,4 @@
-"""What is wrong with the citations of a report; needs no library."""
+"""Problems of the citations of a report; needs no library."""
 
 import tempfile
 import unittest
@@ -36,8 +36,8 @@ class Problems(unittest.TestCase):
         )
 
     def test_a_passage_that_is_not_there(self):
-        self.fails("Late [minutes:3].", "line 1", "no passage [minutes:3]", "minutes:1 to minutes:2")
-        self.fails("Late [minute:1].", "no passage [minute:1]", "the documents are minutes, letter")
+        self.fails("Late [minutes:3].", "line 1", "unknown passage [minutes:3]", "minutes:1 to minutes:2")
+        self.fails("Late [minute:1].", "unknown passage [minute:1]", "the documents are minutes, letter")
         self.fails("Late [minutes:1].\n\nLater [letter:0].", "line 3", "letter:1 to letter:1")
 
     def test_what_is_nearly_a_citation(self):
@@ -48,7 +48,7 @@ class Problems(unittest.TestCase):
             "[Minutes:1]",
             "[minutes: 1]",
         ]:
-            self.fails(f"Late [minutes:1] {nearly}.", f"'{nearly}' is no citation")
+            self.fails(f"Late [minutes:1] {nearly}.", f"'{nearly}' is not a citation")
         self.holds("[A link: to it](https://example.com) and [note] and [x](y:1), late [minutes:1].")
 
     def test_each_section_has_one(self):
@@ -108,12 +108,12 @@ class Reports(unittest.TestCase):
 
     def test_one_that_does_not_goes_back_and_in_the_end_fails_the_run(self):
         for _ in range(REPORTS_MAX - 1):
-            with self.assertRaisesRegex(ToolError, r"refused.*\n- line 1: there is no passage \[minutes:9\]"):
+            with self.assertRaisesRegex(ToolError, r"rejected.*\n- line 1: unknown passage \[minutes:9\]"):
                 self.desk.write_report("Late [minutes:9].")
         with self.assertRaises(CapsuleError) as failed:
             self.desk.write_report("Late [minutes:9].")
         self.assertEqual((failed.exception.code, self.report.exists()), ("citations_unsound", False))
-        self.assertIn("no passage [minutes:9]", str(failed.exception))
+        self.assertIn("unknown passage [minutes:9]", str(failed.exception))
 
     def test_so_many_problems_are_told_and_no_more(self):
         report = "\n\n".join(f"Late [minutes:{number}]." for number in range(100, 130))

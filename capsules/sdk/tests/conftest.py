@@ -1,4 +1,4 @@
-"""What the tests share: a capsule in a directory, and an orchestrator to ask."""
+"""Shared fixtures: a capsule in a directory, and an orchestrator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from aod import Context
+from aod.agent import pauses
 from orchestrator import Orchestrator
 
 SOURCES = Path(__file__).parents[1] / "src"
-#: A run that hangs must end, too.
+#: Ends a hanging run.
 RUN_SECONDS_MAX = 60
 
 FILE = {"type": "string", "format": "file_path"}
@@ -26,7 +27,7 @@ TITLE = {"type": "object", "required": ["title"], "properties": {"title": {"type
 
 
 class Ended(NamedTuple):
-    """What a run left behind: its exit code, its output.json, its log lines, what else is on stderr."""
+    """The results of a run: its exit code, its output.json, its log lines, the rest of stderr."""
 
     exit_code: int
     output: Any
@@ -83,7 +84,7 @@ class Capsule:
 
 
 class AgentCapsule:
-    """A capsule with an agent, in a directory of its own, and the environment of its runs."""
+    """A capsule with an agent in a separate directory, and the environment of its runs."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory, self.io = root / "capsule", root / "io"
@@ -101,7 +102,7 @@ class AgentCapsule:
             self._monkeypatch.setenv(name, value)
 
     def write(self, **files: Any) -> None:
-        """Writes files by their names; what is no text as JSON, which YAML reads as well."""
+        """Writes files by name; values other than texts as JSON, which is also YAML."""
         for name, content in files.items():
             path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ class AgentCapsule:
         return Context(capsule=self.directory, inputs=inputs)
 
     def scripted(self, *steps: Any, **files: Any) -> Context:
-        """The context of a run whose model says ``steps``."""
+        """The context of a run with a scripted model."""
         self.write(**{"script.yaml": list(steps)}, **files)
         self.set(AOD_MODEL="script/script.yaml")
         return self.context()
@@ -120,6 +121,18 @@ class AgentCapsule:
 @pytest.fixture
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentCapsule:
     return AgentCapsule(tmp_path, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of agents in this process, which take no time."""
+    seconds: list[float] = []
+
+    async def sleep(pause: float) -> None:
+        seconds.append(pause)
+
+    monkeypatch.setattr(pauses, "sleep", sleep)
+    return seconds
 
 
 class Told:

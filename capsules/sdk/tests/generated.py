@@ -1,4 +1,4 @@
-"""Makes cases of the contract from a seed: schemas and payloads that meet each other's every corner."""
+"""Generates cases of the contract from a seed: schemas and payloads that cover all keywords."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cases(seed: int, count: int) -> Iterator[dict[str, Any]]:
 class _Maker:
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
-        # Most schemas should be proper: mistakes come in a few of them.
+        # Most schemas should be valid; a few contain mistakes.
         self.is_wrong = draw.random() < 0.1
 
     def case(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class _Maker:
         return draw.choice((None, True, False, 0, 1, -3, 2.0, 0.5, 1e30, 2**60))
 
     def fitting(self, value: Any) -> dict[str, Any]:
-        """A schema that holds for most of ``value``, and has to do with its texts."""
+        """A schema that is valid for most of ``value``, and refers to its texts."""
         draw = self.draw
         if draw.random() < 0.1:
             return self.schema(1)
@@ -107,7 +107,7 @@ class _Maker:
         return draw.choice((schema, schema, schema, *wrapped))
 
     def schema(self, depth: int) -> dict[str, Any]:
-        """A schema of a few keywords that often hold."""
+        """A schema of a few keywords that are often valid."""
         schema: dict[str, Any] = {}
         for _ in range(self.draw.choice((1, 1, 2, 3))):
             makers = (self.leaf,) if depth == 0 else (self.leaf, self.map, self.map, self.list, self.single)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-#: A test that waits for what never comes must end, too.
+#: Ends a test that waits for a missing event.
 WAIT_SECONDS_MAX = 30
 
 
 class Callee:
-    """What was asked for under one key, and what came of it."""
+    """The request of one key, and its result."""
 
     def __init__(self, number: int, key: str, body: dict[str, Any]) -> None:
         self.run_id = f"run_{number}"
@@ -51,7 +51,7 @@ class Orchestrator:
         self.on_call: Callable[[Callee], None] | None = lambda callee: callee.succeed({"echo": callee.body["args"]})
         self.refusals: list[tuple[int, dict[str, str], Any]] = []
         self.breaks = 0
-        #: Capsules that may be called, by name: ``title``, ``description`` and ``schema``.
+        #: Callable capsules, by name: ``title``, ``description`` and ``schema``.
         self.capsules: dict[str, dict[str, Any]] = {}
         self.callees: dict[str, Callee] = {}
         self.requests: list[tuple[str, str, str | None]] = []

@@ -64,7 +64,7 @@ def test_an_answer_that_never_fits_is_an_error_with_its_places(agents: AgentCaps
 
 
 def test_a_model_that_never_answers_or_calls_rightly_is_told(agents: AgentCapsule) -> None:
-    with pytest.raises(aod.ModelError, match="it gave none in the form of the schema") as raised:
+    with pytest.raises(aod.ModelError, match="no answer in the form of the schema") as raised:
         agents.scripted(*[{"text": "Well…"}] * 3).agent().run()
     assert raised.value.code == "model_output_invalid"
 
@@ -113,11 +113,11 @@ def test_a_form_of_ones_own(agents: AgentCapsule) -> None:
     ("template", "expected"),
     [
         ("Look at {{ pages }} pages", None),
-        ("{% if %}", r"src/ai/task\.md is no template: line 1"),
-        ("{{ nothing }}", r"src/ai/task\.md cannot be filled in: 'nothing' is undefined"),
-        ("{{ pages.__class__.__mro__ }}", r"cannot be filled in: .*unsafe"),
-        ("{{ pages + 'x' }}", r"cannot be filled in"),
-        ("   ", "the agent has nothing to do"),
+        ("{% if %}", r"src/ai/task\.md is not a valid template: line 1"),
+        ("{{ nothing }}", r"cannot render src/ai/task\.md: 'nothing' is undefined"),
+        ("{{ pages.__class__.__mro__ }}", r"cannot render .*unsafe"),
+        ("{{ pages + 'x' }}", "cannot render"),
+        ("   ", "the agent has no task"),
     ],
 )
 def test_prompts_are_templates_of_the_inputs(
@@ -191,11 +191,11 @@ def test_only_the_limits_of_agent_yaml_hold(agents: AgentCapsule) -> None:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([{"text": "a"}], "all 1 steps are taken"),
-        ([{**DONE, "offered": ["ping"]}], r"may call \['ping', 'pong'\]; expected \['ping'\]"),
-        ([{"tool": "ping"}, {**DONE, "result": "nothing like it"}], "the last tool gave .*; expected"),
-        ([{"tool": "ping"}, {**DONE, "result": {"b": 1}}], "the last tool gave .*; expected"),
-        ([{**DONE, "result": "x"}], "the last tool gave no result"),
+        ([{"text": "a"}], "all 1 steps are used"),
+        ([{**DONE, "offered": ["ping"]}], r"has the tools \['ping', 'pong'\]; expected \['ping'\]"),
+        ([{"tool": "ping"}, {**DONE, "result": "nothing like it"}], "the last tool returned .*; expected"),
+        ([{"tool": "ping"}, {**DONE, "result": {"b": 1}}], "the last tool returned .*; expected"),
+        ([{**DONE, "result": "x"}], "the last tool returned no result"),
     ],
 )
 def test_a_script_that_is_not_followed_fails(agents: AgentCapsule, steps: list[Any], expected: str) -> None:
@@ -228,7 +228,7 @@ def test_a_script_that_is_followed_passes(agents: AgentCapsule) -> None:
 def test_steps_that_are_left_fail_the_run(agents: AgentCapsule, capsule: Capsule) -> None:
     context = agents.scripted(DONE, {"text": "never said"})
     context.agent().run()
-    with pytest.raises(aod.ModelError, match="1 of 2 steps were taken"):
+    with pytest.raises(aod.ModelError, match="1 of 2 steps were used"):
         context.close()
     capsule.environment["AOD_MODEL"] = "script/script.yaml"
     main = "def execute(inputs, ctx):\n    return ctx.agent().run(f'{inputs[\"n\"]}').output"
@@ -280,12 +280,12 @@ def test_manifests_with_wrong_fields_are_told_whole(agents: AgentCapsule) -> Non
     places = {problem.partition(":")[0] for problem in tools.value.problems}
     assert places == {"capsules[0].name", "capsules[0].args", "mcp_servers.s.command", "python"}
     agents.write(**{"agent.yaml": "a: [", "tools.yaml": "[{name: own, description: x}, Capsule B]"})
-    with pytest.raises(aod.CapsuleInvalid, match=r"agent\.yaml cannot be read"):
+    with pytest.raises(aod.CapsuleInvalid, match=r"agent\.yaml is unreadable"):
         read_agent(agents.directory)
     assert [tool.target for tool in read_tools(agents.directory).capsules] == ["Capsule B"]
 
 
-def test_manifests_of_the_original_load(agents: AgentCapsule) -> None:
+def test_manifests_of_agent_on_demand_load(agents: AgentCapsule) -> None:
     agents.write(
         **{"agent.yaml": "model: gpt-4o\ntemperature: 0.2\nmax_tokens: 100\nsettings: {max_tokens: 7, thinking: off}"}
     )

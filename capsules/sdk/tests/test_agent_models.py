@@ -1,24 +1,26 @@
-"""Agents and the providers of models: the same agent on each format, what is asked again, what is not, what it costs."""
+"""Agents and model providers: the same agent on each format, retried and final errors, costs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aod
-from aod.agent import served
+from aod.agent import pauses
 from aod.agent.choice import choose
 from aod.agent.manifest import read_agent
 from aod.testing import StubServer
 from conftest import AgentCapsule, Told
 from orchestrator import Orchestrator
 
-#: A model of each format, the variable with its provider's address, and what follows the address there.
+#: A model of each format, the variable with its provider's address, and the path after the address.
 FORMATS = {
     "openai/gpt-5.2": ("AOD_PROVIDER_OPENAI_BASE_URL", "/v1"),
     "vllm/qwen": ("AOD_PROVIDER_VLLM_BASE_URL", "/v1"),
@@ -38,14 +40,9 @@ every_format = pytest.mark.parametrize("model", FORMATS)
 whole_and_in_pieces = pytest.mark.parametrize("stream", [False, True], ids=["whole", "in pieces"])
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "PAUSE_SECONDS_FIRST", 0.01)
-
-
 @contextmanager
 def stubbed(agents: AgentCapsule, model: str, *steps: dict[str, Any], **fields: Any) -> Iterator[StubServer]:
-    """The provider of ``model`` is a stub that says ``steps``; ``fields`` are further ones of agent.yaml."""
+    """The provider of ``model`` is a stub with the script ``steps``; ``fields`` are more fields of agent.yaml."""
     with StubServer(steps) as stub:
         variable, path = FORMATS[model]
         provider = model.partition("/")[0].upper()
@@ -55,7 +52,7 @@ def stubbed(agents: AgentCapsule, model: str, *steps: dict[str, Any], **fields: 
 
 
 def path_of(model: str, *, stream: bool) -> str:
-    """Where Google streams is another place."""
+    """Google has a separate route for streams."""
     return PATHS[model].replace(":generateContent", ":streamGenerateContent?alt=sse") if stream else PATHS[model]
 
 
@@ -171,14 +168,73 @@ def test_retries_end(agents: AgentCapsule, model: str) -> None:
 
 @every_format
 def test_a_short_retry_after_is_waited_for_and_a_long_one_is_not(agents: AgentCapsule, model: str, told: Told) -> None:
-    limited = {"status": 429, "headers": {"Retry-After": "1"}}
+    limited = {"status": 429, "headers": {"Retry-After": "7"}}
     with stubbed(agents, model, limited, {"output": {"title": "x"}}):
         agents.context().agent().run()
-    assert told.events("model.response")[0]["retry_in_seconds"] == 1
+    assert told.events("model.response")[0]["retry_in_seconds"] == 7
     with stubbed(agents, model, {"status": 429, "headers": {"Retry-After": "31"}}) as stub:
         with pytest.raises(aod.ModelError):
             agents.context().agent().run()
         assert len(stub.requests) == 1
+
+
+@every_format
+def test_pauses_outlast_a_restart_of_the_provider(agents: AgentCapsule, model: str, waited: list[float]) -> None:
+    failures: list[dict[str, Any]] = [{"drop": True}, *({"status": status} for status in (500, 502, 503, 529))]
+    with stubbed(agents, model, *failures, {"output": {"title": "x"}}) as stub:
+        assert agents.context().agent().run().output == {"title": "x"}
+        assert stub.steps_left == 0
+    assert all(earlier < later for earlier, later in pairwise(waited))
+    assert sum(waited) >= 30
+
+
+@every_format
+def test_a_refused_connection_is_retried_until_the_retries_end(
+    agents: AgentCapsule, model: str, waited: list[float]
+) -> None:
+    with stubbed(agents, model) as stub:
+        pass
+    with pytest.raises(aod.ModelError) as raised:
+        agents.context().agent().run()
+    assert (raised.value.code, raised.value.detail["attempts"], stub.requests) == ("model_failed", 6, [])
+    assert sum(waited) >= 30
+
+
+def test_no_pause_lasts_beyond_the_deadline_of_the_run(agents: AgentCapsule, waited: list[float]) -> None:
+    # Allows the pauses of one and two seconds, each of up to a quarter more, but not the one of four seconds.
+    deadline = datetime.now(UTC) + timedelta(seconds=3.5)
+    agents.set(AOD_DEADLINE=deadline.isoformat())
+    with stubbed(agents, "vllm/qwen", {"status": 503, "message": "overloaded", "times": 9}) as stub:
+        with pytest.raises(aod.ModelError, match="overloaded"):
+            agents.context().agent().run()
+        assert len(stub.requests) == 3
+    assert len(waited) == 2
+
+
+@pytest.mark.parametrize(
+    ("attempt", "retry_after", "left", "expected"),
+    [
+        (1, None, None, (1, 1.25)),
+        (2, 0, None, (2, 2.5)),
+        (3, 1, 9, (4, 5)),
+        (9, None, None, (16, 20)),
+        (1, 30, None, (30, 30)),
+        (1, 30, 31, (30, 30)),
+        (1, 31, None, None),
+        (1, 30, 30, None),
+        (1, None, 1, None),
+        (1, None, -5, None),
+    ],
+)
+def test_pauses_grow_and_honour_retry_after(
+    attempt: int, retry_after: float | None, left: float | None, expected: tuple[float, float] | None
+) -> None:
+    for _ in range(20):
+        pause = pauses.next_pause(attempt, retry_after, left)
+        if expected is None:
+            assert pause is None
+        else:
+            assert pause is not None and expected[0] <= pause <= expected[1]
 
 
 @every_format
@@ -289,7 +345,7 @@ def test_what_a_model_costs_is_known_and_limited(agents: AgentCapsule, told: Tol
         agents.context().agent().run()
     with stubbed(agents, "vllm/qwen", dear, limits={"max_cost_usd": 0.5}):
         assert agents.context().agent().run().usage.cost_usd is None
-    assert "not known" in told.lines()[-2]["message"] + told.lines()[-1]["message"]
+    assert "price of the model is unknown" in told.lines()[-2]["message"] + told.lines()[-1]["message"]
 
 
 def test_a_missing_key_and_an_unknown_provider_are_told_before_anything_is_asked(agents: AgentCapsule) -> None:
@@ -300,7 +356,7 @@ def test_a_missing_key_and_an_unknown_provider_are_told_before_anything_is_asked
     with pytest.raises(aod.CapsuleInvalid, match="no known address"):
         agents.context().agent().run()
     agents.write(**{"agent.yaml": {}})
-    with pytest.raises(aod.CapsuleInvalid, match="no model is named"):
+    with pytest.raises(aod.CapsuleInvalid, match="no model; expected"):
         agents.context().agent().run()
 
 

@@ -1,4 +1,4 @@
-"""The tools of agents: MCP servers, callees, functions; what the model sees of them, and what is left afterwards."""
+"""The tools of agents: MCP servers, callees, functions; the model's view of them, and leftovers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from orchestrator import Callee, Orchestrator
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 DONE = {"output": {"title": "x"}}
-#: A test that waits for what never comes must end, too.
+#: Ends a test that waits for a missing event.
 WAIT_SECONDS_MAX = 20
-#: Has the log tell what tools gave.
+#: Enables results of tools in the log.
 CAPTURE: dict[str, Any] = {"agent.yaml": {"telemetry": {"capture_content": True}}}
 
 
@@ -40,7 +40,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody waited for does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def is_alive(pid: int) -> bool:
 
 
 def result_of(told: Told) -> Any:
-    """What the first tool gave."""
+    """The result of the first tool."""
     return json.loads(told.events("tool.end")[0]["content"])
 
 
@@ -65,7 +65,7 @@ def test_only_allowed_tools_are_offered_under_names_that_all_providers_take(agen
 
 def test_an_allowed_tool_that_is_not_there_is_an_error_at_the_start(agents: AgentCapsule) -> None:
     context = agents.scripted(DONE, **servers(["add", "subtract"]))
-    with pytest.raises(aod.CapsuleInvalid, match=r"mcp_servers\.it\.allow: 'subtract' is no tool of it; it has add, "):
+    with pytest.raises(aod.CapsuleInvalid, match=r"\.it\.allow: the server has no tool 'subtract'; its tools: add, "):
         context.agent().run()
 
 
@@ -95,7 +95,7 @@ def test_a_variable_that_is_not_set_is_told(agents: AgentCapsule) -> None:
 def test_results_are_bounded_and_bytes_become_files(agents: AgentCapsule) -> None:
     steps = [
         {"tool": "it__long"},
-        {"tool": "it__picture", "result": "[the first 65536 of 100000 bytes; the rest was left out]"},
+        {"tool": "it__picture", "result": "[the first 65536 of 100000 bytes; the rest is omitted]"},
         {"output": {"title": "x", "picture": "it__picture-1.png"}, "result": {"files": ["it__picture-1.png"]}},
     ]
     result = agents.scripted(*steps, **servers()).agent().run()
@@ -117,9 +117,9 @@ def test_failures_of_a_server_are_told_to_the_model(agents: AgentCapsule) -> Non
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["/not/there"], "cannot be started: .*No such file"),
-        ([sys.executable, "-c", "raise SystemExit(3)"], "it ended with exit code 3"),
-        ([sys.executable, "-c", "import time; time.sleep(60)"], "it gave no answer within 1 s"),
+        (["/not/there"], "cannot start MCP server .*No such file"),
+        ([sys.executable, "-c", "raise SystemExit(3)"], "ended with exit code 3"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "no answer within 1 s"),
         ([sys.executable, "-c", "print('hello', flush=True); input()"], "MCP server 'it'"),
     ],
 )
@@ -173,7 +173,7 @@ def test_the_errors_of_a_server_are_in_the_log(agents: AgentCapsule, told: Told)
 
 @contextmanager
 def remote_server() -> Iterator[tuple[str, list[dict[bytes, bytes]]]]:
-    """The address of an MCP server of the official kind over HTTP, and the headers of what it is asked."""
+    """The address of an official MCP server over HTTP, and the headers of its requests."""
     server = MCPServer("remote")
 
     @server.tool()
@@ -306,7 +306,7 @@ def test_a_callee_that_may_not_be_called_is_told_with_those_that_may(
     agents: AgentCapsule, callees: Orchestrator
 ) -> None:
     with pytest.raises(
-        aod.CapsuleInvalid, match="'other' is no capsule that may be called; those are: capsule-b, chart"
+        aod.CapsuleInvalid, match="'other' is not a capsule that may be called; expected one of: capsule-b, chart"
     ):
         agents.scripted(DONE, **tools_of(["other", "chart"])).agent().run()
 

@@ -1,4 +1,4 @@
-"""run.py as a process, outside of any container: what it reads, writes, and ends with."""
+"""run.py as a process without a container: its input, output, and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run knows of itself, its files, its log."""
+"""The context of a run: identity, files, log."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_secret_is_the_content_of_its_file(
         context.secret("OTHER")
     assert (caught.value.name, caught.value.code, caught.value.exit_code) == ("OTHER", "secret_missing", 1)
     for name in ("", "../KEY", "a/b", ".x", "a\0b"):
-        with pytest.raises(ValueError, match="no name of a secret"):
+        with pytest.raises(ValueError, match="not a secret name"):
             context.secret(name)
 
 

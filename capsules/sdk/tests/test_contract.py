@@ -1,4 +1,4 @@
-"""The golden cases, which the orchestrator is held against as well; and that the two have one engine."""
+"""The golden cases, which also test the orchestrator; and that both have the same engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_there_are_cases() -> None:
 
 @pytest.mark.parametrize("golden", [case for _, case in CASES], ids=[f"{file}: {case['name']}" for file, case in CASES])
 def test_golden(golden: dict[str, Any]) -> None:
-    # As text: 1 and 1.0 and True are one to Python.
+    # As text, because 1, 1.0 and True are equal in Python.
     found = json.dumps(answer(golden["case"]), sort_keys=True)
     assert found == json.dumps(expanded(golden["expected"]), sort_keys=True)
 
@@ -56,7 +56,7 @@ def test_problems_tell_place_value_and_expectation() -> None:
     with pytest.raises(aod.Unfit) as refused:
         contract.check_input({"n": "x" * 300, "f": 3}, "input", lambda name: None)
     told = {str(problem) for problem in refused.value.problems}
-    assert 'the whole: property "must" is missing; expected it here' in told
+    assert 'top level: the required property "must" is missing' in told
     assert "/f: 3 is not one of 1 or 2" in told
     (long,) = (text for text in told if text.startswith("/n"))
     assert 'is not of type "integer"' in long

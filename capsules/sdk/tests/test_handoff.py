@@ -1,4 +1,4 @@
-"""Calls to other capsules, with a double of the orchestrator that speaks real HTTP."""
+"""Calls to other capsules, with a double of the orchestrator over real HTTP."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def keys(orchestrator: Orchestrator) -> list[str]:
 def test_an_answer_has_output_files_and_run(orchestrator: Orchestrator, context: aod.Context) -> None:
     orchestrator.on_call = lambda callee: callee.succeed({"f": "a-2.txt"}, {"a.txt": "a-2.txt"})
     answer = context.call(
-        "Capsule B", {"n": 1}, timeout=1.5, retries={"capsule": 2}, limits={"queue_seconds": 30}, label="x"
+        "Capsule B", {"n": 1}, timeout=1.5, retries={"capsule": 2}, limits={"queue_seconds": 30}, pool="x"
     )
     incoming = Path(orchestrator.io) / "handoff/incoming/a-2.txt"
     assert answer == aod.Answer({"f": "a-2.txt"}, {"a.txt": incoming}, "run_0")
     (callee,) = orchestrator.callees.values()
-    more = {"timeout_seconds": 2, "retries": {"capsule": 2}, "limits": {"queue_seconds": 30}, "label": "x"}
+    more = {"timeout_seconds": 2, "retries": {"capsule": 2}, "limits": {"queue_seconds": 30}, "pool": "x"}
     assert callee.body == {"target": "Capsule B", "args": {"n": 1}, **more}
     with pytest.raises(FileNotFoundError, match=r"a-2\.txt"):
         context.incoming_file(answer.output["f"])
@@ -121,7 +121,7 @@ def test_a_connection_that_breaks_is_asked_again_and_joins(orchestrator: Orchest
     assert len(orchestrator.callees) == 1
 
 
-def test_whoever_waits_has_all_patience_again(
+def test_retries_restart_after_an_accepted_call(
     orchestrator: Orchestrator, context: aod.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -171,11 +171,11 @@ def test_keys_are_the_same_in_every_attempt(orchestrator: Orchestrator, context:
 def test_calls_in_parallel(orchestrator: Orchestrator, context: aod.Context) -> None:
     orchestrator.on_call = None
     handles = [context.start("b", {"n": number}) for number in range(60)]
-    # Those beyond hold no connection for longer than a look: some must be left to cancel with.
+    # Further calls hold no connection longer than a poll: some must stay free for cancels.
     orchestrator.wait_until(lambda: len(orchestrator.callees) == 60)
     orchestrator.wait_until(lambda: orchestrator.waiting >= handoff.WAITING_MAX)
     assert not handles[0].done()
-    with pytest.raises(TimeoutError, match="goes on"):
+    with pytest.raises(TimeoutError, match="it continues"):
         handles[0].result(timeout=0.0)
     for callee in reversed(orchestrator.callees.values()):
         callee.succeed(callee.body["args"])
@@ -244,7 +244,7 @@ def test_files_are_brought_and_named(orchestrator: Orchestrator, context: aod.Co
         sent({"table": "a.csv"}, (one, two))
     with pytest.raises(FileNotFoundError):
         sent({"table": tmp_path / "gone"})
-    # What the orchestrator will take must have one name only: a copy, never a link.
+    # Files for the orchestrator must have only one name: a copy, never a link.
     assert all(path.stat().st_nlink == 1 for path in outgoing.rglob("*.csv"))
 
 
@@ -256,7 +256,7 @@ def test_a_timeout_is_a_time(context: aod.Context, timeout: float) -> None:
 
 def test_arguments_are_json(context: aod.Context) -> None:
     for arguments in ({"x": object()}, {"x": float("nan")}):
-        with pytest.raises(ValueError, match="no JSON"):
+        with pytest.raises(ValueError, match="not JSON"):
             context.call("b", arguments)
 
 

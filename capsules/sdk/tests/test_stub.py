@@ -1,4 +1,4 @@
-"""The stub of providers, asked by the providers' own libraries and as a program."""
+"""The stub of providers, with the providers' own libraries and as a program."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import RUN_SECONDS_MAX, SOURCES
 
 REPOSITORY = Path(__file__).parents[3]
-TEMPLATES = REPOSITORY / "crates/cli/templates"
+TEMPLATES = REPOSITORY / "crates/kit/templates"
 CASES = sorted(path.parent for path in TEMPLATES.glob("*/tests/cases/*/script.yaml"))
 
 #: Distributions of templates by the beginnings of their names in deploy/versions.env.

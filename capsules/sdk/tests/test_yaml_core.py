@@ -1,4 +1,4 @@
-"""YAML as the orchestrator reads it."""
+"""YAML with the orchestrator's rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Summarizes documents: takes out their text, has a model summarize it part by part, and puts the parts together.
+"""Summarizes documents: extracts their text, lets a model summarize it part by part, and combines the parts.
 
-Text comes out in utils/documents.py, is cut in utils/parts.py and written in utils/markdown.py: the model summarizes,
-nothing else.
+utils/documents.py extracts the text, utils/parts.py splits it, and utils/markdown.py writes the result; the model only
+summarizes.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from src.utils.documents import Unreadable, read
 from src.utils.markdown import markdown_of
 from src.utils.parts import groups_of, parts_of
 
-# What the model reads at once: some 10,000 tokens, of which it keeps the middle in mind as well as the ends.
+# Text in one model request: about 10,000 tokens, of which a model remembers the middle as well as the ends.
 PART_CHARACTERS_MAX = 40_000
-# Of all documents together; bounds time and money: a hundred parts.
+# Of all documents together; bounds time and cost: a hundred parts.
 CHARACTERS_MAX = 4_000_000
-# What the model answers, for a part as for the whole.
+# The model's answer, for a part as well as the whole.
 SUMMARY = {
     "type": "object",
     "required": ["title", "summary", "key_points"],
@@ -55,7 +55,7 @@ async def execute(inputs, ctx):
 
 
 def texts_of(names, ctx):
-    """The documents of these names, read before anything is paid for."""
+    """The named documents, read before the first paid request."""
     try:
         documents = [read(ctx.input_file(name), name) for name in names]
     except Unreadable as unreadable:
@@ -68,7 +68,7 @@ def texts_of(names, ctx):
 
 
 class Writer:
-    """Has the model write summaries, `parallel` at once; tells how far it is, in parts."""
+    """Lets the model write summaries, `parallel` concurrently; reports its progress in parts."""
 
     def __init__(self, ctx, inputs, parts):
         self.ctx = ctx
@@ -78,7 +78,7 @@ class Writer:
         self.parts, self.done = parts, 0
 
     async def document(self, name, parts):
-        """The summary of a document, from those of its parts."""
+        """The summary of a document, from the summaries of its parts."""
         if len(parts) == 1:
             places = [f"the document {name}"]
         else:
@@ -93,7 +93,7 @@ class Writer:
         return summary
 
     async def together(self, summaries, of):
-        """One summary of several, in groups of what the model reads at once, as often as it takes."""
+        """One summary of several, in groups that fit into one request, repeated until one is left."""
         while len(summaries) > 1:
             groups = groups_of(summaries, PART_CHARACTERS_MAX)
             summaries = await asyncio.gather(*(self.merged(group, of) for group in groups))
@@ -103,7 +103,7 @@ class Writer:
         return await self.ask(kind="summaries", place=of, summaries=group) if len(group) > 1 else group[0]
 
     async def ask(self, **inputs):
-        """One answer of the model to src/ai/task.md."""
+        """The model's answer to src/ai/task.md."""
         given = {"text": None, "summaries": [], **self.wishes, **inputs}
         async with self.turns:
             return (await self.agent.arun(inputs=given, output_schema=SUMMARY)).output

@@ -1,4 +1,4 @@
-"""What a file is, and its text, where that needs no library."""
+"""The format of a file, and its text, without libraries."""
 
 import tempfile
 import unittest
@@ -37,7 +37,7 @@ class Texts(unittest.TestCase):
             with self.assertRaises(Unreadable) as refused:
                 self.read(content, "letter.docx")
             self.assertEqual(refused.exception.code, "document_unreadable")
-            self.assertEqual(str(refused.exception), "'letter.docx' is neither PDF, nor HTML, nor text")
+            self.assertEqual(str(refused.exception), "'letter.docx' has an unknown format; expected PDF, HTML or text")
 
     def test_an_empty_file_is_refused(self):
         for content in [b"", b" \n\n\t"]:

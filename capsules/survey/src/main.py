@@ -1,7 +1,6 @@
-"""Describes a table with software alone, has it drawn by `chart`, and a report of it set by `report`.
+"""Describes a table without a model, with charts by `chart` and a document by `report`.
 
-The finding out is in utils/profile.py, the choice of charts in utils/plan.py, the words in
-utils/chapters.py; here is the order of the work, and who does what.
+utils/profile.py analyses the table, utils/plan.py selects the charts, utils/chapters.py writes the text.
 """
 
 import shutil
@@ -14,12 +13,12 @@ from src.utils.profile import Profile
 from src.utils.table import read_table
 from src.utils.wording import count_of, findings
 
-# Charts drawn at the same time, on as many machines as there are: more than a few gain nothing.
+# Concurrent charts, on any number of machines: more gain nothing.
 CHARTS_AT_ONCE = 4
 
 
 def execute(inputs, ctx):
-    """Surveys `table`; returns what stands out, the report and the charts."""
+    """Surveys `table`; returns the findings, the report and the charts."""
     table = ctx.input_file(inputs["table"])
     profile = Profile.of(read_table(table))
     ctx.log.info(f"read {table.name}: {count_of(profile.rows, 'row')}, {count_of(len(profile.table), 'column')}")
@@ -38,7 +37,7 @@ def execute(inputs, ctx):
         "sections": chapters(profile, figures(drawings, charts)),
         **({"group": profile.group} if profile.group else {}),
     })  # fmt: skip
-    ctx.log.info("the report is set")
+    ctx.log.info("the report is written")
     return {
         "summary": " ".join(findings(profile)),
         "report": keep(ctx.incoming_file(report.output["document"]), ctx.output_file("report.pdf")),
@@ -49,7 +48,7 @@ def execute(inputs, ctx):
 
 
 def drawn(ctx, drawing, table):
-    """Has one chart drawn; returns chart's answer, with the path of the picture."""
+    """Lets `chart` draw one chart; returns its answer, with the path of the picture."""
     group = {"group": drawing.group} if drawing.group else {}
     arguments = {"table": table, "kind": drawing.kind, "columns": drawing.columns, "title": drawing.title, **group}
     chart = ctx.call("chart", arguments).output
@@ -75,7 +74,7 @@ def figures(drawings, charts):
 
 def cover_numbers(profile):
     known = 1 - profile.missing / (profile.rows * len(profile.table))
-    # Rounded down: a table with gaps is never called complete.
+    # Rounded down, so that a table with gaps is never called complete.
     filled = f"{int(known * 1000) / 10:.4g}%"
     return [
         {"value": f"{profile.rows:,}", "label": "rows" if profile.rows != 1 else "row"},
@@ -85,6 +84,6 @@ def cover_numbers(profile):
 
 
 def keep(returned, path):
-    """Makes a file that another capsule returned one of this capsule's own; returns its path."""
+    """Copies a file from another capsule to the outputs; returns its path."""
     shutil.copyfile(returned, path)
     return path

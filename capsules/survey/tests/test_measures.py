@@ -1,4 +1,4 @@
-"""Arithmetic, against values worked out by hand, or by NumPy on the penguins."""
+"""Statistics, compared with values computed by hand, or by NumPy on the penguins."""
 
 import unittest
 from pathlib import Path

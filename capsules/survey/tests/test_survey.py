@@ -1,4 +1,4 @@
-"""What is found out, which charts are chosen, and what is said; the other capsules are stood in for."""
+"""Findings, selected charts and texts, with doubles of the other capsules."""
 
 import json
 import tempfile
@@ -78,7 +78,7 @@ class Penguins(unittest.TestCase):
 
 class OtherTables(unittest.TestCase):
     def check(self, table, kinds):
-        """A table of any shape gives these charts, and chapters with a heading and sound grids."""
+        """A table of any shape gives these charts, and chapters with a heading and regular grids."""
         profile = Profile.of(table)
         self.assertEqual([drawing.kind for drawing in plan.plan(profile)], kinds)
         for chapter in chapters.chapters(profile, {}):
@@ -151,7 +151,7 @@ class Words(unittest.TestCase):
 
 
 class Work(unittest.TestCase):
-    """`execute` with both callees stood in for: what they are asked, and what becomes of their files."""
+    """`execute` with doubles of both callees: their calls and files."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
@@ -171,7 +171,7 @@ class Work(unittest.TestCase):
     def call(self, target, arguments):
         self.calls.append((target, arguments))
         self.assertTrue(arguments["table"].is_file())
-        # Any name will do: the orchestrator gives another one when the callee's is taken.
+        # Any name is possible: the orchestrator renames files whose names are taken.
         name = f"{target}-{next(self.numbers)}.bin"
         path = self.io / "handoff" / "incoming" / name
         path.write_text(target)

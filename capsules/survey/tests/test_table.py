@@ -1,4 +1,4 @@
-"""Reading: separators, signs for nothing, kinds of columns."""
+"""Reading: separators, missing values, kinds of columns."""
 
 import tempfile
 import unittest
@@ -10,7 +10,7 @@ from src.utils.table import in_order, kind_of, number, read_table
 
 
 def table_of(content):
-    """The table that a file with this content (text or bytes) holds."""
+    """The table of a file with this content (text or bytes)."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "table.csv")
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -50,7 +50,7 @@ class Reading(unittest.TestCase):
         with self.assertRaises(CapsuleError) as refused:
             read_table("/nowhere/penguins.csv")
         self.assertEqual(
-            (refused.exception.code, str(refused.exception)), ("table_missing", "there is no file 'penguins.csv'")
+            (refused.exception.code, str(refused.exception)), ("table_missing", "missing file 'penguins.csv'")
         )
 
 

@@ -1,7 +1,6 @@
-"""Makes thumbnails with Pillow.
+"""Creates thumbnails with Pillow.
 
-Looks after payload and files; how a picture becomes a small one is in utils/shrink.py, which alone
-knows the library.
+Handles payload and files; utils/shrink.py resizes pictures, and is the only module that uses Pillow.
 """
 
 from aod import CapsuleError
@@ -11,7 +10,7 @@ from src.utils.shrink import Unreadable, check, save, shrunk
 
 
 def execute(inputs, ctx):
-    """Shrinks each of `pictures` to each of `sizes`, upright, without what cameras write beside the picture."""
+    """Resizes each of `pictures` to each of `sizes`, upright, without camera metadata."""
     pictures = [ctx.input_file(name) for name in inputs["pictures"]]
     sizes, kind = inputs["sizes"], inputs["format"]
     refuse_unreadable(pictures)
@@ -33,7 +32,7 @@ def execute(inputs, ctx):
 
 
 def refuse_unreadable(pictures):
-    """Before any work is done, all files that are no pictures, or too large, are named at once."""
+    """Reports all files that are not pictures, or too large, before any work."""
     problems = []
     for picture in pictures:
         try:

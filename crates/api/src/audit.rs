@@ -1,12 +1,12 @@
-//! What others need to check a tree of runs without its cluster.
+//! Types for the offline verification of a tree of runs.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The answer with a bundle says whose tree it is.
+/// Id of the root, in the answer that contains a bundle.
 pub const TREE_HEADER: &str = "aod-tree";
 
-/// What a gateway seals with.
+/// The public key of a gateway's seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SealKeyView {
     /// Ed25519, 64 hexadecimal digits.

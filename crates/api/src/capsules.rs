@@ -1,4 +1,4 @@
-//! Capsules as people see them.
+//! Types of `/v1/capsules`.
 
 use aod_domain::capsule::Resources;
 use aod_domain::digest::Digest;
@@ -23,22 +23,22 @@ pub struct CapsuleView {
     pub content: Digest,
     /// The image id, `sha256:…`.
     pub image: String,
-    /// Where its runs go unless a request says.
-    pub label: String,
+    /// Pool of its runs unless a request names another one.
+    pub pool: String,
     pub resources: ResourcesView,
-    /// Whom it may call; none when it may call everyone.
+    /// Capsules that it may call; missing if it may call every capsule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoffs: Option<Vec<String>>,
-    /// Names of the secrets that it gets, those that it can do without among them.
+    /// Names of its secrets, including optional ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// Where it may connect to, if the operator permits it too: `host:port`, `*.host:port`.
+    /// External hosts that it may connect to if the operator also allows them: `host:port`, `*.host:port`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
     #[schema(value_type = String, format = DateTime)]
     pub registered_at: Timestamp,
     pub registered_by: String,
-    /// `{"input": …, "output": …}`; in lists left out.
+    /// `{"input": …, "output": …}`; missing in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
@@ -67,7 +67,7 @@ impl From<&Resources> for ResourcesView {
     }
 }
 
-/// All registered capsules, by name.
+/// All registered capsules, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CapsuleList {
     pub items: Vec<CapsuleView>,
@@ -78,10 +78,10 @@ pub struct CapsuleList {
 pub struct RegisteredCapsule {
     #[serde(flatten)]
     pub capsule: CapsuleView,
-    /// The run that built the image, whose logs are the build's; none if nothing had to be built.
+    /// The run that built the image; its logs are those of the build. Missing if no build was necessary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub build: Option<RunId>,
-    /// Whether the same content was registered before, so that nothing was done.
+    /// Whether the same content was already registered; nothing changed then.
     pub is_unchanged: bool,
 }

@@ -1,4 +1,4 @@
-//! Runs that were given up, as operators see them.
+//! Types of `/v1/deadletters`.
 
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::run::DeadLetterReason;
@@ -9,15 +9,15 @@ use utoipa::ToSchema;
 use crate::events::LogLineView;
 use crate::runs::{ErrorView, RunSummary};
 
-/// What was done about a dead letter.
+/// State of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadLetterState {
-    /// Nothing yet.
+    /// No operator has requeued or purged the run.
     Open,
-    /// Its request was launched anew.
+    /// An operator launched the request as a new run.
     Requeued,
-    /// It needs nothing more.
+    /// An operator removed the run from the list.
     Purged,
 }
 
@@ -32,50 +32,49 @@ impl DeadLetterState {
 }
 
 /// A dead letter in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterSummary {
     pub run: RunSummary,
-    /// `attempts_lost`: attempt after attempt ended without a result; `not_leased`: delivery after
-    /// delivery of its launch came to no attempt.
+    /// `attempts_lost`: five attempts were lost; `not_leased`: 50 deliveries of the launch led to no attempt.
     #[schema(value_type = String)]
     pub reason: DeadLetterReason,
     pub dead_letter: DeadLetterState,
-    /// The run that its request was launched as anew.
+    /// The new run for the same request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub requeued_as: Option<RunId>,
 }
 
-/// A page of dead letters, the latest launch first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A page of dead letters, latest launch first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterPage {
     pub items: Vec<DeadLetterSummary>,
-    /// For `cursor=` of the next page; none on the last.
+    /// Value of `cursor=` for the next page; missing on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The sequence of the log up to which the list is complete.
+    /// Sequence of the log up to which the list is complete.
     pub as_of: u64,
 }
 
-/// Everything about one dead letter, as the log has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// One dead letter, as stored in the log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterView {
     #[serde(flatten)]
     pub summary: DeadLetterSummary,
-    /// Deliveries of its launch, up to the last that the log has heard of.
+    /// Number of deliveries of the launch, up to the last recorded one.
     pub deliveries: u64,
-    /// Its attempts, the first one first.
+    /// Attempts, first one first.
     pub attempts: Vec<AttemptView>,
-    /// The last lines that a container of it wrote, as far as they are still there.
+    /// The last lines that a container of the run wrote, if they still exist.
     pub last_lines: Vec<LogLineView>,
 }
 
-/// An attempt of a run that was given up.
+/// An attempt of a dead-lettered run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
     /// Counted from 1.
     pub attempt: u32,
-    /// None where a gateway took the run to end it.
+    /// The node of the attempt; missing if a gateway leased the run to end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeId>,
@@ -84,7 +83,7 @@ pub struct AttemptView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub ended_at: Option<Timestamp>,
-    /// How it ended.
+    /// Error of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
 }

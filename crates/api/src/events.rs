@@ -1,4 +1,4 @@
-//! Events and log lines as people see them.
+//! Types of events and log lines.
 
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// An event of the log. Over SSE its sequence is the `id:` and its type the `event:`.
+/// An event of the log. Over SSE, `id:` is its sequence and `event:` its type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventView {
-    /// Its place in the log.
+    /// Sequence in the log.
     pub sequence: u64,
     /// The id of the event.
     pub id: String,
-    /// `dev.aod.run.launch.v1` and so on.
+    /// CloudEvents type, for example `dev.aod.run.launched.v1`.
     #[serde(rename = "type")]
     pub kind: String,
     #[schema(value_type = String, format = DateTime)]
     pub time: Timestamp,
-    /// Who wrote it.
+    /// The program that wrote the event: `/node/node_…` or `/gateway/gateway_…`.
     pub source: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub run: Option<RunId>,
-    /// SHA-256 of its stored bytes.
+    /// SHA-256 of the stored bytes.
     #[schema(value_type = String)]
     pub hash: Digest,
-    /// The hash of the event before it in its chain.
+    /// Hash of the previous event in the chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub previous: Option<Digest>,
@@ -41,21 +41,21 @@ pub struct EventPage {
     pub items: Vec<EventView>,
 }
 
-/// Events of the whole log that were asked for, the oldest first.
+/// Events of the whole log that match a query, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SelectedEvents {
     pub items: Vec<EventView>,
-    /// For `after=` of the next page, also if this one has no items: a request looks at so many events and
-    /// no more. None where the log, or the time that was asked for, ends.
+    /// Value of `after=` for the next page; missing at the end of the log or of the requested period. A page without
+    /// items can have a next page, because a request reads a limited number of events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// The sequence of the log up to which everything that was asked for is on this page or before it.
+    /// Sequence of the log up to which this page and the pages before it are complete.
     pub as_of: u64,
-    /// Events that were read for this page.
+    /// Number of events that the gateway read for this page.
     pub looked_at: usize,
 }
 
-/// Which of its outputs a capsule wrote to.
+/// Output stream of a capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOutput {
@@ -63,23 +63,26 @@ pub enum LogOutput {
     Stderr,
 }
 
-/// A line of a capsule's output. Over SSE its `id:` is `<attempt>.<number>`.
+/// A line of a capsule's output. Over SSE, `id:` is `<attempt>.<number>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLineView {
     pub attempt: u32,
-    /// Counts the lines of an attempt from 1.
+    /// Number of the line in its attempt, from 1.
     pub number: u64,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     pub output: LogOutput,
-    /// Control characters escaped.
+    /// Text of the line, with control characters escaped.
     pub text: String,
 }
 
-/// The lines of a run so far.
+/// A page of the lines of a run so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogPage {
     pub items: Vec<LogLineView>,
-    /// Whether more may come.
+    /// Whether more lines can follow.
     pub is_live: bool,
+    /// Value of `after=` for the next page; missing on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The past of trees: as one stood at an event, as its events rebuild it, and beside another one.
+//! History of trees: state at an event, comparison of a replay with the read model, difference of two trees.
 
 use aod_domain::difference::Difference;
 use aod_domain::id::RunId;
@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 
 use crate::runs::{CancelView, RunSummary, TimingsView};
 
-/// A run with everything that it called, as they stood when the log had come to an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A tree of runs in its state at an event of the log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TreeAt {
-    /// The event that was asked for: its sequence in the log.
+    /// Sequence of the requested event in the log.
     pub event: u64,
-    /// The last event of the tree that counts: this one, or the one before it.
+    /// The last event of the tree up to the requested event.
     pub last: LastEvent,
     pub tree: TreeAtNode,
 }
@@ -25,7 +25,7 @@ pub struct TreeAt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LastEvent {
     pub sequence: u64,
-    /// `dev.aod.run.launch.v1` and so on.
+    /// CloudEvents type, for example `dev.aod.run.launched.v1`.
     #[serde(rename = "type")]
     pub kind: String,
     #[schema(value_type = String, format = DateTime)]
@@ -34,45 +34,45 @@ pub struct LastEvent {
     pub run: RunId,
 }
 
-/// A run of a tree as it stood at an event, with its callees in the order of their launches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A run in its state at an event, with its callees in the order of their launches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TreeAtNode {
     #[serde(flatten)]
     pub run: RunSummary,
     pub phase: RunPhase,
-    /// The node or the gateway that had its lease, while one had it.
+    /// The node or gateway that held the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Leases that had ended without a result.
+    /// Attempts that had been lost.
     pub attempts_lost: u32,
-    /// What it waited for, for people.
+    /// Reason why the run waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// What it had called and had no answer from.
+    /// Callees that had not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub open_callees: Vec<RunId>,
-    /// Who wanted it to end, and why.
+    /// The cancel request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<CancelView>,
-    /// When the capsule started and ended, once the run had its result.
+    /// Start and end of the capsule, if the run had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timings: Option<TimingsView>,
     #[schema(no_recursion)]
     pub children: Vec<Self>,
 }
 
-/// Where a run stands by its state events alone, of which the log misses none.
+/// Phase of a run according to its state events alone; none of these events can be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
-    /// It waits for admission.
+    /// The run waits for admission.
     Requested,
-    /// Nobody has its lease.
+    /// No node or gateway holds the lease.
     Queued,
-    /// Somebody has it.
+    /// A node or gateway holds the lease.
     Leased,
-    /// It has its result.
+    /// The run has a result.
     Ended,
 }
 
@@ -87,31 +87,31 @@ impl From<&Phase> for RunPhase {
     }
 }
 
-/// A tree as its events rebuild it, compared with what the lists of the answering gateway have of it.
+/// Comparison of a tree, as computed from its events, with the read model of the gateway that answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReplayView {
     #[schema(value_type = String)]
     pub root: RunId,
     /// Runs of the tree in the log.
     pub runs: usize,
-    /// Events that were replayed.
+    /// Replayed events.
     pub events: usize,
-    /// The sequence of the log up to which both were compared.
+    /// Sequence of the log at which both were compared.
     pub as_of: u64,
     pub is_equal: bool,
     pub differences: Vec<ReplayDifference>,
-    /// Differences beyond those that are told.
+    /// Number of differences that are not listed.
     pub left_out: usize,
 }
 
-/// A place at which the lists say something else than the log.
+/// A place at which the read model differs from the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReplayDifference {
-    /// The id of the run, as the lists have it.
+    /// The id of the run in the read model.
     pub run: String,
-    /// A JSON pointer into what the lists keep of a run; empty for the run as a whole.
+    /// JSON pointer into the record of the run; empty for the whole run.
     pub place: String,
-    /// What follows from the log; missing where nothing does.
+    /// Value according to the log; missing if the log has no value.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -119,7 +119,7 @@ pub struct ReplayDifference {
     )]
     #[schema(value_type = Option<Object>)]
     pub log: Option<Value>,
-    /// What the lists say; missing where they say nothing.
+    /// Value in the read model; missing if the read model has no value.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -129,30 +129,29 @@ pub struct ReplayDifference {
     pub read_model: Option<Value>,
 }
 
-/// In what two trees differ; what is the same in both is left out.
+/// Differences of two trees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TreeDifference {
     #[schema(value_type = String)]
     pub left: RunId,
     #[schema(value_type = String)]
     pub right: RunId,
-    /// Whether both were given the same, called the same and made the same, however long it took and
-    /// whatever it cost.
+    /// Whether both trees have the same arguments, files, calls and results. Times and costs may differ.
     pub is_same: bool,
-    /// Runs that stand for one another in both.
+    /// Number of pairs of corresponding runs.
     pub compared: usize,
-    /// Those of them that differ in anything, times and costs included.
+    /// Pairs that differ in anything, including times and costs.
     pub runs: Vec<RunDifference>,
     pub only_left: Vec<OneSidedRun>,
     pub only_right: Vec<OneSidedRun>,
-    /// Differences beyond those that are told.
+    /// Number of differences that are not listed.
     pub left_out: usize,
 }
 
-/// In what a run of the left tree and the one that stands for it in the right one differ.
+/// Differences of a run of the left tree and the corresponding run of the right tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunDifference {
-    /// The way from the root by names of capsules: `survey/chart[2]` is the second `chart` that `survey` called.
+    /// Path from the root by capsule names: `survey/chart[2]` is the second `chart` that `survey` called.
     pub path: String,
     #[schema(value_type = String)]
     pub left: RunId,
@@ -167,9 +166,9 @@ pub struct RunDifference {
 /// A place at which two runs differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlaceDifference {
-    /// A JSON pointer: `/arguments/table`, `/files/report.pdf`, `/took_ms`.
+    /// JSON pointer: `/arguments/table`, `/files/report.pdf`, `/took_ms`.
     pub place: String,
-    /// Missing where only the right one has something.
+    /// Value of the left run; missing if only the right run has one.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -177,7 +176,7 @@ pub struct PlaceDifference {
     )]
     #[schema(value_type = Option<Object>)]
     pub left: Option<Value>,
-    /// Missing where only the left one has something.
+    /// Value of the right run; missing if only the left run has one.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -187,23 +186,23 @@ pub struct PlaceDifference {
     pub right: Option<Value>,
 }
 
-/// A run, and all below it, that the other tree has nothing for.
+/// A run, with all runs below it, that has no corresponding run in the other tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OneSidedRun {
     pub path: String,
     #[schema(value_type = String)]
     pub run: RunId,
-    /// Runs below it.
+    /// Number of runs below it.
     pub below: usize,
 }
 
-/// `null` is a value here, and not the lack of one.
+/// `null` is a value here, not a missing value.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
 impl TreeDifference {
-    /// What `comparison` found in the trees of `left` and `right`.
+    /// The result of `comparison` for the trees of `left` and `right`.
     pub fn new(left: RunId, right: RunId, comparison: Comparison) -> Self {
         let is_same = comparison.is_same();
         let one_sided = |list: Vec<OneSided>| list.into_iter().map(OneSidedRun::from).collect();

@@ -1,67 +1,66 @@
-//! Between nodes and gateways, below `/internal/v1/runs/{run_id}`: a node speaks for one run with
-//! the token that it drew when it took the run on (`Authorization: Bearer <64 hex digits>`).
-//!
-//! Refusals are [`Problem`](crate::problem::Problem)s. No part of the public API.
+//! Requests from nodes to gateways, below `/internal/v1/runs/{run_id}`; not part of the public API. A node acts for
+//! one run with the token that it generated for its lease (`Authorization: Bearer <64 hex digits>`). Errors are
+//! [`Problem`](crate::problem::Problem)s.
 
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Ended, FileEntry, Limits, Retries};
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How often a waiting answer sends an empty line, in seconds: proxies drop silent connections.
+/// Seconds between the empty lines of a waiting answer: proxies close silent connections.
 pub const WHITE_SPACE_SECONDS: u64 = 15;
 
 /// The media type of the answer to a [`CallRequest`]: one [`CallLine`] a line.
 pub const CALL_MEDIA_TYPE: &str = "application/x-ndjson";
 
-/// The body of `POST /internal/v1/runs/{run_id}/calls`: a run calls a capsule.
+/// The body of `POST /internal/v1/runs/{run_id}/calls`: call of a capsule by a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRequest {
-    /// The attempt that calls; it must have the lease.
+    /// The calling attempt; it must hold the lease.
     pub attempt: u32,
     /// Title, alias or name, as the caller wrote it.
     pub target: String,
-    /// As the caller wrote them; file references are names of `files`.
+    /// As the caller wrote them; they refer to files by the names in `files`.
     pub arguments: Map<String, Value>,
-    /// What is in the store already.
+    /// Files, already stored as artifacts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileEntry>,
-    /// The same key joins the same callee.
+    /// A call with the same key joins the same callee.
     pub call_key: Digest,
-    /// Running time of the callee at the most; its own unless given.
+    /// Maximum running time of the callee; default: that of its capsule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
-    /// How often the callee is tried again when it fails.
+    /// Maximum retries of the callee after failures.
     #[serde(default, skip_serializing_if = "Retries::is_none")]
     pub retries: Retries,
-    /// How long the parts of the callee may take; its defaults unless given.
+    /// Limits for the phases of the callee.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
-    /// Which nodes may take the callee; its own label unless given.
+    /// Pool of nodes for the callee; default: the pool of its capsule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<Label>,
+    pub pool: Option<Pool>,
 }
 
-/// A line of the answer to a [`CallRequest`]; between them there may be empty lines.
+/// A line of the answer to a [`CallRequest`]; empty lines may separate these lines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CallLine {
-    /// First: the callee's launch is stored.
+    /// First line: the callee's launch is stored.
     Accepted { run_id: RunId },
-    /// Last: the callee has its result, whose event has this hash.
+    /// Last line: the result of the callee and the hash of its event.
     Ended { ended: Box<Ended>, hash: Digest },
 }
 
-/// The answer of `GET /internal/v1/runs/{run_id}/targets?attempt=N`: whom the run may call.
+/// The answer of `GET /internal/v1/runs/{run_id}/targets?attempt=N`: capsules that the run may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Targets {
     pub targets: Vec<Target>,
 }
 
-/// A capsule that may be called.
+/// A capsule that the run may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     pub name: CapsuleName,
@@ -82,8 +81,8 @@ pub struct Target {
 /// The body of `POST /internal/v1/runs/{run_id}/calls/{child}/cancel`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelCall {
-    /// The attempt that called; it must have the lease.
+    /// The attempt that called; it must hold the lease.
     pub attempt: u32,
-    /// For people.
+    /// Reason, shown to people.
     pub reason: String,
 }

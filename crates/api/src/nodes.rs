@@ -1,4 +1,4 @@
-//! Nodes as people see them.
+//! Types of `/v1/nodes`.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,35 @@ use aod_domain::id::NodeId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A node that has said in the last few seconds that it is there.
+/// A node that has announced itself in the last five seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     #[schema(value_type = String)]
     pub id: NodeId,
     pub host: String,
     pub version: String,
-    pub labels: Vec<String>,
+    pub pools: Vec<String>,
     pub slots: usize,
-    /// Runs that compute.
+    /// Running capsules.
     pub running: usize,
-    /// Runs that wait for a callee.
+    /// Runs that wait for callees.
     pub waiting: usize,
     pub containers: usize,
     pub draining: bool,
-    /// What runs may require of it.
+    /// Attributes that runs can require.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, DevicesView>,
-    /// Its processors, in thousandths, and its memory.
+    /// Processors of the machine, in thousandths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Why it takes no work although it has room.
+    /// Reason why the node takes no work although it has free capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
-    /// Why it takes no new trees although it is ready.
+    /// Reason why the node starts no new trees although it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_roots: Option<String>,
 }
@@ -43,11 +43,11 @@ pub struct NodeView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DevicesView {
     pub count: usize,
-    /// Those that no run has now.
+    /// Devices that no run holds.
     pub free: usize,
 }
 
-/// All nodes that are there.
+/// All live nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeList {
     pub items: Vec<NodeView>,

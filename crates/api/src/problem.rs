@@ -1,42 +1,42 @@
-//! Every refusal: problem+json (RFC 9457), with our code and all that is wrong at once.
+//! Error answers: problem+json (RFC 9457) with an error code and the list of all problems.
 
 use aod_domain::contract;
 use aod_domain::error_code::ErrorCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why a request was refused.
+/// Why the gateway or node rejected a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// The page about the code, `/docs/errors/<code>`, relative to the gateway.
+    /// Page about the code, `/docs/errors/<code>`, relative to the gateway.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What the code means.
+    /// Meaning of the code.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// What was found in this request.
+    /// What is wrong with this request.
     pub detail: String,
-    /// The path of the request.
+    /// Path of the request.
     pub instance: String,
-    /// The error code, in snake_case.
+    /// Error code, in snake_case.
     pub code: String,
-    /// The id of the request.
+    /// Id of the request.
     pub request_id: String,
-    /// All that is wrong, with its place; empty when there is no place to name.
+    /// All problems with their places in the body; empty if they have no place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ProblemItem>,
-    /// Always false: callers of the original's routes look at nothing else.
+    /// Always false, for clients of the agent-on-demand compatibility routes.
     #[serde(default)]
     pub success: bool,
 }
 
-/// One thing that is wrong, and where.
+/// A problem and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemItem {
-    /// JSON pointer into the body; empty for the whole.
+    /// JSON pointer into the body; empty for the whole body.
     pub pointer: String,
-    /// What was found and what was expected.
+    /// What is wrong and what was expected.
     pub message: String,
 }
 
@@ -48,7 +48,7 @@ impl ProblemItem {
         }
     }
 
-    /// `problem` of a payload that stands at `prefix` of the body.
+    /// `problem` in a payload that is at `prefix` of the body.
     pub fn within(prefix: &str, problem: &contract::Problem) -> Self {
         Self::new(
             format!("{prefix}{}", problem.pointer),
@@ -58,7 +58,7 @@ impl ProblemItem {
 }
 
 impl Problem {
-    /// A problem that does not yet know of which request it tells.
+    /// A problem without `instance` and `request_id`.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("/docs/errors/{code}"),
@@ -73,8 +73,7 @@ impl Problem {
         }
     }
 
-    /// With the first [`contract::PROBLEMS_MAX`] of `errors`: a body of a megabyte may have some
-    /// hundred thousand.
+    /// Keeps the first [`contract::PROBLEMS_MAX`] of `errors`: a body of a megabyte can cause hundreds of thousands.
     #[must_use]
     pub fn with_errors(mut self, mut errors: Vec<ProblemItem>) -> Self {
         errors.truncate(contract::PROBLEMS_MAX);
@@ -89,8 +88,7 @@ impl Problem {
     }
 }
 
-/// What a refusal calls the request: the path that was asked for, or all of a target that has none, as
-/// `GET name HTTP/1.1` has.
+/// The `instance` of a problem: the path of the request, or the whole target if it has no path (`GET name HTTP/1.1`).
 pub fn instance(path: &str, target: &dyn std::fmt::Display) -> String {
     match path {
         "" => target.to_string(),
@@ -98,8 +96,7 @@ pub fn instance(path: &str, target: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// The HTTP status with which a request is refused for `code`. A code of a failed run has none
-/// and counts as a bug of ours.
+/// HTTP status of a problem with `code`. Codes that only failed runs have are a bug here: 500.
 pub const fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::RequestMalformed => 400,
@@ -129,13 +126,13 @@ pub const fn status_of(code: ErrorCode) -> u16 {
         | ErrorCode::CallCycle
         | ErrorCode::CallTooDeep
         | ErrorCode::NameAmbiguous => 409,
-        ErrorCode::ArtifactCollected => 410,
+        ErrorCode::ArtifactDeleted => 410,
         ErrorCode::PayloadTooLarge => 413,
         ErrorCode::ArgumentsInvalid
         | ErrorCode::FileRefused
         | ErrorCode::CapsuleInvalid
         | ErrorCode::BuildFailed => 422,
-        ErrorCode::TooManyCalls | ErrorCode::BudgetExhausted => 429,
+        ErrorCode::TooManyCalls | ErrorCode::TooManyQueues | ErrorCode::BudgetExhausted => 429,
         ErrorCode::ModelUnreachable | ErrorCode::EgressUnreachable => 502,
         ErrorCode::LogFull
         | ErrorCode::DiskFull

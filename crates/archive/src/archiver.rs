@@ -1,7 +1,7 @@
-//! Closes segments, raises the floor, and has the broker let go of what is below it.
+//! Closes segments, raises the floor, and lets the broker release the events below the floor.
 //!
-//! Any number of gateways may do so: the same events give the same artifacts, and the guard of the archive's own
-//! events takes the first of those who do it at once.
+//! Any number of gateways may run this: equal events give equal artifacts, and the guard of the archive's own events
+//! accepts the first of several concurrent writers.
 
 use std::io::BufWriter;
 use std::ops::RangeInclusive;
@@ -16,15 +16,15 @@ use aod_domain::subject;
 use aod_ports::BoxError;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::event_log::{Append, AppendError, EventLog as _, Guard, StoredEvent};
-use aod_ports::program::blocking;
-use aod_ports::runs::Runs;
+use aod_services::program::blocking;
+use aod_services::runs::Runs;
 use jiff::SignedDuration;
 use tempfile::NamedTempFile;
 
 use crate::log::ArchivedLog;
 use crate::segment::Writer;
 
-/// Events that are read at a time.
+/// Events per read.
 const PAGE_SIZE: usize = 1_000;
 
 /// Archives the log.
@@ -34,12 +34,12 @@ pub struct Archiver {
     artifacts: Arc<dyn ArtifactStore>,
     runs: Runs,
     age: SignedDuration,
-    /// A floor that was seen, and when, since the start of the host.
+    /// The floor that was read last, and the time of that read since the host started.
     seen: Option<(u64, Duration)>,
 }
 
 impl Archiver {
-    /// `age` is how long events stay in the broker at least.
+    /// `age` is the minimum time that events stay in the broker.
     pub fn new(
         log: ArchivedLog,
         artifacts: Arc<dyn ArtifactStore>,
@@ -55,16 +55,14 @@ impl Archiver {
         }
     }
 
-    /// Does whatever is to be done now; `first_needed` is the first launch whose run has not ended. Whether there
-    /// may be more to do at once.
+    /// Performs the next step. `first_needed` is the first launch whose run has not ended. Returns whether another
+    /// step may be due immediately.
     pub async fn step(&mut self, first_needed: u64) -> Result<bool, BoxError> {
-        let look = self.log.look_anew().await?;
-        let last = look.last();
+        let snapshot = self.log.refresh().await?;
+        let last = snapshot.last();
         self.release(floor(last)).await?;
         let last_segment = last.map(|last| last.event.archive().segment);
-        let seen = self
-            .look_around(last_segment.as_ref(), first_needed)
-            .await?;
+        let seen = self.survey(last_segment.as_ref(), first_needed).await?;
         if let Some(events) = next_segment(last_segment.as_ref(), &seen) {
             return self.archive(last, events).await;
         }
@@ -74,16 +72,12 @@ impl Archiver {
         let Some(floor) = next_floor(archive.floor, &segments, &seen) else {
             return Ok(false);
         };
-        tracing::info!(floor, "the broker may let go of events that are archived");
+        tracing::info!(floor, "archived events may be released from the broker");
         let raised = Archive { floor, ..*archive };
         self.append(Some(last), Event::Released(raised)).await
     }
 
-    async fn look_around(
-        &self,
-        last: Option<&Segment>,
-        first_needed: u64,
-    ) -> Result<Seen, BoxError> {
+    async fn survey(&self, last: Option<&Segment>, first_needed: u64) -> Result<Seen, BoxError> {
         let end = last.map_or(0, |segment| segment.last);
         let first = self.log.broker().read(subject::ALL, end, 1).await?;
         let oldest = first
@@ -98,8 +92,8 @@ impl Archiver {
         })
     }
 
-    /// Has the broker let go of what is below a floor that everybody has had the time to see. Again and again, since
-    /// it lets go only of what is old enough by its own clock.
+    /// Asks the broker to release the events below a floor that every reader has had the time to see. Repeated,
+    /// because the broker releases only events that are old enough by its own clock.
     async fn release(&mut self, floor: u64) -> Result<(), BoxError> {
         let now = self.runs.clock().since_boot();
         let (seen, since) = *self.seen.get_or_insert((floor, now));
@@ -128,7 +122,7 @@ impl Archiver {
             first = segment.first,
             last = segment.last,
             bytes = segment.events.size_bytes,
-            "a part of the log is archived"
+            "part of the log archived"
         );
         let archive = Archive {
             segment,
@@ -181,7 +175,7 @@ impl Archiver {
         })
     }
 
-    /// Whether it was stored; another gateway being faster is no failure.
+    /// Returns whether the event was stored; that another gateway was faster is no failure.
     async fn append(&self, last: Option<&Recorded<Event>>, event: Event) -> Result<bool, BoxError> {
         let subject = event.subject();
         let previous = last.map(|last| last.hash);
@@ -198,7 +192,7 @@ impl Archiver {
     }
 }
 
-/// The events of a page up to `end`: each must be the next, or something is missing from the log.
+/// The events of a page up to `end`; fails if the log has a gap.
 fn page_of(page: Vec<StoredEvent>, after: u64, end: u64) -> Result<Vec<StoredEvent>, BoxError> {
     let page: Vec<StoredEvent> = page
         .into_iter()
@@ -209,7 +203,7 @@ fn page_of(page: Vec<StoredEvent>, after: u64, end: u64) -> Result<Vec<StoredEve
         .iter()
         .find(|stored| Some(stored.sequence) != expected.next());
     match gap {
-        None if page.is_empty() => Err(format!("the log has nothing after {after}").into()),
+        None if page.is_empty() => Err(format!("the log has no event after {after}").into()),
         None => Ok(page),
         Some(stored) => Err(format!("the log has a gap before {}", stored.sequence).into()),
     }

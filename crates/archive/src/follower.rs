@@ -1,28 +1,28 @@
-//! A place in the log that moves on, out of the archive into the broker, and back where it fell behind.
+//! A subscription that reads from the archive, then from the broker, and from the archive again when it falls behind.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use aod_ports::event_log::{From, ReadError, StoredEvent, Told};
+use aod_ports::event_log::{Followed, From, ReadError, StoredEvent};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
 use crate::log::ArchivedLog;
 
-/// Events that are read from the archive at a time.
+/// Events per read of the archive.
 const PAGE_SIZE: usize = 1_000;
 
-/// How long to wait before the archive, or the broker, is tried again.
+/// Pause before the archive or the broker is read again after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Follower {
     log: ArchivedLog,
     filter: String,
-    /// The last event that was told, or is known not to be wanted.
+    /// The last event that was delivered or does not match the filter.
     place: u64,
     archived: VecDeque<StoredEvent>,
-    told: Option<BoxStream<'static, Told>>,
+    followed: Option<BoxStream<'static, Followed>>,
 }
 
 impl fmt::Debug for Follower {
@@ -32,7 +32,7 @@ impl fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// Follows from behind `after` on; what is stored once this returns is not missed.
+    /// Follows from the event after `after`; misses no event that is stored after this returns.
     pub(crate) async fn begin(
         log: ArchivedLog,
         filter: &str,
@@ -43,68 +43,70 @@ impl Follower {
             filter: filter.to_owned(),
             place: after,
             archived: VecDeque::new(),
-            told: None,
+            followed: None,
         };
         follower.fetch().await?;
         Ok(follower)
     }
 
-    /// The next that is to be told; none when the broker's log has ended with the program.
-    pub(crate) async fn next(&mut self) -> Option<Told> {
+    /// The next message; none when the broker's log has ended with the program.
+    pub(crate) async fn next(&mut self) -> Option<Followed> {
         loop {
             if let Some(stored) = self.archived.pop_front() {
                 self.place = stored.sequence;
-                return Some(Told::Event(stored));
+                return Some(Followed::Event(stored));
             }
-            let Some(told) = &mut self.told else {
+            let Some(followed) = &mut self.followed else {
                 if let Err(error) = self.fetch().await {
                     tracing::warn!(
                         filter = self.filter,
                         error = &error as &dyn std::error::Error,
-                        "the archive is not read now"
+                        "cannot read the archive; retrying"
                     );
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 continue;
             };
-            match told.next().await? {
-                Told::Reconnected => return Some(Told::Reconnected),
-                Told::Event(stored) if is_next(&self.log, self.place, &stored).await => {
+            match followed.next().await? {
+                Followed::Reconnected => return Some(Followed::Reconnected),
+                Followed::Event(stored) if is_next(&self.log, self.place, &stored).await => {
                     self.place = stored.sequence;
-                    return Some(Told::Event(stored));
+                    return Some(Followed::Event(stored));
                 }
-                Told::Event(_) => self.told = None,
+                Followed::Event(_) => self.followed = None,
             }
         }
     }
 
-    /// Brings what the archive has, or else goes on in the broker.
+    /// Reads the next events of the archive, or continues in the broker.
     async fn fetch(&mut self) -> Result<(), ReadError> {
         loop {
-            let look = self.log.look().await?;
+            let snapshot = self.log.snapshot().await?;
             let page = self
                 .log
-                .read_archive(&look, &self.filter, self.place, PAGE_SIZE);
+                .read_archive(&snapshot, &self.filter, self.place, PAGE_SIZE);
             let page = page.await?;
             if !page.is_empty() {
                 self.archived = page.into();
                 return Ok(());
             }
-            self.place = self.place.max(look.floor() - 1);
+            self.place = self.place.max(snapshot.floor() - 1);
             let from = From::After(self.place);
-            let told = self.log.broker().follow(&self.filter, from).await?;
-            if self.log.is_good(&look) {
-                self.told = Some(told);
+            let followed = self.log.broker().follow(&self.filter, from).await?;
+            if self.log.is_good(&snapshot) {
+                self.followed = Some(followed);
                 return Ok(());
             }
         }
     }
 }
 
-/// Whether nothing can be missing between `place` and what the broker tells.
+/// Whether no event between `place` and the broker's `stored` can be missing.
 async fn is_next(log: &ArchivedLog, place: u64, stored: &StoredEvent) -> bool {
     if stored.sequence == place + 1 {
         return true;
     }
-    log.look().await.is_ok_and(|look| look.floor() <= place + 1)
+    log.snapshot()
+        .await
+        .is_ok_and(|snapshot| snapshot.floor() <= place + 1)
 }

@@ -1,12 +1,12 @@
-//! The archive of the log: closed segments in the artifact store, so that the broker can let old events go and
-//! nobody who reads need know. What is closed and let go of when is decided in `aod_domain::archive`.
+//! The archive of the log: closed segments in the artifact store. The broker can release old events, and readers see
+//! no difference. `aod_domain::archive` decides what is closed and released, and when.
 //!
 //! ```text
 //! segment    events as the bytes of an artifact, and their index
-//! shelf      the segments that there are, read as they are asked for
-//! log        the log wherever its events are
-//! follower   a place in it that moves on
-//! archiver   closes segments, and has the broker let go
+//! shelf      the existing segments, read on demand
+//! log        the log, from the archive and the broker
+//! follower   a subscription to both
+//! archiver   closes segments, and releases events from the broker
 //! ```
 
 mod archiver;

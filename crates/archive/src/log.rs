@@ -1,9 +1,8 @@
-//! The log as its readers know it, wherever its events are: below the floor in the archive, from there on in
-//! the broker.
+//! The log for its readers: events below the floor come from the archive, all others from the broker.
 //!
-//! A look at the last event of the archive, at most [`FRESH`] ago, says where the floor is; the broker lets go
-//! of nothing sooner than [`RELEASE_DELAY`] after it was said. What took so long that this may not hold any more
-//! is done again. Time is that of the host since it was started.
+//! The last event of the archive, read at most [`FRESH`] ago, names the floor. The broker releases no event sooner
+//! than [`RELEASE_DELAY`] after that event was stored. An operation that took too long for this guarantee is repeated.
+//! Times are those since the host started.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use aod_ports::BoxError;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::event_log::{
-    Append, AppendError, EventLog, Fill, From, Guard, ReadError, StoredEvent, Told, Tried,
+    Append, AppendError, EventLog, Fill, Followed, From, Guard, ReadError, StoredEvent, Tried,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -25,27 +24,27 @@ use tokio::time::Instant;
 use crate::follower::Follower;
 use crate::shelf::Shelf;
 
-/// What a look is good for, from its beginning to the end of what is done by it.
+/// How long a reading of the floor is valid, from its start to the end of the operation that uses it.
 const GOOD_FOR: Duration = Duration::from_secs(RELEASE_DELAY.as_secs() / 2);
 
-/// A log that reads through both. Cheap to clone.
+/// A log that reads both. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ArchivedLog {
     broker: Arc<dyn EventLog>,
     shelf: Arc<Shelf>,
     clock: Arc<dyn Clock>,
-    look: Arc<Mutex<Option<Look>>>,
+    snapshot: Arc<Mutex<Option<Snapshot>>>,
 }
 
-/// What the last event of the archive said.
+/// The content of the last event of the archive.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
-    /// When it was asked for, since the start of the host.
+pub(crate) struct Snapshot {
+    /// When it was requested, since the host started.
     at: Duration,
     last: Option<Recorded<Event>>,
 }
 
-impl Look {
+impl Snapshot {
     pub(crate) fn floor(&self) -> u64 {
         archive::floor(self.last.as_ref())
     }
@@ -54,7 +53,7 @@ impl Look {
         self.last.as_ref()
     }
 
-    /// The archive, if something after `after` is to be read there.
+    /// The archive, if it holds events after `after`.
     fn archive_after(&self, after: u64) -> Option<&Archive> {
         let archive = self.last.as_ref().map(|last| last.event.archive());
         archive.filter(|archive| after + 1 < archive.floor)
@@ -71,7 +70,7 @@ impl ArchivedLog {
             broker,
             shelf: Arc::new(Shelf::new(artifacts)),
             clock,
-            look: Arc::default(),
+            snapshot: Arc::default(),
         }
     }
 
@@ -85,45 +84,45 @@ impl ArchivedLog {
         segments.map_err(failed("the list of segments"))
     }
 
-    /// Where the floor is: as it was at most [`FRESH`] ago.
-    pub(crate) async fn look(&self) -> Result<Look, ReadError> {
+    /// The floor, at most [`FRESH`] old.
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot, ReadError> {
         let at = self.clock.since_boot();
         let known = self
-            .look
+            .snapshot
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         match known {
-            Some(look) if at.saturating_sub(look.at) <= FRESH => Ok(look),
-            _ => self.look_anew().await,
+            Some(snapshot) if at.saturating_sub(snapshot.at) <= FRESH => Ok(snapshot),
+            _ => self.refresh().await,
         }
     }
 
-    pub(crate) async fn look_anew(&self) -> Result<Look, ReadError> {
+    pub(crate) async fn refresh(&self) -> Result<Snapshot, ReadError> {
         let at = self.clock.since_boot();
         let last = self.broker.read_last(subject::ARCHIVE).await?;
         let last = last.map(|stored| stored.decode());
         let last = last.transpose();
         let last = last.map_err(|error| failed(subject::ARCHIVE)(error.into()))?;
-        let look = Look { at, last };
-        *self.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(look.clone());
-        Ok(look)
+        let snapshot = Snapshot { at, last };
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot.clone());
+        Ok(snapshot)
     }
 
-    /// Whether what was done by `look` counts: nothing that it did not know of was let go meanwhile.
-    pub(crate) fn is_good(&self, look: &Look) -> bool {
-        self.clock.since_boot().saturating_sub(look.at) <= GOOD_FOR
+    /// Whether an operation that used `snapshot` is valid: the broker released nothing above its floor in the meantime.
+    pub(crate) fn is_good(&self, snapshot: &Snapshot) -> bool {
+        self.clock.since_boot().saturating_sub(snapshot.at) <= GOOD_FOR
     }
 
     /// Up to `limit` events below the floor.
     pub(crate) async fn read_archive(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         filter: &str,
         after: u64,
         limit: usize,
     ) -> Result<Vec<StoredEvent>, ReadError> {
-        match look.archive_after(after) {
+        match snapshot.archive_after(after) {
             Some(archive) => {
                 let read = self.shelf.read(archive, filter, after, limit).await;
                 read.map_err(failed(filter))
@@ -134,10 +133,10 @@ impl ArchivedLog {
 
     async fn last_of_archive(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         filter: &str,
     ) -> Result<Option<StoredEvent>, ReadError> {
-        match look.archive_after(0) {
+        match snapshot.archive_after(0) {
             Some(archive) => self
                 .shelf
                 .last(archive, filter)
@@ -149,31 +148,31 @@ impl ArchivedLog {
 
     async fn read_by(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         filter: &str,
         after: u64,
         limit: usize,
     ) -> Result<Vec<StoredEvent>, ReadError> {
-        let mut events = self.read_archive(look, filter, after, limit).await?;
+        let mut events = self.read_archive(snapshot, filter, after, limit).await?;
         if events.len() < limit {
-            let after = after.max(look.floor() - 1);
+            let after = after.max(snapshot.floor() - 1);
             let room = limit - events.len();
             events.extend(self.broker.read(filter, after, room).await?);
         }
         Ok(events)
     }
 
-    /// The guard as the broker knows it, if it has let go of the event that it names: then nothing under its
-    /// filter is left there.
-    async fn guard_of_what_is_left(&self, guard: &Guard) -> Result<Option<Guard>, ReadError> {
+    /// The guard in the broker's terms, if the broker has released the event that `guard` names: then the broker has
+    /// no event under the filter.
+    async fn guard_in_broker(&self, guard: &Guard) -> Result<Option<Guard>, ReadError> {
         let Guard::Last { filter, sequence } = guard else {
             return Ok(None);
         };
-        let look = self.look().await?;
-        if *sequence == 0 || *sequence >= look.floor() {
+        let snapshot = self.snapshot().await?;
+        if *sequence == 0 || *sequence >= snapshot.floor() {
             return Ok(None);
         }
-        let last = self.last_of_archive(&look, filter).await?;
+        let last = self.last_of_archive(&snapshot, filter).await?;
         let is_last = last.is_some_and(|last| last.sequence == *sequence);
         Ok(is_last.then(|| Guard::Last {
             filter: filter.clone(),
@@ -181,7 +180,7 @@ impl ArchivedLog {
         }))
     }
 
-    /// Whether `guard` wants nothing to be there although the archive has something.
+    /// Whether `guard` expects no event although the archive has one.
     async fn is_taken(&self, guard: &Guard) -> Result<bool, ReadError> {
         let Guard::Last {
             filter,
@@ -190,8 +189,8 @@ impl ArchivedLog {
         else {
             return Ok(false);
         };
-        let look = self.look().await?;
-        Ok(!self.read_archive(&look, filter, 0, 1).await?.is_empty())
+        let snapshot = self.snapshot().await?;
+        Ok(!self.read_archive(&snapshot, filter, 0, 1).await?.is_empty())
     }
 }
 
@@ -218,7 +217,7 @@ impl EventLog for ArchivedLog {
         if !matches!(tried, Tried::Conflict) {
             return tried;
         }
-        match self.guard_of_what_is_left(&append.guard).await {
+        match self.guard_in_broker(&append.guard).await {
             Ok(None) => tried,
             Ok(Some(guard)) => {
                 let append = Append {
@@ -236,8 +235,8 @@ impl EventLog for ArchivedLog {
         filter: &str,
         sequence: u64,
     ) -> Result<Option<(u64, String)>, BoxError> {
-        let look = self.look().await?;
-        let archived = self.read_archive(&look, filter, sequence, 1).await?;
+        let snapshot = self.snapshot().await?;
+        let archived = self.read_archive(&snapshot, filter, sequence, 1).await?;
         if let Some(first) = archived.first() {
             let id = header_of(&first.bytes)?.id.to_string();
             return Ok(Some((first.sequence, id)));
@@ -252,9 +251,9 @@ impl EventLog for ArchivedLog {
         limit: usize,
     ) -> Result<Vec<StoredEvent>, ReadError> {
         loop {
-            let look = self.look().await?;
-            let events = self.read_by(&look, filter, after, limit).await?;
-            if self.is_good(&look) {
+            let snapshot = self.snapshot().await?;
+            let events = self.read_by(&snapshot, filter, after, limit).await?;
+            if self.is_good(&snapshot) {
                 return Ok(events);
             }
         }
@@ -262,12 +261,12 @@ impl EventLog for ArchivedLog {
 
     async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError> {
         loop {
-            let look = self.look().await?;
+            let snapshot = self.snapshot().await?;
             if let Some(last) = self.broker.read_last(filter).await? {
                 return Ok(Some(last));
             }
-            let last = self.last_of_archive(&look, filter).await?;
-            if self.is_good(&look) {
+            let last = self.last_of_archive(&snapshot, filter).await?;
+            if self.is_good(&snapshot) {
                 return Ok(last);
             }
         }
@@ -277,16 +276,16 @@ impl EventLog for ArchivedLog {
         &self,
         filter: &str,
         from: From,
-    ) -> Result<BoxStream<'static, Told>, ReadError> {
+    ) -> Result<BoxStream<'static, Followed>, ReadError> {
         let From::After(after) = from else {
             return self.broker.follow(filter, from).await;
         };
         let follower = Follower::begin(self.clone(), filter, after).await?;
-        let told = stream::unfold(follower, |mut follower| async {
-            let told = follower.next().await?;
-            Some((told, follower))
+        let followed = stream::unfold(follower, |mut follower| async {
+            let followed = follower.next().await?;
+            Some((followed, follower))
         });
-        Ok(told.boxed())
+        Ok(followed.boxed())
     }
 
     async fn fill(&self) -> Result<Fill, ReadError> {

@@ -1,13 +1,13 @@
-//! A segment as bytes: blocks of events, each compressed by itself, and an index that says what is where.
+//! A segment as bytes: separately compressed blocks of events, and an index.
 //!
 //! ```text
-//! events   blocks (zstd), one behind the other; in each, for every event, a line of JSON with its sequence,
+//! events   blocks (zstd), in sequence; in each, for every event, a line of JSON with its sequence,
 //!          subject and size, its bytes as they were stored, and a line end
 //! index    JSON (zstd): the blocks, for each part of the log the blocks that have events of it, and the
 //!          segments before
 //! ```
 //!
-//! A part is what a subject begins with behind its tenant: `run.<root>`, `capsule.<name>`.
+//! A part is the start of a subject after its tenant: `run.<root>`, `capsule.<name>`.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,21 +24,21 @@ use thiserror::Error;
 /// The format that this module reads and writes.
 const FORMAT: &str = "aod.segment.v1";
 
-/// A block is closed once it has so many bytes: enough to compress well, few enough for one tree.
+/// A block is closed at this size: large enough to compress well, small enough for one tree.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// What a block has at the most: one event more, with its line.
+/// Maximum size of a block: one more event, with its line.
 const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + 2 * EVENT_SIZE_BYTES_MAX;
 
-/// What an index has at the most, unpacked: a block and a part for each event, and a hundred thousand segments.
+/// Maximum size of an unpacked index: a block and a part for each event, and a hundred thousand segments.
 const INDEX_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The level of zstd: its own default.
 const LEVEL: i32 = 3;
 
-/// Bytes that are no segment, or not the one that they should be.
+/// Bytes that are not a segment, or not the expected one.
 #[derive(Debug, Error)]
-#[error("a segment of the archive is damaged: {0}")]
+#[error("damaged segment of the archive: {0}")]
 pub(crate) struct Damaged(pub(crate) String);
 
 /// A block of a segment.
@@ -46,7 +46,7 @@ pub(crate) struct Damaged(pub(crate) String);
 pub(crate) struct Block {
     /// The sequence of its first event.
     pub(crate) first: u64,
-    /// Where it stands in the segment.
+    /// Its position in the segment.
     pub(crate) offset: u64,
     pub(crate) size_bytes: u64,
 }
@@ -102,7 +102,7 @@ impl<W: Write> Writer<W> {
         if blocks.last() != Some(&number) {
             blocks.push(number);
         }
-        // What is no event of ours is kept all the same; it only has no time.
+        // A malformed event is stored too, but has no time.
         if let Ok(header) = header_of(&stored.bytes) {
             self.latest = self.latest.max(header.time);
         }
@@ -132,7 +132,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// The index of what was written, and the latest time of its events.
+    /// The index of the written events, and their latest time.
     pub(crate) fn finish(mut self, before: &[Segment]) -> io::Result<(Vec<u8>, Timestamp)> {
         if !self.block.is_empty() {
             self.close_block()?;
@@ -149,7 +149,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What is where in a segment.
+/// The index of a segment.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) blocks: Vec<Block>,
@@ -160,18 +160,18 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn read(packed: &[u8]) -> Result<Self, Damaged> {
-        let damaged = |error: &dyn std::fmt::Display| Damaged(format!("its index: {error}"));
+        let damaged = |error: &dyn std::fmt::Display| Damaged(format!("index: {error}"));
         let text = unpacked(packed, INDEX_BYTES_MAX).map_err(|error| damaged(&error))?;
         let text: IndexText = serde_json::from_slice(&text).map_err(|error| damaged(&error))?;
         if text.format != FORMAT {
-            return Err(damaged(&format!("the format {:?} is unknown", text.format)));
+            return Err(damaged(&format!("unknown format {:?}", text.format)));
         }
         let mut parts = Vec::new();
         for (part, blocks) in text.parts {
             let kind = part.split('.').next().unwrap_or_default();
             for &block in &blocks {
                 parts.push((hash_of(&part), block));
-                // Of runs there are too many: nobody asks for all of them by their kind alone.
+                // No reader selects all runs by kind, and a segment has too many of them.
                 if kind != "run" {
                     parts.push((hash_of(kind), block));
                 }
@@ -186,7 +186,7 @@ impl Index {
         })
     }
 
-    /// The blocks that may have events under `filter`, in order.
+    /// The blocks that can have events under `filter`, in order.
     pub(crate) fn blocks_of(&self, filter: &str) -> Vec<usize> {
         let Some(wanted) = wanted(filter) else {
             return (0..self.blocks.len()).collect();
@@ -198,7 +198,7 @@ impl Index {
     }
 }
 
-/// The hash of the part, or the kind of parts, that alone can have events under `filter`.
+/// The hash of the only part, or kind of parts, that can have events under `filter`.
 fn wanted(filter: &str) -> Option<u64> {
     let mut tokens = filter.split('.').skip(2);
     let is_literal = |token: &&str| !matches!(*token, "*" | ">");
@@ -234,7 +234,7 @@ fn unpacked(packed: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
 /// The events of a block.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<StoredEvent>, Damaged> {
     let bytes = unpacked(packed, BLOCK_BYTES_MAX);
-    let bytes = Bytes::from(bytes.map_err(|error| Damaged(format!("a block: {error}")))?);
+    let bytes = Bytes::from(bytes.map_err(|error| Damaged(format!("block: {error}")))?);
     let mut events = Vec::new();
     let mut at = 0_usize;
     while at < bytes.len() {
@@ -268,13 +268,13 @@ mod tests {
         }
     }
 
-    /// Three blocks: the middle one has a tree of its own, and all have the only capsule.
+    /// Three blocks: the middle one has its own tree, and all have the only capsule.
     fn events() -> Vec<StoredEvent> {
         let long = "x".repeat(BLOCK_BYTES / 3);
         let subject = |number: u64| match number {
-            1..=3 => "ev.default.run.A.A.s.launch.any.root",
-            4..=6 => "ev.default.run.B.C.n.running",
-            _ => "ev.default.run.A.A.s.result",
+            1..=3 => "ev.default.run.A.A.s.launched.any.root",
+            4..=6 => "ev.default.run.B.C.n.capsule_started",
+            _ => "ev.default.run.A.A.s.ended",
         };
         let mut events: Vec<StoredEvent> = (1..=9)
             .map(|number| event(number, subject(number), &long))
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_as_they_were_stored_whatever_their_bytes() {
+    fn events_with_any_bytes_are_read_as_stored() {
         let mut events = events();
         events.push(event(10, "ev.default.rule.x.set", "\n{}\0 no event\n\n"));
         events.push(event(11, "ev.default.rule.x.set", ""));
@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_that_can_have_what_is_wanted_are_read() {
+    fn only_blocks_that_can_match_the_filter_are_read() {
         let (_, index) = written(&events());
         let check = |filter: &str, expected: &[usize]| {
             assert_eq!(index.blocks_of(filter), expected, "{filter}");
         };
         check("ev.>", &[0, 1, 2]);
-        check("ev.*.run.*.*.s.result", &[0, 1, 2]);
+        check("ev.*.run.*.*.s.ended", &[0, 1, 2]);
         check("ev.default.run.A.>", &[0, 2]);
         check("ev.*.run.A.A.s.>", &[0, 2]);
         check("ev.default.run.B.C.>", &[1]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_told_and_takes_no_more_memory_than_a_block() {
+    fn damaged_segment_is_reported_with_memory_of_one_block() {
         let (bytes, index) = written(&events());
         let first = &bytes[..usize::try_from(index.blocks[0].size_bytes).expect("small")];
         for cut in [0, 1, first.len() / 2, first.len() - 1] {

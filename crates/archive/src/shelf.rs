@@ -1,4 +1,4 @@
-//! The segments that there are, read from the artifact store as they are asked for.
+//! The existing segments, read from the artifact store on demand.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,23 +11,23 @@ use aod_domain::subject::is_under;
 use aod_ports::BoxError;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::event_log::StoredEvent;
-use aod_ports::program::blocking;
+use aod_services::program::blocking;
 use tokio::sync::OnceCell;
 
 use crate::segment::{Index, unpack};
 
-/// Blocks that are kept as they were read: whoever reads a tree, or page after page, needs the same again.
+/// Unpacked blocks that stay in memory: a reader of a tree or of consecutive pages needs the same block again.
 const BLOCKS_KEPT_MAX: usize = 32;
 
 /// The segments of the archive, in their order.
 pub(crate) struct Shelf {
     artifacts: Arc<dyn ArtifactStore>,
     volumes: Mutex<Arc<[Arc<Volume>]>>,
-    /// The latest first.
+    /// Latest first.
     recent: Mutex<VecDeque<Recent>>,
 }
 
-/// A segment, and its index once it was needed.
+/// A segment, and its index after the first use.
 struct Volume {
     segment: Segment,
     index: OnceCell<Index>,
@@ -117,7 +117,7 @@ impl Shelf {
         Ok(None)
     }
 
-    /// The segments up to that of `archive`, which is the latest that anybody knows of.
+    /// The segments up to that of `archive`, the latest known one.
     async fn up_to(&self, archive: &Archive) -> Result<Arc<[Arc<Volume>]>, BoxError> {
         let known = self.volumes();
         if known

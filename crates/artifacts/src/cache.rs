@@ -1,5 +1,5 @@
-//! Whole files of a remote store on this host: at most so many bytes, the least recently used go
-//! first, those in use never. What is in it is left to those who put and get.
+//! A cache of whole files of a remote store on this host, with a maximum size: evicts the least recently
+//! used files first, never files in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, FileTimes};
@@ -10,18 +10,19 @@ use std::time::SystemTime;
 
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::{StoreError, Stored};
+use aod_services::disk;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::OpenError;
 use crate::shelf::{Durability, Shelf};
 use crate::spool::Spooled;
 
-/// Files of one process, with a limit.
+/// The cache of one process.
 #[derive(Debug)]
 pub(crate) struct Cache {
     shelf: Shelf,
     bytes_max: u64,
-    /// Held while files are moved in and out, so that index and directory agree.
+    /// Locked while files are moved in and out, so that index and directory agree.
     index: Mutex<Index>,
     /// Locked as long as the process lives.
     _lock: File,
@@ -30,13 +31,13 @@ pub(crate) struct Cache {
 #[derive(Debug, Default)]
 struct Index {
     entries: HashMap<Digest, Entry>,
-    /// Digests by last use, the oldest first.
+    /// Digests by last use, oldest first.
     by_use: BTreeMap<u64, Digest>,
     /// Number of the last use.
     uses: u64,
     /// Sum of all entries, in bytes.
     size_bytes: u64,
-    /// Bytes of files that are on their way in.
+    /// Bytes reserved for incoming files.
     reserved_bytes: u64,
 }
 
@@ -44,13 +45,13 @@ struct Index {
 struct Entry {
     size_bytes: u64,
     last_use: u64,
-    /// Number of its first use: pins of a file that was damaged do not count for its successor.
+    /// Number of the first use: pins of a damaged file do not count for its replacement.
     first_use: u64,
-    /// How many hold the file; while any does, it stays.
+    /// Number of pins; a pinned file stays.
     pins: usize,
 }
 
-/// A file that stays where it is as long as this lives.
+/// A file that stays in the cache as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     cache: Arc<Cache>,
@@ -59,7 +60,7 @@ pub(crate) struct Pinned {
     pub(crate) stored: Stored,
 }
 
-/// Room for a file that is on its way in.
+/// Space for an incoming file.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     cache: Arc<Cache>,
@@ -67,13 +68,13 @@ pub(crate) struct Reservation {
 }
 
 impl Cache {
-    /// Takes over what an earlier process left in `directory`, by time of access.
+    /// Opens `directory` with the files of an earlier process, ordered by time of access.
     pub(crate) fn open(directory: &Path, bytes_max: u64) -> Result<Arc<Self>, OpenError> {
         let unusable = |source| OpenError::Directory {
             path: directory.to_owned(),
             source,
         };
-        std::fs::create_dir_all(directory).map_err(unusable)?;
+        disk::make_private(directory).map_err(unusable)?;
         let lock = File::create(directory.join("lock")).map_err(unusable)?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(OpenError::CacheInUse {
@@ -97,21 +98,20 @@ impl Cache {
         Ok(Arc::new(cache))
     }
 
-    /// The file of `digest`, whole and held; none if there is none. One that is damaged is removed
-    /// and counts as none. Blocks.
+    /// The verified and pinned file of `digest`, if cached. Removes a damaged file. Blocks.
     pub(crate) fn get(self: &Arc<Self>, digest: Digest) -> Result<Option<Pinned>, StoreError> {
         let Some(pinned) = self.pin(digest) else {
             return Ok(None);
         };
         match self.shelf.verified(digest) {
             Ok(Some((path, _))) => {
-                // The order of use outlives the process.
+                // The time of access keeps the order of use for later processes.
                 let now = FileTimes::new().set_accessed(SystemTime::now());
                 let _ = File::open(path).and_then(|file| file.set_times(now));
                 Ok(Some(pinned))
             }
             Ok(None) | Err(StoreError::Corrupt { .. }) => {
-                tracing::warn!(%digest, "a cached file was damaged or gone, it is fetched again");
+                tracing::warn!(%digest, "a cached file was damaged or missing; it is fetched again");
                 self.forget(digest);
                 Ok(None)
             }
@@ -119,8 +119,7 @@ impl Cache {
         }
     }
 
-    /// Moves a file in, into what was reserved for it, and holds it; its spool file is gone then.
-    /// Blocks.
+    /// Moves a spool file into its reserved space and pins it. Blocks.
     pub(crate) fn insert(
         self: &Arc<Self>,
         spooled: &Spooled,
@@ -133,12 +132,12 @@ impl Cache {
         index.insert(digest, size_bytes);
         let pinned = self
             .pin_in(&mut index, digest)
-            .expect("it has just been put in");
+            .expect("the file was just inserted");
         self.evict(&mut index);
         Ok(pinned)
     }
 
-    /// Makes room for a file before it is fetched, as far as others may go. Blocks.
+    /// Reserves space for a file before it is fetched, and evicts files that are not pinned. Blocks.
     pub(crate) fn reserve(self: &Arc<Self>, size_bytes: u64) -> Reservation {
         let mut index = self.lock();
         index.reserved_bytes += size_bytes;
@@ -149,7 +148,7 @@ impl Cache {
         }
     }
 
-    /// Removes the file of an artifact that is gone, unless somebody holds it. Blocks for a moment.
+    /// Removes the file of a deleted artifact, unless it is pinned. Blocks briefly.
     pub(crate) fn drop_unused(&self, digest: Digest) {
         let mut index = self.lock();
         let is_unused = |entry: &Entry| entry.pins == 0;
@@ -191,7 +190,7 @@ impl Cache {
         }
     }
 
-    /// Removes what was not used for longest until the limit holds, or all that is left is held.
+    /// Removes the least recently used files until the limit holds or only pinned files are left.
     fn evict(&self, index: &mut Index) {
         while index.size_bytes.saturating_add(index.reserved_bytes) > self.bytes_max {
             let Some(digest) = index.oldest_unpinned() else {
@@ -210,7 +209,7 @@ impl Cache {
 }
 
 impl Index {
-    /// Adds a file; in the place of one of the same name it inherits those that hold that.
+    /// Adds a file; a file that replaces another one keeps its pins.
     fn insert(&mut self, digest: Digest, size_bytes: u64) {
         let last_use = self.next_use();
         let (first_use, pins) = self
@@ -229,7 +228,7 @@ impl Index {
         self.size_bytes += size_bytes;
     }
 
-    /// Counts a use that holds the file.
+    /// Counts a use and pins the file.
     fn touch(&mut self, digest: Digest) -> Option<&Entry> {
         let last_use = self.next_use();
         let entry = self.entries.get_mut(&digest)?;

@@ -1,4 +1,4 @@
-//! Sorts what disks and object stores report by what the reader does about it.
+//! Maps errors of disks and object stores to [`StoreError`].
 
 use std::error::Error as _;
 use std::io;
@@ -7,7 +7,7 @@ use aod_domain::digest::Digest;
 use aod_ports::artifact_store::StoreError;
 use object_store::Error;
 
-/// Sorts an error of the disk; `place` says which.
+/// Maps an error of the disk `place`.
 pub(crate) fn from_io(place: &str, source: io::Error) -> StoreError {
     let place = place.to_owned();
     match source.kind() {
@@ -28,8 +28,8 @@ pub(crate) fn from_io(place: &str, source: io::Error) -> StoreError {
     }
 }
 
-/// Sorts an error of an object store about `digest`. A store of ours gives the kind of an IO error
-/// where there is a cause to act on.
+/// Maps an error of an object store for `digest`. AOD's own store reports actionable causes as kinds of IO
+/// errors.
 pub(crate) fn from_object_store(place: &str, digest: Digest, source: Error) -> StoreError {
     let owned = place.to_owned();
     match source {
@@ -60,7 +60,7 @@ pub(crate) fn from_object_store(place: &str, digest: Digest, source: Error) -> S
     }
 }
 
-/// Sorts an error of a put: what is not found then is the bucket.
+/// Maps an error of a put: "not found" then means the bucket.
 pub(crate) fn from_put(place: &str, digest: Digest, source: Error) -> StoreError {
     match source {
         Error::NotFound { .. } => StoreError::Refused {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_that_a_store_names_are_found() {
+    fn io_kinds_of_object_store_are_mapped() {
         let sorted = |kind| from_object_store("place", digest(), generic(kind));
         assert!(matches!(
             sorted(io::ErrorKind::StorageFull),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_get_misses_is_the_artifact_and_what_a_put_misses_the_bucket() {
+    fn not_found_means_artifact_for_get_and_bucket_for_put() {
         let got = from_object_store("place", digest(), not_found());
         assert!(matches!(got, StoreError::Missing { .. }), "{got}");
         let put = from_put("place", digest(), not_found());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_full_closed_or_broken() {
+    fn errors_of_disks_are_mapped() {
         let sorted = |kind: io::ErrorKind| from_io("place", kind.into());
         assert!(matches!(
             sorted(io::ErrorKind::QuotaExceeded),

@@ -1,10 +1,10 @@
-//! [`ArtifactStore`] on local directories and object stores: S3, GCS, Azure, or any
-//! `object_store::ObjectStore` that is handed in, such as the one on JetStream.
+//! [`ArtifactStore`] on local directories and object stores: S3, GCS, Azure, or any given
+//! `object_store::ObjectStore`, such as the one on JetStream.
 //!
-//! Every store has the layout `sha256/<first two digits>/<digest>`. A directory is read and
-//! written by us alone (`local`): a spool file becomes the object by a synced rename. All else
-//! goes through a spool directory and a cache of whole files with a limit (`remote`).
-//! What is removed, and when, is decided by others; that nothing goes which was just put again is seen to here.
+//! Every store has the layout `sha256/<first two digits>/<digest>`. Only AOD reads and writes a
+//! directory (`local`): a synced rename makes a spool file the object. All other stores use a spool
+//! directory and a bounded cache of whole files (`remote`).
+//! Callers decide which artifacts to remove; the store never removes an artifact that was just put again.
 
 mod cache;
 mod error;
@@ -27,46 +27,46 @@ use local::LocalStore;
 use location::Location;
 use remote::RemoteStore;
 
-/// Where the files of a remote store are kept on this host, and how many.
+/// The local cache of a remote store.
 #[derive(Debug, Clone)]
 pub struct CacheConfig {
-    /// Directory of one process alone, made if need be; spool files lie in it too.
+    /// Directory of exactly one process, created if missing; also contains spool files.
     pub directory: PathBuf,
-    /// Most that it keeps, in bytes. Files in use do not count as what may go: they may take it
-    /// above the limit, and the least recently used of the others go first.
+    /// Maximum size, in bytes. The cache evicts the least recently used files first, but never files in
+    /// use, which may exceed the limit.
     pub bytes_max: u64,
 }
 
-/// Why a store could not be opened, sorted by what the operator does about it.
+/// Why a store cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The URL must be mended.
-    #[error("`{url}` does not say where artifacts are: {why}")]
+    /// The URL is invalid.
+    #[error("`{url}` is not a URL of an artifact store: {why}")]
     Url { url: String, why: String },
-    /// The client of the object store refuses what it was told; mostly credentials are missing.
-    #[error("`{url}` cannot be used")]
+    /// The client of the object store rejects its configuration; usually credentials are missing.
+    #[error("the artifact store `{url}` cannot be opened")]
     Client { url: String, source: BoxError },
-    /// Another process uses this cache: give each its own directory.
-    #[error("the cache {} is in use by another process", .directory.display())]
+    /// Another process uses this cache: give each process its own directory.
+    #[error("the cache {} is in use by another process; set another directory", .directory.display())]
     CacheInUse { directory: PathBuf },
-    /// A directory cannot be made, read or written.
-    #[error("{} cannot be used", .path.display())]
+    /// A directory cannot be created, read or written.
+    #[error("the directory {} cannot be used", .path.display())]
     Directory {
         path: PathBuf,
         source: std::io::Error,
     },
 }
 
-/// Opens the store that `url` names; `cache` is not used by `file:`.
+/// Opens the store at `url`; `file:` does not use `cache`.
 ///
 /// - `file:///directory`: a directory of this host, or one that hosts share.
-/// - `s3://bucket/prefix?endpoint=…&region=…&credentials=…&allow_http=…`: without `credentials`,
-///   which names a file (`aws_access_key_id = …` and so on, as in `~/.aws/credentials`), they come
-///   from the environment (`AWS_ACCESS_KEY_ID` and so on). Plain HTTP is for endpoints on loopback
-///   and private addresses, and others if `allow_http=true`.
-/// - `gs://bucket/prefix` and `az://container/prefix`: all else comes from the environment.
+/// - `s3://bucket/prefix?endpoint=…&region=…&credentials=…&allow_http=…`: `credentials` names a file
+///   (`aws_access_key_id = …` and so on, as in `~/.aws/credentials`); without it, credentials come
+///   from the environment (`AWS_ACCESS_KEY_ID` and so on). Plain HTTP is allowed for endpoints on
+///   loopback and private addresses, and for all endpoints with `allow_http=true`.
+/// - `gs://bucket/prefix` and `az://container/prefix`: all other settings come from the environment.
 ///
-/// Nothing is asked of the store yet: [`ArtifactStore::check`] does.
+/// Sends no request to the store; [`ArtifactStore::check`] does.
 pub fn open(url: &str, cache: &CacheConfig) -> Result<Arc<dyn ArtifactStore>, OpenError> {
     match location::parse(url)? {
         Location::Directory(directory) => Ok(Arc::new(LocalStore::open(&directory)?)),
@@ -76,8 +76,8 @@ pub fn open(url: &str, cache: &CacheConfig) -> Result<Arc<dyn ArtifactStore>, Op
     }
 }
 
-/// Puts artifacts into an object store that is open already, and whose removals, however often they are
-/// repeated, leave what was put after the first of them.
+/// Opens an artifact store on an object store whose repeated removals never remove an object that was put
+/// after the first of them.
 pub fn over(
     store: Arc<dyn ObjectStore>,
     limited: Option<Arc<dyn Limited>>,

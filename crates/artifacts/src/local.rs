@@ -1,5 +1,5 @@
-//! A directory as the store: a spool file becomes the object by a synced rename, and the object is
-//! its own local file. Processes and hosts may share the directory.
+//! A directory as the store: a synced rename makes a spool file the object, and the object is also the
+//! local file. Processes and hosts may share the directory.
 
 use std::io::Read;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use aod_domain::disk::Space;
 use aod_ports::artifact_store::{
     ArtifactStore, Content, Incoming, Listing, LocalFile, Removal, StoreError, Stored,
 };
+use aod_services::disk;
 use async_trait::async_trait;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -34,6 +35,7 @@ impl LocalStore {
             path: directory.to_owned(),
             source,
         };
+        disk::make_chosen_private(directory).map_err(unusable)?;
         let objects = Shelf::open(directory, Durability::Synced).map_err(unusable)?;
         let spool = Spool::open(&directory.join("spool")).map_err(unusable)?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! URLs of stores, and the clients that they configure.
+//! URLs of stores, and their clients.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,28 +15,28 @@ use url::{Host, Url};
 
 use crate::OpenError;
 
-/// How long a request may be repeated, in seconds: as long as a server may take to come back.
+/// Maximum time for retries of a request, in seconds: enough for a restart of the server.
 const RETRY_SECONDS_MAX: u64 = 60;
 
-/// Silence after which a request has failed, in seconds.
+/// Maximum silence during a request, in seconds.
 const SILENCE_SECONDS_MAX: u64 = 30;
 
 /// Parameters of `s3:` URLs.
 const S3_PARAMETERS: [&str; 4] = ["endpoint", "region", "credentials", "allow_http"];
 
-/// Where artifacts are.
+/// The location of artifacts.
 #[derive(Debug)]
 pub(crate) enum Location {
-    /// A directory of this host, or one that it shares.
+    /// A directory of this host, possibly shared.
     Directory(PathBuf),
-    /// Anything that has a client; one that repeats what failed for a while, and one that never does.
+    /// Any object store: one client that retries, and one that does not.
     Remote {
         store: Arc<dyn ObjectStore>,
         removing: Arc<dyn ObjectStore>,
     },
 }
 
-/// Reads a URL, and sets up the client if it needs one.
+/// Parses a URL and creates the client, if necessary.
 pub(crate) fn parse(text: &str) -> Result<Location, OpenError> {
     let unclear = |why: String| OpenError::Url {
         url: text.to_owned(),
@@ -44,17 +44,22 @@ pub(crate) fn parse(text: &str) -> Result<Location, OpenError> {
     };
     let url = Url::parse(text).map_err(|error| unclear(error.to_string()))?;
     if url.password().is_some() || !url.username().is_empty() {
-        return Err(unclear("secrets have no place in it".to_owned()));
+        return Err(unclear(
+            "it contains a user or a password; pass credentials in a file or in the environment"
+                .to_owned(),
+        ));
     }
     if url.scheme() == "file" {
         let path = url.to_file_path().ok().filter(|path| path.has_root());
         return path
             .map(Location::Directory)
-            .ok_or_else(|| unclear("it needs an absolute path, as in file:///srv/aod".to_owned()));
+            .ok_or_else(|| unclear("expected an absolute path, as in file:///srv/aod".to_owned()));
     }
     let bucket = url.host_str().unwrap_or_default().to_owned();
     if bucket.is_empty() {
-        return Err(unclear("it names no bucket".to_owned()));
+        return Err(unclear(
+            "the bucket is missing, as in s3://bucket/prefix".to_owned(),
+        ));
     }
     use_ring();
     let store = |retry: RetryConfig| client(&url, &bucket, retry);
@@ -105,7 +110,7 @@ fn client(url: &Url, bucket: &str, retry: RetryConfig) -> Result<Arc<dyn ObjectS
                 .build()?,
         ),
         other => {
-            let why = format!("`{other}` is not one of file, s3, gs, az");
+            let why = format!("unknown scheme `{other}`; expected file, s3, gs or az");
             return Err(Unusable::Url(why));
         }
     };
@@ -132,7 +137,7 @@ fn s3(url: &Url, bucket: &str) -> Result<AmazonS3Builder, String> {
             "allow_http" => allow_http = value == "true",
             other => {
                 return Err(format!(
-                    "`{other}` is not one of {}",
+                    "unknown parameter `{other}`; expected one of {}",
                     S3_PARAMETERS.join(", ")
                 ));
             }
@@ -145,14 +150,14 @@ fn s3(url: &Url, bucket: &str) -> Result<AmazonS3Builder, String> {
     Ok(builder.with_client_options(client_options().with_allow_http(allow_http)))
 }
 
-/// Whether an endpoint is spoken to without TLS; refused where strangers may listen.
+/// Whether an endpoint uses plain HTTP; rejects plain HTTP to public addresses.
 fn check_endpoint(endpoint: &str, allow_http: bool) -> Result<bool, String> {
     let url = Url::parse(endpoint).map_err(|error| format!("endpoint: {error}"))?;
     match url.scheme() {
         "https" => Ok(false),
         "http" if allow_http || is_near(url.host().as_ref()) => Ok(true),
         "http" => Err(format!(
-            "{endpoint} is neither loopback nor a private address: use https, or say allow_http=true"
+            "{endpoint} is neither loopback nor a private address; use https, or set allow_http=true"
         )),
         other => Err(format!("endpoint: `{other}` is neither http nor https")),
     }
@@ -171,7 +176,7 @@ fn is_near(host: Option<&Host<&str>>) -> bool {
     }
 }
 
-/// Reads a file as the AWS tools write it; sections other than `[default]` are passed over.
+/// Reads a file in the format of the AWS tools; ignores sections other than `[default]`.
 fn with_credentials(mut builder: AmazonS3Builder, path: &Path) -> Result<AmazonS3Builder, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut is_default = true;
@@ -197,13 +202,13 @@ fn with_credentials(mut builder: AmazonS3Builder, path: &Path) -> Result<AmazonS
     if found != 2 {
         let path = path.display();
         return Err(format!(
-            "{path} needs aws_access_key_id and aws_secret_access_key"
+            "{path}: aws_access_key_id and aws_secret_access_key are missing"
         ));
     }
     Ok(builder)
 }
 
-/// A request may take as long as its bytes do, but not fall silent.
+/// Limits the silence of a request, not its duration.
 fn client_options() -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
@@ -217,7 +222,7 @@ fn retry() -> RetryConfig {
     }
 }
 
-/// For what may be sent once only.
+/// Settings for requests that must not be repeated.
 fn never_again() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -225,7 +230,7 @@ fn never_again() -> RetryConfig {
     }
 }
 
-/// Sets ring as the one source of cryptography for TLS; that it is set already is as good.
+/// Sets ring as the provider of cryptography for TLS, unless a provider is set.
 fn use_ring() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,5 +1,5 @@
-//! An object store behind a spool and a cache: what is put is sent and kept, what is got is
-//! fetched once, verified, and kept.
+//! An object store with a spool and a cache: a put sends and caches the file; a get fetches the artifact
+//! once, verifies and caches it.
 
 mod download;
 mod memory;
@@ -32,49 +32,49 @@ use crate::shelf::{check_size, relative};
 use crate::spool::{self, Spool, Spooled, blocking};
 use crate::{CacheConfig, OpenError, stream};
 
-/// Large files that are fetched at a time, each with up to 4 MiB in flight; more are not faster on
-/// one link, and finish later each.
+/// Maximum number of concurrent fetches of large files, each with up to 4 MiB in flight; more are not
+/// faster on one link.
 const LARGE_FETCHES_MAX: usize = 4;
 
-/// Small files that are fetched at a time, beside the large ones, so as not to wait for them.
+/// Maximum number of concurrent fetches of small files, which do not wait for large ones.
 const SMALL_FETCHES_MAX: usize = 16;
 
-/// Where large begins, in bytes.
+/// Minimum size of a large file, in bytes.
 const LARGE_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
 /// Artifacts in an object store.
 #[derive(Debug)]
 pub(crate) struct RemoteStore {
     remote: Arc<Remote>,
-    /// What the objects lie in, if that has a limit.
+    /// The underlying store, if it has a size limit.
     limited: Option<Arc<dyn Limited>>,
 }
 
-/// What fetches, which outlive whoever asked first, share with the store.
+/// State that the store shares with fetches, which outlive their first caller.
 #[derive(Debug)]
 struct Remote {
     store: Arc<dyn ObjectStore>,
-    /// The same, for what must be sent once or not at all.
+    /// A client of the same store that repeats no request.
     removing: Arc<dyn ObjectStore>,
-    /// How old an artifact may be that a put finds and leaves as it is.
+    /// Age from which on a put renews an existing artifact.
     renewed_after: Duration,
     /// Name of the store in errors.
     place: String,
     spool: Arc<Spool>,
     cache: Arc<Cache>,
     upload_memory: memory::Memory,
-    /// Digests that were read damaged: the next put of one writes over it.
+    /// Digests of damaged objects, which the next put overwrites.
     damaged: upload::Damaged,
     large_fetches: Semaphore,
     small_fetches: Semaphore,
     fetches: Mutex<HashMap<Digest, Fetch>>,
 }
 
-/// A fetch that is under way, for all who wait for it.
+/// A fetch in progress, shared by its callers.
 type Fetch = Shared<BoxFuture<'static, Result<Arc<Pinned>, Arc<StoreError>>>>;
 
 impl RemoteStore {
-    /// `removing` is a client of the same store that repeats nothing.
+    /// `removing` is a client of the same store that repeats no request.
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         removing: Arc<dyn ObjectStore>,
@@ -107,14 +107,14 @@ impl RemoteStore {
         })
     }
 
-    /// Sends a file, then keeps it: the copy spares this host a get, never the put.
+    /// Sends a file, then caches it: the copy saves a later get, but never the put.
     async fn store(&self, spooled: Spooled) -> Result<Stored, StoreError> {
         self.remote.send(&spooled).await?;
         let remote = Arc::clone(&self.remote);
         blocking(move || {
             let kept = remote.cache.insert(&spooled, None);
             match kept {
-                // The caller's file is of another file system.
+                // The caller's file is on another file system.
                 Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
                     spool::discard(&spooled)?;
                 }
@@ -224,7 +224,7 @@ impl Remote {
         }
     }
 
-    /// Reads without keeping: for those who pass the bytes on.
+    /// Reads without caching, for callers that pass the bytes on.
     async fn stream(
         self: &Arc<Self>,
         digest: Digest,
@@ -232,7 +232,7 @@ impl Remote {
     ) -> Result<Content, StoreError> {
         let mut options = GetOptions::default();
         if let Some(range) = &range {
-            // A store's own error for a range beyond the end says nothing of the size.
+            // The store's own error for a range beyond the end does not contain the size.
             let size_bytes = self
                 .size(digest)
                 .await?
@@ -263,7 +263,7 @@ impl Remote {
         })
     }
 
-    /// The fetch of `digest` that is under way, or a new one. It goes on if nobody waits any more.
+    /// The current fetch of `digest`, or a new one. It continues without callers.
     fn fetch(self: &Arc<Self>, digest: Digest) -> Fetch {
         let begin = || {
             let remote = Arc::clone(self);
@@ -287,7 +287,7 @@ impl Remote {
     }
 
     async fn fetch_alone(self: &Arc<Self>, digest: Digest) -> Result<Pinned, StoreError> {
-        // Whoever asked while the last one ended has come too late to share it.
+        // A caller that came when the last fetch ended could not share it.
         if let Some(pinned) = self.cached(digest).await? {
             return Ok(pinned);
         }
@@ -315,12 +315,12 @@ impl Remote {
     }
 }
 
-/// Where an artifact lies in the store.
+/// The path of an artifact in the store.
 fn object_path(digest: Digest) -> object_store::path::Path {
     relative(digest).into()
 }
 
-/// The error of a shared fetch, for each of those who waited.
+/// A copy of a shared fetch's error for one caller.
 fn again(error: &Arc<StoreError>) -> StoreError {
     let source = || Box::new(SharedError(Arc::clone(error)));
     match &**error {
@@ -356,7 +356,7 @@ fn again(error: &Arc<StoreError>) -> StoreError {
     }
 }
 
-/// The cause of an error that several were given.
+/// The cause of an error that several callers received.
 #[derive(Debug)]
 struct SharedError(Arc<StoreError>);
 

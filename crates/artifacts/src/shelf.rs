@@ -1,10 +1,11 @@
-//! A directory of whole files by digest, `sha256/<first two digits>/<digest>`, each of mode 0444
-//! and verified at its first use: what the local store and the cache have in common.
+//! A directory of whole files by digest, `sha256/<first two digits>/<digest>`, verified at their first use: shared by
+//! the local store and the cache. The directory is private; each file has mode 0444, because nodes link files into the
+//! directories of containers with other users.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use aod_domain::digest::Digest;
 use aod_domain::disk::Space;
 use aod_ports::artifact_store::{Listed, RENEWED_AFTER, Removal, StoreError, Stored};
+use aod_services::disk;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
@@ -19,16 +21,15 @@ use uuid::Uuid;
 use crate::error::from_io;
 use crate::spool::{self, Spooled};
 
-/// Files remembered as verified: 8 MiB of memory. Beyond that all are forgotten and hashed again.
+/// Maximum number of files remembered as verified: 8 MiB of memory. Above it, all are hashed again.
 const VERIFIED_MAX: usize = 64 * 1024;
 
 /// Whether a file must survive a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// File and directory are synced before anybody is told.
+    /// File and directory are synced before the put returns.
     Synced,
-    /// What is lost is fetched again; so is what comes back damaged, since a later process
-    /// verifies it.
+    /// A lost or damaged file is fetched again; a later process verifies each file.
     Cached,
 }
 
@@ -38,14 +39,13 @@ pub(crate) struct Shelf {
     root: PathBuf,
     durability: Durability,
     verified: Mutex<HashMap<Digest, Stamp>>,
-    /// How old a file may be that a put finds and leaves as it is.
+    /// Age from which on a put renews an existing file.
     renewed_after: Duration,
-    /// Held while a file is hashed: who asks for the same one meanwhile finds it verified.
+    /// Locked while a file is hashed: a concurrent caller for the same file then finds it verified.
     hashing: Mutex<()>,
 }
 
-/// What changes when somebody writes to a file, or puts another in its place. A link to it
-/// changes none of it.
+/// Metadata that changes when a process writes to or replaces a file, but not when it links the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -65,7 +65,7 @@ impl Stamp {
 }
 
 impl Shelf {
-    /// Makes the directories below `root`, all of them, so that none must be synced later.
+    /// Creates all directories below `root`, so that none must be synced later.
     pub(crate) fn open(root: &Path, durability: Durability) -> io::Result<Self> {
         let top = root.join("sha256");
         let is_new = !top.is_dir();
@@ -94,21 +94,19 @@ impl Shelf {
         self.root.display().to_string()
     }
 
-    /// Puts a file in its place by rename, over what may be there, unless that is known to be
-    /// whole and young. The spool file is gone then. Blocks.
+    /// Moves a spool file to its place by rename, and overwrites an existing file unless that is known to be
+    /// intact and young. Blocks.
     pub(crate) fn install(&self, spooled: &Spooled) -> io::Result<()> {
         let Stored { digest, .. } = spooled.stored;
         let path = self.path(digest);
-        let directory = path
-            .parent()
-            .expect("a file on a shelf lies in a directory");
+        let directory = path.parent().expect("a file of a shelf has a directory");
         let collector = self.lock_out(FlockOperation::LockShared)?;
         if self.is_verified(digest) && !self.is_old(&fs::metadata(&path)?) {
             fs::remove_file(&spooled.path)?;
         } else {
             let file = File::open(&spooled.path)?;
             file.set_permissions(Permissions::from_mode(0o444))?;
-            // It may have been written long ago.
+            // The file may have been written long ago.
             file.set_modified(SystemTime::now())?;
             if self.durability == Durability::Synced {
                 file.sync_all()?;
@@ -118,15 +116,14 @@ impl Shelf {
             self.remember(digest, stamp);
         }
         drop(collector);
-        // Also for one that was there: whoever renamed it may not have come to this yet.
+        // Also for an existing file: the process that renamed it may not have synced it yet.
         match self.durability {
             Durability::Synced => sync_directory(directory),
             Durability::Cached => Ok(()),
         }
     }
 
-    /// The file of `digest`, hashed if nobody has since it was written; none if there is none.
-    /// Blocks.
+    /// The file of `digest`, if it exists; hashes a file that is not yet verified. Blocks.
     pub(crate) fn verified(&self, digest: Digest) -> Result<Option<(PathBuf, Stored)>, StoreError> {
         let path = self.path(digest);
         let unreadable = |error| from_io(&self.place(), error);
@@ -157,7 +154,7 @@ impl Shelf {
         Ok(Some((path, stored)))
     }
 
-    /// Makes a file as young as if it had been put now; its size, or none if there is none. Blocks.
+    /// Makes a file as young as if it had just been put; returns its size, if it exists. Blocks.
     pub(crate) fn renew(&self, digest: Digest) -> io::Result<Option<u64>> {
         let _collector = self.lock_out(FlockOperation::LockShared)?;
         let Some(file) = found(File::open(self.path(digest)))? else {
@@ -167,7 +164,7 @@ impl Shelf {
         if self.is_old(&metadata) {
             let is_verified = self.is_verified(digest);
             let file = match file.set_modified(SystemTime::now()) {
-                // Another user has put it: only they may change its time.
+                // Another user owns the file: only that user may change its time.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     self.replace_by_copy(digest)?
                 }
@@ -180,7 +177,7 @@ impl Shelf {
         Ok(Some(metadata.len()))
     }
 
-    /// Puts a copy of a file in its place, which is young and ours. Blocks.
+    /// Replaces a file by a copy, which is young and owned by this user. Blocks.
     fn replace_by_copy(&self, digest: Digest) -> io::Result<File> {
         let path = self.path(digest);
         let copy = path.with_extension(Uuid::now_v7().simple().to_string());
@@ -197,7 +194,7 @@ impl Shelf {
         copied
     }
 
-    /// Removes a file that was not put or renewed since `before`. Blocks.
+    /// Removes a file whose last put or renewal is before `before`. Blocks.
     pub(crate) fn remove_old(&self, digest: Digest, before: SystemTime) -> io::Result<Removal> {
         let _collector = self.lock_out(FlockOperation::LockExclusive)?;
         let Some(metadata) = found(fs::metadata(self.path(digest)))? else {
@@ -210,7 +207,7 @@ impl Shelf {
         Ok(Removal::Removed)
     }
 
-    /// The files whose digests begin with the byte `first`. Blocks.
+    /// The files with digests that begin with the byte `first`. Blocks.
     pub(crate) fn list(&self, first: u8) -> io::Result<Vec<Listed>> {
         let mut listed = Vec::new();
         for entry in fs::read_dir(self.root.join("sha256").join(format!("{first:02x}")))? {
@@ -219,7 +216,7 @@ impl Shelf {
                 .file_name()
                 .to_str()
                 .and_then(|name| name.parse().ok());
-            // What is removed meanwhile is not there.
+            // A file may be removed during the scan.
             let (Some(digest), Some(metadata)) = (digest, found(entry.metadata())?) else {
                 continue;
             };
@@ -233,43 +230,34 @@ impl Shelf {
         Ok(listed)
     }
 
-    /// The disk that it lies on. Blocks for a moment.
+    /// The space of the shelf's disk. Blocks briefly.
     pub(crate) fn space(&self) -> io::Result<Space> {
-        let found = rustix::fs::statvfs(&self.root)?;
-        Ok(Space {
-            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
-            size_bytes: found.f_blocks.saturating_mul(found.f_frsize),
-        })
+        disk::space(&self.root)
     }
 
-    /// Keeps collectors of all processes out, or all others, as long as the answer lives; what can be fetched
-    /// again needs none of it.
+    /// Locks out collectors of all processes, or all other users, as long as the returned file lives. A cache
+    /// needs no lock.
     fn lock_out(&self, operation: FlockOperation) -> io::Result<Option<File>> {
         if self.durability == Durability::Cached {
             return Ok(None);
         }
         let path = self.root.join("collector.lock");
-        match File::options().create_new(true).write(true).open(&path) {
-            // Programs of several users may share the directory.
-            Ok(made) => made.set_permissions(Permissions::from_mode(0o666))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
-            Err(error) => return Err(error),
-        }
-        // A file of its own for each: a lock belongs to the opened file, and one held alone to one that is written.
-        let is_alone = matches!(operation, FlockOperation::LockExclusive);
-        let lock = File::options().read(true).write(is_alone).open(path)?;
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        // Opened for each lock: a lock belongs to the open file, and an exclusive lock requires a writable one.
+        let lock = options.open(path)?;
         flock(&lock, operation)?;
         Ok(Some(lock))
     }
 
-    /// Whether it was put or renewed so long ago that it must be renewed before it is named.
+    /// Whether a file must be renewed before an event names it.
     fn is_old(&self, metadata: &Metadata) -> bool {
         let age = metadata.modified().ok();
         let age = age.and_then(|modified| SystemTime::now().duration_since(modified).ok());
         self.durability == Durability::Synced && age.unwrap_or_default() >= self.renewed_after
     }
 
-    /// Removes a file; one that is not there is removed already. Blocks.
+    /// Removes a file; a missing file is fine. Blocks.
     pub(crate) fn remove(&self, digest: Digest) -> io::Result<()> {
         self.lock().remove(&digest);
         match fs::remove_file(self.path(digest)) {
@@ -278,7 +266,7 @@ impl Shelf {
         }
     }
 
-    /// All files whose names are digests, with their metadata; others are removed. Blocks.
+    /// All files whose names are digests, with their metadata; removes other files. Blocks.
     pub(crate) fn scan(&self) -> io::Result<Vec<(Digest, Metadata)>> {
         let mut found = Vec::new();
         for first in 0..=u8::MAX {
@@ -317,33 +305,36 @@ impl Shelf {
     }
 }
 
-/// Where a digest lies in every store.
+/// The path of a digest in every store.
 pub(crate) fn relative(digest: Digest) -> String {
     let text = digest.to_string();
     format!("sha256/{}/{text}", &text[..2])
 }
 
-/// Refuses an artifact that is not as large as the event says that names it.
+/// Rejects an artifact whose size differs from the event that names it.
 pub(crate) fn check_size(stored: Stored, size_bytes: u64) -> Result<(), StoreError> {
     if stored.size_bytes == size_bytes {
         return Ok(());
     }
-    let found = format!("it has {} bytes, not {size_bytes}", stored.size_bytes);
+    let found = format!(
+        "the artifact has {} bytes, expected {size_bytes}",
+        stored.size_bytes
+    );
     Err(StoreError::Corrupt {
         digest: stored.digest,
         found,
     })
 }
 
-/// Bytes that are not what their name says.
+/// Describes bytes that do not match their name.
 pub(crate) fn describe(found: Stored) -> String {
     format!(
-        "its {} bytes have the digest {}",
+        "the {} stored bytes have the digest {}",
         found.size_bytes, found.digest
     )
 }
 
-/// None for what is not there.
+/// Turns "not found" into none.
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

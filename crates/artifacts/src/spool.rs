@@ -1,4 +1,4 @@
-//! Files on their way in: a directory of one process, swept when it ends or after it died.
+//! Incoming files: a directory of one process, removed when the process ends or after it died.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -16,24 +16,24 @@ use uuid::Uuid;
 
 use crate::error::from_io;
 
-/// Size of a read, in bytes: above it neither disks nor hashing get faster.
+/// Size of a read, in bytes: larger reads are not faster.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
 
 /// A directory for files that are being written.
 #[derive(Debug)]
 pub(crate) struct Spool {
     directory: PathBuf,
-    /// Held as long as the process lives: what nobody holds is a left-over.
+    /// Locked as long as the process lives; a directory without a lock is a left-over.
     _lock: File,
     count: AtomicU64,
 }
 
-/// A complete file on its way in.
+/// A complete incoming file.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     pub(crate) path: PathBuf,
     pub(crate) stored: Stored,
-    /// Whether the file goes with this value; else it stays with who gave it, until it is stored.
+    /// Whether a drop removes the file; the caller's file stays until it is stored.
     ours: bool,
 }
 
@@ -52,10 +52,10 @@ impl Drop for Spool {
 }
 
 impl Spool {
-    /// Makes a directory of its own below `parent`, and removes those of processes that are gone.
+    /// Creates this process's directory below `parent`, and removes those of processes that have ended.
     pub(crate) fn open(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
-        // So that nobody finds a directory that its owner has not locked yet.
+        // No process may find a directory that its owner has not locked yet.
         let entrance = File::create(parent.join("lock"))?;
         flock(&entrance, FlockOperation::LockExclusive)?;
         for entry in fs::read_dir(parent)? {
@@ -79,7 +79,7 @@ impl Spool {
         &self.directory
     }
 
-    /// Writes what `reader` yields; blocks.
+    /// Writes the bytes of `reader`. Blocks.
     pub(crate) fn write_reader(&self, reader: &mut dyn Read) -> Result<Spooled, StoreError> {
         let mut file = self.create()?;
         let mut buffer = Vec::new();
@@ -98,7 +98,7 @@ impl Spool {
         }
     }
 
-    /// Writes what the stream yields.
+    /// Writes the bytes of the stream.
     pub(crate) async fn write_stream(
         self: &Arc<Self>,
         mut bytes: Incoming<'_>,
@@ -111,7 +111,7 @@ impl Spool {
         writer.finish().await
     }
 
-    /// A file that is written and hashed in the background, a batch behind.
+    /// A writer that writes and hashes a file in the background, one batch behind.
     pub(crate) fn writer(self: &Arc<Self>) -> Writer {
         let spool = Arc::clone(self);
         Writer {
@@ -121,14 +121,14 @@ impl Spool {
         }
     }
 
-    /// Copies a file of another file system; blocks.
+    /// Copies a file of another file system. Blocks.
     pub(crate) fn copy(&self, given: &Spooled) -> Result<Spooled, StoreError> {
         let mut file = File::open(&given.path).map_err(|error| StoreError::Source {
             source: error.into(),
         })?;
         let copied = self.write_reader(&mut file)?;
         if copied.stored != given.stored {
-            let why = io::Error::other("it is not what its writer says");
+            let why = io::Error::other("its writer reported another digest");
             return Err(StoreError::Source { source: why.into() });
         }
         Ok(copied)
@@ -136,7 +136,7 @@ impl Spool {
 
     fn create(&self) -> Result<Open, StoreError> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        // The name is not one that `put_file` could be given by accident.
+        // A caller cannot pass this name to `put_file` by accident.
         let path = self.directory.join(format!(".{number}.incoming"));
         let place = || self.directory.display().to_string();
         let file = File::create_new(&path).map_err(|error| from_io(&place(), error))?;
@@ -158,7 +158,7 @@ impl Spool {
     }
 }
 
-/// A file of the caller's: hashed in place, unless what it holds is known; blocks.
+/// Adopts a file of the caller: hashes it in place, unless its digest is known. Blocks.
 pub(crate) fn adopt(path: &Path, known: Option<Stored>) -> Result<Spooled, StoreError> {
     let unreadable = |error: io::Error| StoreError::Source {
         source: error.into(),
@@ -166,11 +166,11 @@ pub(crate) fn adopt(path: &Path, known: Option<Stored>) -> Result<Spooled, Store
     let metadata = fs::symlink_metadata(path).map_err(unreadable)?;
     let stored = match known {
         _ if !metadata.is_file() => {
-            return Err(unreadable(io::Error::other("it is no regular file")));
+            return Err(unreadable(io::Error::other("not a regular file")));
         }
         Some(known) if known.size_bytes != metadata.len() => {
             let (found, known) = (metadata.len(), known.size_bytes);
-            let why = format!("it has {found} bytes, not {known} as its writer says");
+            let why = format!("the file has {found} bytes, but its writer reported {known}");
             return Err(unreadable(io::Error::other(why)));
         }
         Some(known) => known,
@@ -183,7 +183,7 @@ pub(crate) fn adopt(path: &Path, known: Option<Stored>) -> Result<Spooled, Store
     })
 }
 
-/// Reads a file to its end; blocks.
+/// Hashes a file. Blocks.
 pub(crate) fn hash(path: &Path) -> io::Result<Stored> {
     let mut file = File::open(path)?;
     let mut buffer = Vec::new();
@@ -209,7 +209,7 @@ pub(crate) fn hash(path: &Path) -> io::Result<Stored> {
     }
 }
 
-/// Removes a caller's file whose bytes are stored elsewhere; blocks.
+/// Removes a caller's file after its bytes are stored. Blocks.
 pub(crate) fn discard(given: &Spooled) -> Result<(), StoreError> {
     fs::remove_file(&given.path).map_err(|error| StoreError::Source {
         source: error.into(),
@@ -246,10 +246,10 @@ impl Open {
     }
 }
 
-/// Gathers pieces and writes them in batches, one at a time: no thread waits for a slow giver.
-/// Dropped before [`finish`](Self::finish), it leaves nothing behind.
+/// Collects pieces and writes them in batches, one at a time: no thread waits for a slow source.
+/// A drop before [`finish`](Self::finish) leaves nothing behind.
 pub(crate) struct Writer {
-    /// The file, once the batch before is written.
+    /// The file, after the previous batch is written.
     file: JoinHandle<Result<Open, StoreError>>,
     waiting: Vec<Bytes>,
     waiting_bytes: usize,
@@ -284,12 +284,12 @@ impl Writer {
     }
 }
 
-/// Runs `work` where it may block.
+/// Runs blocking `work` on a thread for it.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     joined(tokio::task::spawn_blocking(work).await)
 }
 
-/// The result of a task; its panic goes on here.
+/// The result of a task; continues its panic.
 fn joined<T>(ended: Result<T, JoinError>) -> T {
     ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

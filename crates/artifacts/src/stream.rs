@@ -1,4 +1,4 @@
-//! Streams out of files and stores, cut into ranges and verified at their end.
+//! Streams from files and stores, as ranges, verified at their end.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::error::from_io;
 use crate::shelf::describe;
 use crate::spool::{READ_BYTES, blocking};
 
-/// Which bytes of an artifact are meant by `range`, none being all of it.
+/// Resolves `range` to bytes of an artifact; none means the whole artifact.
 pub(crate) fn resolve(
     stored: Stored,
     range: Option<&Range<u64>>,
@@ -36,7 +36,7 @@ pub(crate) fn resolve(
     Ok(start..end.min(size_bytes))
 }
 
-/// Reads a file that is open; the whole of it is verified. `pin` lives as long as the stream.
+/// Streams an open file, which is verified. `pin` lives as long as the stream.
 pub(crate) fn of_file(
     file: File,
     place: String,
@@ -58,7 +58,7 @@ pub(crate) fn of_file(
             let read = blocking(move || read_at(&file, offset, count)).await;
             let bytes = read.map_err(|error| from_io(&place, error))?;
             if bytes.is_empty() {
-                let found = format!("it ends after {offset} bytes");
+                let found = format!("the file ends after {offset} bytes");
                 return Err(StoreError::Corrupt {
                     digest: stored.digest,
                     found,
@@ -80,7 +80,7 @@ pub(crate) fn of_file(
     })
 }
 
-/// Opens a file of `size_bytes`; none if there is none.
+/// Opens a file and returns its size; none if it does not exist.
 pub(crate) fn open(path: &Path) -> io::Result<Option<(File, u64)>> {
     match File::open(path) {
         Ok(file) => {
@@ -92,7 +92,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<(File, u64)>> {
     }
 }
 
-/// Passes bytes on, and ends with an error if all of them together do not have the digest.
+/// Passes bytes on, and ends with an error if their digest differs from `digest`.
 pub(crate) fn verified(bytes: Outgoing, digest: Digest) -> Outgoing {
     let begin = Some((bytes, Hasher::new(), 0_u64));
     stream::try_unfold(begin, move |state| async move {

@@ -1,5 +1,5 @@
-//! The tar file of a bundle, read as strictly as it was written: every byte is compared with the one that
-//! must stand there, or belongs to the content of an entry.
+//! The tar file of a bundle, read as strictly as it is written: every byte is either content of an entry or compared
+//! with the expected byte.
 
 use std::io::{self, Read};
 
@@ -7,10 +7,10 @@ use aod_domain::audit::archive::{BLOCK_BYTES, Header, padding};
 use aod_domain::audit::{Finding, FindingKind};
 use aod_domain::digest::{Digest, Hasher};
 
-/// Bytes that are read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 128 * 1024;
 
-/// What comes next in an archive.
+/// The next part of an archive.
 #[derive(Debug)]
 pub(crate) enum Next {
     Entry {
@@ -18,11 +18,11 @@ pub(crate) enum Next {
         /// The hash of all bytes before its header.
         before: Digest,
     },
-    /// The archive is over, as it should be or not: then findings say so.
+    /// The archive has ended, properly or not; findings report the difference.
     End { is_proper: bool },
 }
 
-/// An archive, as far as it was read.
+/// An archive and the position of its reader.
 #[derive(Debug)]
 pub(crate) struct Archive<R> {
     reader: R,
@@ -30,7 +30,7 @@ pub(crate) struct Archive<R> {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// What all bytes so far come to.
+/// Count and hash of all bytes so far.
 #[derive(Default)]
 struct AllBytes {
     hasher: Hasher,
@@ -66,7 +66,7 @@ impl<R: Read> Archive<R> {
         let header = match Header::read(&block) {
             Ok(header) => header,
             Err(error) => {
-                let found = format!("a header that cannot be read: {error}");
+                let found = format!("an unreadable header: {error}");
                 self.find(FindingKind::Archive, at, &found, "a header");
                 return Ok(Next::End { is_proper: false });
             }
@@ -80,7 +80,7 @@ impl<R: Read> Archive<R> {
         Ok(Next::Entry { header, before })
     }
 
-    /// Behind the first of the two empty blocks.
+    /// After the first of the two empty blocks.
     fn end(&mut self) -> io::Result<Next> {
         let at = self.all.count;
         let mut block = [0; BLOCK_BYTES];
@@ -99,21 +99,21 @@ impl<R: Read> Archive<R> {
         Ok(Next::End { is_proper: true })
     }
 
-    /// The content of an entry that is held in memory; none if the archive ends in it.
+    /// The content of an entry that is held in memory; none if the archive ends within it.
     pub(crate) fn content(&mut self, header: &Header) -> io::Result<Option<Vec<u8>>> {
         let mut content = Vec::new();
         let is_whole = self.pieces(header, |piece| content.extend_from_slice(piece))?;
         Ok(is_whole.then_some(content))
     }
 
-    /// The hash of the content of an entry; none if the archive ends in it.
+    /// The hash of the content of an entry; none if the archive ends within it.
     pub(crate) fn hash(&mut self, header: &Header) -> io::Result<Option<Digest>> {
         let mut hasher = Hasher::new();
         let is_whole = self.pieces(header, |piece| hasher.update(piece))?;
         Ok(is_whole.then(|| hasher.finish()))
     }
 
-    /// Reads content and padding; whether the archive goes so far.
+    /// Reads content and padding; returns whether the archive has all of it.
     fn pieces(&mut self, header: &Header, mut take: impl FnMut(&[u8])) -> io::Result<bool> {
         let mut buffer = vec![0; READ_BYTES];
         let mut left = header.size_bytes;
@@ -159,7 +159,7 @@ impl<R: Read> Archive<R> {
         Ok(filled)
     }
 
-    /// Finds the first byte that differs.
+    /// Reports the first byte that differs.
     fn compare(&mut self, place: &str, at: u64, found: &[u8], expected: &[u8]) {
         let mut pairs = found.iter().zip(expected).zip(at..);
         let differing = pairs.find(|((found, expected), _)| found != expected);

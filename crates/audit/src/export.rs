@@ -1,4 +1,4 @@
-//! A tree with its files as the bytes of a bundle, made while they are taken.
+//! Writes a tree with its files as the bytes of a bundle, while the receiver reads them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use aod_domain::run::Event;
 use aod_domain::subject::Subject;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
-use aod_ports::program::spawn;
-use aod_ports::retention::{RetentionError, collected};
+use aod_services::program::spawn;
+use aod_services::retention::deleted;
+use aod_services::writer::LoadError;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -24,10 +25,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::pages::Pages;
 
-/// Pieces that wait for whoever takes the bytes.
+/// Pieces buffered for the receiver.
 const PIECES_AHEAD: usize = 4;
 
-/// Why a bundle breaks off.
+/// Why an export ends early.
 #[derive(Debug, Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -35,16 +36,16 @@ pub enum ExportError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Collected(#[from] RetentionError),
+    Collected(#[from] LoadError),
     #[error(transparent)]
     Damaged(#[from] NotAnEvent),
-    /// Nobody takes the bytes any more.
-    #[error("nobody takes the bundle")]
+    /// The receiver has disconnected.
+    #[error("the receiver of the bundle has disconnected")]
     Untaken,
 }
 
-/// The bundle of the tree of `root`: equal trees give equal bytes. What is held in memory at a time is one
-/// entry of events and some pieces of a file.
+/// The bundle of the tree of `root`: equal trees give equal bytes. At any time, memory holds one entry of events and a
+/// few pieces of a file.
 pub fn export(
     log: Arc<dyn EventLog>,
     artifacts: Arc<dyn ArtifactStore>,
@@ -57,8 +58,8 @@ pub fn export(
             hasher: Hasher::new(),
         };
         if let Err(error) = bundle(log.as_ref(), artifacts.as_ref(), root, writer).await {
-            tracing::warn!(%root, error = %error, "a bundle breaks off");
-            // Whoever is gone needs no error.
+            tracing::warn!(%root, error = %error, "export of a bundle failed");
+            // A disconnected receiver needs no error.
             let _ = pieces.send(Err(error)).await;
         }
     });
@@ -91,17 +92,17 @@ async fn bundle(
         entries.push(ArtifactEntry {
             digest,
             size_bytes,
-            collected_at: None,
+            deleted_at: None,
         });
     }
     let missing = entries.iter().filter(|entry| entry.size_bytes.is_none());
     let missing = missing.map(|entry| entry.digest).collect();
-    let collected = collected(log, &missing).await?;
+    let deleted = deleted(log, &missing).await?;
     for entry in entries
         .iter_mut()
         .filter(|entry| entry.size_bytes.is_none())
     {
-        entry.collected_at = collected.get(&entry.digest).copied();
+        entry.deleted_at = deleted.get(&entry.digest).copied();
     }
     let manifest = Manifest {
         events: events.before,
@@ -115,7 +116,7 @@ async fn bundle(
     writer.put(Bytes::from_static(&[0; TRAILER_BYTES])).await
 }
 
-/// Events on their way into entries.
+/// Events not yet written as entries.
 struct Events {
     root: RunId,
     lines: Vec<u8>,
@@ -143,7 +144,7 @@ impl Events {
 
     async fn take(&mut self, stored: StoredEvent, writer: &mut Writer) -> Result<(), ExportError> {
         if Subject::is_state(&stored.subject) {
-            // One that cannot be read names nothing; whoever checks the bundle is told.
+            // An unreadable event names no artifact; verification of the bundle reports it.
             let recorded = stored.decode::<Event>();
             if let Ok(recorded) = recorded {
                 let named = bundled_by(&recorded.event).into_iter();
@@ -175,7 +176,7 @@ impl Events {
         Ok(())
     }
 
-    /// Writes the entry that was begun, if one was.
+    /// Writes the pending entry, if there is one.
     async fn flush(&mut self, writer: &mut Writer) -> Result<(), ExportError> {
         if self.lines_count == 0 {
             return Ok(());
@@ -192,7 +193,7 @@ impl Events {
     }
 }
 
-/// The archive, as far as it has come.
+/// The archive so far.
 struct Writer {
     pieces: mpsc::Sender<Result<Bytes, ExportError>>,
     hasher: Hasher,
@@ -218,7 +219,7 @@ impl Writer {
         self.put(vec![0; padding(size_bytes)].into()).await
     }
 
-    /// Its size; none if the store has it no more.
+    /// Its size; none if the store no longer has it.
     async fn artifact(
         &mut self,
         artifacts: &dyn ArtifactStore,
@@ -238,7 +239,7 @@ impl Writer {
                     length += piece.len() as u64;
                     self.put(piece).await?;
                 }
-                // As long as it should be, it is for whoever checks the bundle to find out.
+                // The length is right; verification of the bundle finds the difference.
                 Err(StoreError::Corrupt { .. }) if length == content.size_bytes => break,
                 Err(error) => return Err(error.into()),
             }

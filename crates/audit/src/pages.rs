@@ -4,10 +4,10 @@ use aod_domain::id::RunId;
 use aod_domain::subject;
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 
-/// Events that are read at a time.
+/// Events per read.
 const PAGE_SIZE: usize = 500;
 
-/// A place among the events of a tree that moves on.
+/// A reading position in the events of a tree.
 #[derive(Debug)]
 pub(crate) struct Pages<'a> {
     log: &'a dyn EventLog,

@@ -1,4 +1,4 @@
-//! Whether runs are ending just now: who waits for an answer goes before a seal.
+//! Whether runs are ending now: callers that wait for results have priority over seals.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// So long no run has ended when the cluster counts as quiet.
+/// Time without an ended run after which the cluster counts as quiet.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// The latest end of all that came.
+/// The latest end that was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Pressure {
     newest: Mutex<Option<Newest>>,
@@ -22,7 +22,7 @@ struct Newest {
 }
 
 impl Pressure {
-    /// Takes in when ends were stored that have just come; whether one is newer than all before.
+    /// Records when new ends were stored; returns whether one is later than all before.
     pub(crate) fn see(&self, stored_at: impl Iterator<Item = Timestamp>) -> bool {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let latest = stored_at.max();
@@ -34,7 +34,7 @@ impl Pressure {
         latest.is_some()
     }
 
-    /// Whether no run has ended lately. What comes again is no new end.
+    /// Whether no run has ended recently. A redelivered end does not count.
     pub(crate) fn is_low(&self) -> bool {
         let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.is_none_or(|newest| newest.came_at.elapsed() >= QUIET)
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_new_ends_are_pressure_and_it_goes_by() {
+    async fn only_new_ends_raise_pressure_and_it_expires() {
         let (one, two) = (
             Timestamp::UNIX_EPOCH,
             Timestamp::UNIX_EPOCH + Duration::from_secs(1),

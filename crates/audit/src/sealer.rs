@@ -1,4 +1,4 @@
-//! Signs each tree once its root has ended: to be run by any number of gateways, one of which does.
+//! Signs each tree after its root has ended. Any number of gateways run this; one of them signs each tree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use aod_domain::run::{BrokenHistory, Command, Event, Run, SealedTree, decide};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::{Append, AppendError, EventLog, Guard, ReadError};
 use aod_ports::feed::{Feed, FeedError, Given};
-use aod_ports::program::inherit;
-use aod_ports::runs::Runs;
+use aod_services::program::inherit;
+use aod_services::runs::Runs;
 use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::task::JoinSet;
@@ -23,62 +23,59 @@ use tracing::{info, warn};
 use crate::pages::Pages;
 use crate::pressure::Pressure;
 
-/// Ends that are dealt with at once: most of their time they wait until the cluster is quiet. While there
-/// are so many, nothing is put off any more.
-const AT_ONCE: usize = 4_096;
+/// Maximum ends in progress; most of them wait until the cluster is quiet. At this maximum no seal is postponed.
+const CONCURRENT_MAX: usize = 4_096;
 
-/// Ends that are asked for at a time.
-const ASKED_FOR: usize = 512;
+/// Ends per request.
+const BATCH_MAX: usize = 512;
 
-/// The pause after some have come, so that under load they come by the handful; shorter than what counts
-/// as quiet.
+/// Pause between requests, so that ends come in batches under load; shorter than the time that counts as quiet.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// How long a seal waits for quiet; with everything else shorter than the time an end stays here.
-const PUT_OFF_MAX: Duration = Duration::from_secs(15);
+/// Maximum wait of a seal for quiet. With everything else, shorter than the time that an end stays with its receiver.
+const POSTPONED_MAX: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether the cluster is quiet.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Interval between checks whether the cluster is quiet.
+const QUIET_POLL: Duration = Duration::from_millis(500);
 
-/// How long after a root's result its tree is read: what nobody waits for, its notes and the last that
-/// models took, is stored by then.
+/// Delay between the result of a root and the read of its tree; notes and model settlements are stored by then.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// When a tree is looked at again of which something still goes on.
-const INCOMPLETE_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Delay before an incomplete tree is checked again.
+const INCOMPLETE_RETRY: Duration = Duration::from_secs(10);
 
-/// How long a seal waits for what goes on: callees that their caller has left are ended within half a
-/// minute. A reservation of a node that died stays for ever.
+/// Maximum wait of a seal for an incomplete tree: gateways end abandoned callees within half a minute, but the
+/// reservation of a dead node never settles.
 const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// When a tree that was not sealed is tried again: the log has gone on, or does not answer.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Delay before a failed seal is retried: the log has changed, or does not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The pause after a failure, so that the broker is not pressed.
+/// Pause after a failure, to spare the broker.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Why a tree was not sealed.
 #[derive(Debug, Error)]
 enum SealError {
-    /// Again later.
+    /// Retryable.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Again later: something of the tree was stored meanwhile, or the log is full or away.
+    /// Retryable: an event of the tree was stored in the meantime, or the log is full or unavailable.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// A person must look.
-    #[error("an event cannot be read")]
+    /// Not retryable: the stored event is damaged.
+    #[error("an event of the tree is damaged")]
     Malformed(#[from] MalformedEvent),
     /// As above.
     #[error(transparent)]
     Broken(#[from] BrokenHistory),
-    /// A bug of ours.
+    /// A bug in AOD.
     #[error(transparent)]
     TooLarge(#[from] EventTooLarge),
 }
 
 impl SealError {
-    /// Whether it may go better later.
+    /// Whether a retry may succeed.
     const fn is_passing(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Append(_))
     }
@@ -92,24 +89,24 @@ pub struct Sealer {
     key: Arc<SealKey>,
     /// One tree is sealed at a time.
     turn: Mutex<()>,
-    room: Arc<Semaphore>,
+    capacity: Arc<Semaphore>,
     pressure: Pressure,
 }
 
 impl Sealer {
-    /// `runs` name the program that seals.
+    /// `runs` names the program that seals.
     pub fn new(feed: Arc<dyn Feed>, runs: Runs, key: Arc<SealKey>) -> Self {
         Self {
             feed,
             runs,
             key,
             turn: Mutex::default(),
-            room: Arc::new(Semaphore::new(AT_ONCE)),
+            capacity: Arc::new(Semaphore::new(CONCURRENT_MAX)),
             pressure: Pressure::default(),
         }
     }
 
-    /// Until it is told to stop; what is not sealed then is sealed by another, or at the next start.
+    /// Runs until `stop`; another gateway, or the next start, seals the remaining trees.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         let work = Arc::new(self).work(&mut tasks, &stop);
@@ -122,12 +119,12 @@ impl Sealer {
             let some = self.next().await;
             let is_pressed = self.pressure.see(some.iter().map(|given| given.stored_at));
             for given in some {
-                let permit = Arc::clone(&self.room).acquire_owned().await;
+                let permit = Arc::clone(&self.capacity).acquire_owned().await;
                 let (sealer, stop) = (Arc::clone(&self), stop.clone());
                 tasks.spawn(inherit(async move {
-                    // What is not acknowledged comes again, and is found sealed.
-                    if let Err(error) = sealer.deal_with(&given, &stop).await {
-                        warn!(run = %given.run, error = %error, "a seal is looked after again");
+                    // An end that is not acknowledged is redelivered and found sealed.
+                    if let Err(error) = sealer.handle(&given, &stop).await {
+                        warn!(run = %given.run, error = %error, "cannot acknowledge a sealed tree; it will be redelivered");
                     }
                     drop(permit);
                 }));
@@ -140,37 +137,37 @@ impl Sealer {
     }
 
     async fn next(&self) -> Vec<Given> {
-        match self.feed.next(ASKED_FOR).await {
+        match self.feed.next(BATCH_MAX).await {
             Ok(given) => given,
             Err(error) => {
-                warn!(error = %error, "seals wait");
+                warn!(error = %error, "cannot receive ended runs; sealing is paused");
                 tokio::time::sleep(PAUSE).await;
                 Vec::new()
             }
         }
     }
 
-    /// Whoever waits for an answer goes first: the disk that a seal takes is theirs.
-    async fn put_off(&self, since: Instant) {
+    /// Callers that wait for results have priority: a seal uses the disk that they need.
+    async fn postpone(&self, since: Instant) {
         while !self.pressure.is_low()
-            && self.room.available_permits() > 0
-            && since.elapsed() < PUT_OFF_MAX
+            && self.capacity.available_permits() > 0
+            && since.elapsed() < POSTPONED_MAX
         {
-            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            tokio::time::sleep(QUIET_POLL).await;
         }
     }
 
-    /// When it is time for the seal of `given`, and no other.
+    /// Waits until the seal of `given` is due, and locks out all others.
     async fn turn(&self, given: &Given) -> MutexGuard<'_, ()> {
         let came_at = Instant::now();
         tokio::time::sleep(SETTLING.saturating_sub(self.age(given))).await;
         let turn = self.turn.lock().await;
-        self.put_off(came_at).await;
+        self.postpone(came_at).await;
         turn
     }
 
-    async fn deal_with(&self, given: &Given, stop: &CancellationToken) -> Result<(), FeedError> {
-        // The whole tree is sealed at its root's end.
+    async fn handle(&self, given: &Given, stop: &CancellationToken) -> Result<(), FeedError> {
+        // The end of the root seals the whole tree.
         if !given.run.is_root() {
             return self.feed.done(given).await;
         }
@@ -180,13 +177,13 @@ impl Sealer {
         let is_last_try = self.age(given) >= INCOMPLETE_PATIENCE;
         match self.seal(given.run, is_last_try).await {
             Ok(true) => self.feed.done(given).await,
-            Ok(false) => self.feed.again(given, INCOMPLETE_AGAIN_AFTER).await,
+            Ok(false) => self.feed.again(given, INCOMPLETE_RETRY).await,
             Err(error) if error.is_passing() => {
-                info!(run = %given.run, error = %error, "the seal of a tree waits");
-                self.feed.again(given, AGAIN_AFTER).await
+                info!(run = %given.run, error = %error, "cannot seal a tree yet; retrying");
+                self.feed.again(given, RETRY_AFTER).await
             }
             Err(error) => {
-                warn!(run = %given.run, error = %error, "a tree is not sealed");
+                warn!(run = %given.run, error = %error, "cannot seal a tree");
                 self.feed.done(given).await
             }
         }
@@ -197,7 +194,7 @@ impl Sealer {
         Duration::try_from(age).unwrap_or_default()
     }
 
-    /// Seals the tree of `root`; whether it is sealed now. What still goes on is waited for unless
+    /// Seals the tree of `root`; returns whether the tree is sealed now. Waits for incomplete trees unless
     /// `is_last_try`.
     async fn seal(&self, root: RunId, is_last_try: bool) -> Result<bool, SealError> {
         let tree = Tree::read(self.runs.log().as_ref(), root).await?;
@@ -214,12 +211,12 @@ impl Sealer {
         let sealed = self.key.seal(root, &header, result, tree.sealed);
         let command = Command::Seal(sealed);
         let Ok(Some(event)) = decide(Some(&run), &command, header.time) else {
-            // It has a seal.
+            // Already sealed.
             return Ok(true);
         };
         let subject = event.subject(&run.launched.event.tenant, root);
         let cloud_event = CloudEvent::new(header, root.to_string(), Some(result), event);
-        // Whatever of the tree is in the log before its seal was read and signed.
+        // Every event of the tree before the seal was read and is signed.
         let guard = Guard::Last {
             filter: subject::tree(root),
             sequence: tree.sealed.last,
@@ -230,11 +227,11 @@ impl Sealer {
     }
 }
 
-/// What a seal must know of a tree.
+/// What a seal contains of a tree.
 struct Tree {
     root: Option<Run>,
     sealed: SealedTree,
-    /// Whether all runs have ended and no call of a model is under way.
+    /// Whether all runs have ended and no model call is in progress.
     is_complete: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A bundle, read once from its first byte to its last: what is in it goes to the rules, and what it is
-//! written as is held against the one way in which it could have been.
+//! Checks a bundle in one pass: the domain rules check its content, and its bytes are compared with the only valid way
+//! of writing it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -14,21 +14,20 @@ use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 
 use crate::archive::{Archive, Next};
 
-/// Most that an event takes on its line besides itself: its sequence, its subject, names of fields.
+/// Maximum overhead of an event on its line: its sequence, its subject, names of fields.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// Largest entries that are held in memory, in bytes.
+/// Maximum size of entries that are held in memory, in bytes.
 const OPENING_BYTES_MAX: u64 = 1024;
 const CHUNK_BYTES_MAX: u64 = (CHUNK_EVENTS * (EVENT_SIZE_BYTES_MAX + LINE_BYTES_MAX)) as u64;
 
-/// A manifest has a line of 110 bytes for each artifact: room for half a million of them.
+/// A manifest has a line of 110 bytes for each artifact: enough for half a million of them.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads the bundle that `reader` has, and checks all of it. A seal by any key will do unless one is
-/// expected.
+/// Reads the bundle from `reader` and checks all of it. Accepts a seal by any key unless `expected_key` is set.
 ///
 /// # Errors
-/// Those of `reader`; what is wrong with the bundle is in the report.
+/// Those of `reader`; the report contains what is wrong with the bundle.
 pub fn verify(reader: impl Read, expected_key: Option<PublicKey>) -> io::Result<Report> {
     let mut archive = Archive::new(reader);
     let Some(opening) = open(&mut archive)? else {
@@ -55,7 +54,7 @@ pub fn verify(reader: impl Read, expected_key: Option<PublicKey>) -> io::Result<
     Ok(checker.finish())
 }
 
-/// Reads the first entry; none if it tells nothing, and then a finding says why.
+/// Reads the first entry; if it is unusable, returns none and adds a finding.
 fn open<R: Read>(archive: &mut Archive<R>) -> io::Result<Option<Opening>> {
     let next = archive.next()?;
     let place = EntryName::Opening.to_string();
@@ -89,7 +88,7 @@ fn open<R: Read>(archive: &mut Archive<R>) -> io::Result<Option<Opening>> {
     Ok(opening)
 }
 
-/// A bundle behind its first entry.
+/// A bundle after its first entry.
 struct Bundle<R> {
     archive: Archive<R>,
     checker: Checker,
@@ -122,10 +121,10 @@ impl<R: Read> Bundle<R> {
         }
     }
 
-    /// Reads an entry; whether there can be another.
+    /// Reads an entry; returns whether another can follow.
     fn entry(&mut self, header: &Header, before: Digest) -> io::Result<bool> {
         let Some(name) = EntryName::read(&header.name) else {
-            let expected = "entries of a bundle";
+            let expected = "an entry of a bundle";
             self.find(
                 FindingKind::Archive,
                 header.name.clone(),
@@ -161,7 +160,7 @@ impl<R: Read> Bundle<R> {
         Ok(true)
     }
 
-    /// Each entry has its place, and those that are counted have no gap.
+    /// Entries have a fixed order, and numbered ones have no gap.
     fn order(&mut self, name: EntryName) {
         let previous = self.previous;
         let is_next = match (previous, name) {
@@ -175,17 +174,17 @@ impl<R: Read> Bundle<R> {
             (previous, name) => name > previous,
         };
         if !is_next {
-            let found = format!("it behind {previous}");
-            let expected = "the entries of a bundle in their order, each once";
+            let found = format!("this entry after {previous}");
+            let expected = "the entries of a bundle in their order, without repetition";
             self.find(FindingKind::Order, name.to_string(), &found, expected);
         }
-        let goes_on = matches!(
+        let continues = matches!(
             (previous, name),
             (EntryName::Events(_), EntryName::Events(_)) | (EntryName::Late(_), EntryName::Late(_))
         );
-        if goes_on && self.lines_before != CHUNK_EVENTS {
+        if continues && self.lines_before != CHUNK_EVENTS {
             let found = format!("{} events", self.lines_before);
-            let expected = format!("{CHUNK_EVENTS}, since more follow");
+            let expected = format!("{CHUNK_EVENTS}, because more events follow");
             self.find(FindingKind::Order, previous.to_string(), &found, &expected);
         }
     }
@@ -214,14 +213,15 @@ impl<R: Read> Bundle<R> {
         let mut count = 0;
         for text in lines {
             count += 1;
-            // One more than there may be is told below; what follows it is not even looked at.
+            // Too many lines are reported below; their content is not checked.
             if count > CHUNK_EVENTS {
                 break;
             }
             let Some(line) = Line::read(text) else {
                 let place = format!("{name}, line {count}");
-                let expected = "an event with its sequence and its subject, as it is written";
+                let expected = "an event with its sequence and its subject, in canonical form";
                 self.find(FindingKind::Event, place, "something else", expected);
+                self.checker.take(Entry::NoEvent);
                 continue;
             };
             if is_late {
@@ -243,17 +243,17 @@ impl<R: Read> Bundle<R> {
                 },
                 if is_ended { "whole" } else { "cut off" }
             );
-            let expected = format!("at most {CHUNK_EVENTS} whole ones");
+            let expected = format!("at most {CHUNK_EVENTS} whole lines");
             self.find(FindingKind::Archive, name.to_string(), &found, &expected);
         }
     }
 
-    /// All that a manifest says follows from what stands before it, but for what was missing.
+    /// The content before a manifest determines all of its fields, except the missing artifacts.
     fn manifest(&mut self, content: &[u8], before: Digest) {
         let place = EntryName::Manifest.to_string();
         let read = serde_json::from_slice::<Manifest>(content).ok();
         let Some(manifest) = read.filter(|manifest| manifest.encode() == content) else {
-            let expected = "a manifest as it is written";
+            let expected = "a manifest in canonical form";
             return self.find(FindingKind::Manifest, place, "something else", expected);
         };
         self.agree("events", &manifest.events, &self.events.clone());
@@ -276,7 +276,7 @@ impl<R: Read> Bundle<R> {
             if entry.size_bytes.is_none() {
                 self.checker.take(Entry::Missing {
                     digest: entry.digest,
-                    collected_at: entry.collected_at,
+                    deleted_at: entry.deleted_at,
                 });
             }
         }
@@ -286,7 +286,7 @@ impl<R: Read> Bundle<R> {
         }
     }
 
-    /// A field of the manifest says what stands before it.
+    /// Compares a field of the manifest with the content before it.
     fn agree<T: ToString>(&mut self, what: &str, found: &T, expected: &T) {
         let (found, expected) = (found.to_string(), expected.to_string());
         if found != expected {
@@ -305,7 +305,7 @@ impl<R: Read> Bundle<R> {
     }
 }
 
-/// A size that there may be none of.
+/// An optional size as text.
 fn size(size_bytes: Option<u64>) -> String {
     size_bytes.map_or_else(|| "nothing".to_owned(), |size| format!("{size} bytes"))
 }
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_bundle_is_said_to_be_none() {
+    fn file_that_is_no_bundle_is_reported_as_none() {
         let opening = Header {
             name: "bundle.json".into(),
             size_bytes: 7,
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// An entry as it stands in a bundle.
+    /// An entry as stored in a bundle.
     fn entry(name: EntryName, content: &[u8]) -> Vec<u8> {
         let header = Header {
             name: name.to_string(),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_bundle_costs_no_more_than_one_of_ours() {
+    fn hostile_bundle_costs_no_more_memory_than_a_valid_one() {
         let root = "run_06H0FFHKRHR1Q7JC7VPS1X7SAG".parse().expect("an id");
         let opening = serde_json::to_vec(&Opening::new(root)).expect("plain data");
         let opening = entry(EntryName::Opening, &opening);

@@ -12,7 +12,9 @@ mod placement;
 mod policy;
 mod retention;
 mod rules;
+mod runs;
 mod service;
+mod time;
 mod tokens;
 
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::audit::{AuditCommand, ExportArguments, VerifyArguments};
 pub use self::capsule::{
     BuildArguments, CapsuleCommand, CapsuleRunArguments, CapsuleTestArguments, GraphArguments,
-    GraphFormat, InspectArguments, NewArguments, PullArguments, PushArguments, RegistryArguments,
+    InspectArguments, NewArguments, PullArguments, PushArguments, RegistryArguments, RmArguments,
     SchemaArguments, SchemaFile, Template, ValidateArguments,
 };
 pub use self::certificates::{CertsArguments, CredentialsArguments};
@@ -37,33 +39,38 @@ pub use self::retention::{
     SetPolicyArguments,
 };
 pub use self::rules::{RuleArgument, RulesCommand, SetRuleArguments};
+pub use self::runs::{
+    CancelArguments, FilesArguments, FollowArguments, LogsArguments, RunArgument, RunsCommand,
+    RunsLsArguments, WaitArguments,
+};
 pub use self::service::{
     ArchiveArguments, BrokerArguments, CapacityArguments, DiskArguments, GatewayArguments,
     NodeArguments, TlsArguments, TraceArguments, UpArguments,
 };
 pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
+use crate::completion;
 use crate::console::Format;
 use crate::logging::LogFormat;
 
-/// Capsules call capsules across hosts; every fact is an event in one durable log.
+/// Run capsules: containers that call each other across hosts, recorded in one durable log of events.
 #[derive(Debug, Parser)]
 #[command(name = "aod", version, propagate_version = true, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 
-    /// How data on stdout looks; json is a contract, text is not
+    /// Format of data on stdout; `json` is stable, `text` can change with each version
     #[arg(
         long,
         global = true,
-        env = "AOD_OUTPUT",
+        env = "AOD_FORMAT",
         value_enum,
         default_value_t,
         hide_env_values = true
     )]
-    pub output: Format,
+    pub format: Format,
 
-    /// What to log to stderr: `info`, `debug`, `aod_node=debug,warn` and so on
+    /// Filter for logs on stderr: `info`, `debug`, `aod_node=debug,warn`
     #[arg(
         long,
         global = true,
@@ -73,7 +80,7 @@ pub struct Arguments {
     )]
     pub log: Option<String>,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(
         long,
         global = true,
@@ -85,63 +92,63 @@ pub struct Arguments {
     pub log_format: LogFormat,
 }
 
-/// What `aod` can be asked to do.
+/// The subcommands of `aod`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start everything on this machine: broker, gateway and node
+    /// Start a broker, a gateway and a node on this machine
     Up(UpArguments),
-    /// Stop what `aod up` started
+    /// Stop a running `aod up`
     Down(DownArguments),
     /// Run a gateway of a cluster
     Gateway(GatewayArguments),
-    /// Run a node of a cluster: it takes capsules on for this host's Docker
+    /// Run a node of a cluster: it runs capsules with Docker on this host
     Node(NodeArguments),
-    /// Make the credentials of a cluster; those that exist are kept
+    /// Create the missing credentials of a cluster, without changing existing ones
     Credentials(CredentialsArguments),
-    /// Make a private authority for a cluster and certificates by it, or issue those that are there anew
+    /// Create a private certificate authority and certificates for a cluster, or renew existing ones
     Certs(CertsArguments),
     /// Run a capsule and wait for its result
     Run(RunArguments),
-    /// Look at runs, or cancel one
+    /// List, inspect, compare, rerun or cancel runs
     #[command(subcommand)]
     Runs(RunsCommand),
-    /// Look for events in the whole log, or follow it
+    /// Query the log of events, or follow it
     #[command(subcommand)]
     Events(EventsCommand),
-    /// Look at runs that were given up, launch one anew or take it off the list
+    /// List, inspect, requeue or purge dead-lettered runs
     #[command(subcommand, name = "deadletters")]
     DeadLetters(DeadLettersCommand),
-    /// Take a tree of runs out of the cluster, and check it anywhere
+    /// Export a tree of runs as a bundle, and verify bundles without the cluster
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Write, check, run, test, build and list capsules
+    /// Create, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
-    /// Say how many runs of a kind go at once, how often they begin, and in what shares
+    /// Manage flow-control rules: maximum concurrency, rate and shares of runs
     #[command(subcommand)]
     Rules(RulesCommand),
-    /// Give people and programs tokens, each for one tenant and with one role
+    /// Manage access tokens and their roles
     #[command(subcommand)]
     Tokens(TokensCommand),
-    /// Say how long logs, files and images are kept once the trees that name them have ended
+    /// Manage retention policies: how long AOD keeps logs, files and images of ended trees
     #[command(subcommand)]
     Retention(RetentionCommand),
-    /// Hold trees of runs: nothing that they name is collected
+    /// Manage holds: AOD deletes no artifact of a held tree
     #[command(subcommand)]
     Hold(HoldCommand),
-    /// Collect artifacts that nothing names, or that policies let go
+    /// Delete artifacts that no event refers to, and artifacts whose retention time has expired
     Gc(CollectArguments),
-    /// Look at nodes, or take one out of work
+    /// List nodes, drain a node or resume it
     #[command(subcommand)]
     Nodes(NodesCommand),
-    /// Check this machine and the cluster, and say what to do about what is found
+    /// Check this machine and the cluster, and suggest fixes
     Doctor(DoctorArguments),
-    /// Print completions for a shell
+    /// Print the script for shell completion: `source <(aod completions bash)`
     Completions(CompletionsArguments),
 }
 
 impl Command {
-    /// Whether it starts everything that it needs for itself alone.
+    /// Whether the command starts a private cluster for itself.
     pub const fn is_private(&self) -> bool {
         matches!(
             self,
@@ -149,20 +156,20 @@ impl Command {
         )
     }
 
-    /// Whether it runs on until it is stopped.
+    /// Whether the command runs until a signal stops it.
     pub const fn is_service(&self) -> bool {
         matches!(self, Self::Up(_) | Self::Gateway(_) | Self::Node(_))
     }
 }
 
-/// Where the gateway is.
+/// The gateway to connect to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConnectArguments {
-    /// Address of a gateway; that of the running `aod up` unless given
+    /// Address of a gateway [default: the running `aod up`]
     #[arg(long, env = "AOD_URL", value_name = "URL", hide_env_values = true)]
     pub url: Option<String>,
 
-    /// File with the gateway's token
+    /// File with the access token for the gateway
     #[arg(
         long,
         env = "AOD_TOKEN_FILE",
@@ -171,8 +178,8 @@ pub struct ConnectArguments {
     )]
     pub token_file: Option<PathBuf>,
 
-    /// Tenant to act for, with a token that is for all of them
-    // Every command has it, few need it: the guide tells of it.
+    /// Tenant to act for (tokens that are valid for all tenants)
+    // Hidden, because every command has this flag and few need it: docs/guide/tenants.md describes it.
     #[arg(
         long = "acting-for",
         env = "AOD_TENANT",
@@ -181,7 +188,7 @@ pub struct ConnectArguments {
     )]
     pub acting_for: Option<String>,
 
-    /// PEM file of the authority that signed the gateway's certificate, instead of the system's
+    /// PEM file of the authority that signed the gateway's certificate [default: the system's authorities]
     #[arg(
         long,
         env = "AOD_CERTIFICATE_AUTHORITY",
@@ -190,7 +197,7 @@ pub struct ConnectArguments {
     )]
     pub certificate_authority: Option<PathBuf>,
 
-    /// Data directory of the `aod up` to talk to [default: ~/.local/share/aod]
+    /// Data directory of the `aod up` to connect to [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 }
@@ -202,58 +209,63 @@ pub struct DownArguments {
     pub data: Option<PathBuf>,
 }
 
-/// What a capsule is called with, and where its files go.
+/// The arguments of a call, and the directory for its output files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CallArguments {
-    /// An argument: `key=value`, or `key=@path` to hand a file over (`key=@@text` for a text that begins with @).
-    /// A value is read as JSON where it is JSON and the schema does not ask for a text. Given again, it is a list
+    /// Argument (repeatable): `key=value`, `key=@path` for a file, `key=@@text` for a text that starts with @. A
+    /// value is text, unless the schema permits only another type. The values of a repeated key form a list
     #[arg(short, long = "input", value_name = "KEY=VALUE")]
     pub inputs: Vec<String>,
 
-    /// All arguments as a JSON object: the text itself, @FILE, or @- for stdin; --input adds to it
+    /// All arguments as a JSON object: inline, @FILE, or @- for stdin; --input adds to them
     #[arg(long, value_name = "JSON")]
     pub json: Option<String>,
 
-    /// Directory for the files that the capsule makes
+    /// Directory for the output files
     #[arg(short, long, value_name = "DIR")]
-    pub output_dir: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
     /// Name, title or alias of a registered capsule
+    #[arg(add = completion::capsules())]
     pub capsule: String,
 
     #[command(flatten)]
     pub call: CallArguments,
 
-    /// Which nodes may take the run; the capsule's own label unless given
+    /// Pool of nodes for the run [default: the capsule's pool]
     #[arg(long)]
-    pub label: Option<String>,
+    pub pool: Option<String>,
 
     #[command(flatten)]
     pub require: RequireArguments,
 
-    /// A label of the run itself, to find it by: `team=a`; may be given again
-    #[arg(long, value_name = "NAME=VALUE", value_parser = labels::pair)]
+    /// Label of the run: `team=a` (repeatable)
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = labels::pair)]
     pub labels: Vec<(String, String)>,
 
-    /// Who goes first of runs that wait for admission, from -100 to 100
+    /// Priority among runs that wait for admission, from -100 to 100; AOD admits the highest first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-100..=100))]
     pub priority: i8,
 
     #[command(flatten)]
     pub limits: LimitArguments,
 
-    /// Tries again so often when the capsule fails
+    /// Maximum retries after a capsule failure
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub retries: u32,
 
-    /// Tries again so often when the running time is over
+    /// Maximum retries after a timeout of the capsule (--timeout, --heartbeat-timeout)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub time_retries: u32,
 
-    /// Print the run's id and do not wait
+    /// Key of the request: a repeated command with the same key joins the same run [default: a new key]
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+
+    /// Print the run's id and return without waiting
     #[arg(long)]
     pub detach: bool,
 
@@ -262,108 +274,23 @@ pub struct RunArguments {
 }
 
 #[derive(Clone, Debug, Subcommand)]
-pub enum RunsCommand {
-    /// List runs, the latest first
-    Ls(RunsLsArguments),
-    /// Show one run with everything about it
-    Show(RunArgument),
-    /// Print what a run's container wrote
-    Logs(FollowArguments),
-    /// Print the events of a run
-    Events(FollowArguments),
-    /// Draw a run with everything that it called
-    Tree(RunArgument),
-    /// Draw the same as it stood at an event
-    At(AtArguments),
-    /// Rebuild a run's whole tree from the log and compare it with the gateway's lists
-    Replay(RunArgument),
-    /// Tell in what two runs differ, with everything that each called
-    Diff(DiffArguments),
-    /// Run it again as it was recorded, taking over what is unchanged and succeeded
-    Rerun(RerunArguments),
-    /// End a run, with everything that it called
-    Cancel(CancelArguments),
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct RunsLsArguments {
-    /// Only runs in this state; may be given again
-    #[arg(long, value_name = "STATE")]
-    pub state: Vec<String>,
-
-    /// Only runs of this capsule
-    #[arg(long, value_name = "NAME")]
-    pub capsule: Option<String>,
-
-    /// Only runs that nobody called
-    #[arg(long)]
-    pub roots: bool,
-
-    /// Runs of this page
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-    pub limit: u32,
-
-    /// Where the page before ended
-    #[arg(long)]
-    pub cursor: Option<String>,
-
-    #[command(flatten)]
-    pub connect: ConnectArguments,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct RunArgument {
-    /// Id of the run
-    pub run: String,
-
-    #[command(flatten)]
-    pub connect: ConnectArguments,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct FollowArguments {
-    /// Id of the run
-    pub run: String,
-
-    /// Go on until the run ends
-    #[arg(short, long)]
-    pub follow: bool,
-
-    #[command(flatten)]
-    pub connect: ConnectArguments,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct CancelArguments {
-    /// Id of the run
-    pub run: String,
-
-    /// Why, for people
-    #[arg(long, default_value = "")]
-    pub reason: String,
-
-    #[command(flatten)]
-    pub connect: ConnectArguments,
-}
-
-#[derive(Clone, Debug, Subcommand)]
 pub enum NodesCommand {
-    /// List the nodes that are there
+    /// List the nodes that are online
     Ls(ConnectArguments),
-    /// Have a node take no new work; what it has goes on
+    /// Drain a node: it takes no new runs, and its current runs continue
     Drain(DrainArguments),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct DrainArguments {
-    /// Id of the node, or its host if that has only one
+    /// Id of the node, or its host name if the host has only one node
     pub node: String,
 
-    /// Let it take work again
+    /// Resume the node: it takes runs again
     #[arg(long)]
     pub resume: bool,
 
-    /// Hand back to other nodes what has not ended then; without it, all that runs goes on
+    /// Maximum time for the current runs; then the node returns them to the queue [default: no limit]
     #[arg(long, value_name = "SECONDS", conflicts_with = "resume")]
     pub within: Option<u32>,
 
@@ -377,7 +304,7 @@ pub struct DoctorArguments {
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = service::DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
 
-    /// Directory with the secrets of a node here, to look at as well
+    /// Directory with the secrets of a node; `doctor` also checks these files
     #[arg(long, env = "AOD_SECRETS", value_name = "DIR", hide_env_values = true)]
     pub secrets: Option<PathBuf>,
 

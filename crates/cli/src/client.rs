@@ -1,13 +1,16 @@
-//! HTTP to a gateway: which one, with which token, and what its refusals mean.
+//! The HTTP client for a gateway.
 
 mod connect;
 mod events;
 mod files;
 mod lines;
+mod run_ids;
 
-pub(crate) use self::events::parsed;
+pub(crate) use self::events::{Follow, parsed};
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aod_api::problem::Problem;
@@ -22,22 +25,24 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::certificates::{hint_of_refusal, read_authority};
 
-/// How long a gateway may take until a connection stands.
+/// Maximum time to connect to a gateway.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Silence after which an answer is given up, longer than the 15 s after which streams send a sign
-/// of life, and than the waiting that is asked for.
+/// Read timeout: longer than the 15 s between empty lines of streams, and than the wait for a result.
 const SILENCE_PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long a gateway that is gone is tried again, when nothing happens twice by that: it may be
-/// starting, or another one takes over behind a proxy.
+/// How long idempotent requests are retried if the gateway has answered before: it may be restarting, or a proxy may
+/// switch to another one.
 const RETRY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause between such tries.
+/// How long requests are retried before the first answer: an address that never answers is probably wrong.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pause between retries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a gateway with a certificate tells whoever speaks plain HTTP.
-const SPEAKS_TLS: &[u8] = b"this gateway speaks TLS";
+/// The answer of a gateway with a certificate to plain HTTP.
+const REQUIRES_TLS: &[u8] = b"this gateway requires TLS";
 
 /// A gateway.
 #[derive(Clone, Debug)]
@@ -45,16 +50,18 @@ pub(crate) struct Client {
     http: reqwest::Client,
     /// Without a slash at the end.
     base: String,
-    /// What to try when it cannot be reached.
+    /// The hint for an unreachable gateway.
     hint: String,
+    /// Whether a gateway or a proxy has answered; the clones of a client share it.
+    has_answered: Arc<AtomicBool>,
 }
 
-/// Why a request has no answer that can be used.
+/// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum ClientError {
-    /// The gateway did not answer, or broke off: what was asked may have happened.
+    /// The gateway did not answer completely: it may have processed the request.
     Broken(Failure),
-    /// It said no.
+    /// The gateway rejected the request.
     Refused(Box<Problem>),
 }
 
@@ -68,7 +75,7 @@ impl From<ClientError> for Failure {
 }
 
 impl ClientError {
-    /// Whether the same request may succeed in a moment.
+    /// Whether a retry may succeed soon.
     fn is_passing(&self) -> bool {
         match self {
             Self::Broken(_) => true,
@@ -78,7 +85,7 @@ impl ClientError {
 }
 
 impl Client {
-    /// `authority` is a PEM file of what is trusted instead of what the system trusts.
+    /// `authority` is a PEM file of trusted authorities, instead of the system's.
     fn new(
         base: &str,
         token: Option<&str>,
@@ -88,21 +95,23 @@ impl Client {
     ) -> Result<Self, Failure> {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|error| Failure::usage("the token cannot be sent").because(&error))?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|error| {
+                Failure::usage("the token is not a valid header").because(&error)
+            })?;
             value.set_sensitive(true);
             headers.insert(reqwest::header::AUTHORIZATION, value);
         }
         if let Some(tenant) = tenant {
-            let value = HeaderValue::from_str(tenant)
-                .map_err(|error| Failure::usage("the tenant cannot be sent").because(&error))?;
+            let value = HeaderValue::from_str(tenant).map_err(|error| {
+                Failure::usage("the tenant is not a valid header").because(&error)
+            })?;
             headers.insert(TENANT_HEADER, value);
         }
         let mut builder = reqwest::Client::builder();
         if let Some(path) = authority {
             let trusted = reqwest::Certificate::from_pem_bundle(&read_authority(path)?);
             let trusted = trusted.map_err(|error| {
-                Failure::usage(format!("{} cannot be used", path.display())).because(&error)
+                Failure::usage(format!("{} is not a PEM file", path.display())).because(&error)
             })?;
             builder = builder.tls_certs_only(trusted);
         }
@@ -114,12 +123,13 @@ impl Client {
             .user_agent(concat!("aod/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| {
-                Failure::new(Exit::Internal, "there is no HTTP client").because(&error)
+                Failure::new(Exit::Internal, "cannot create the HTTP client").because(&error)
             })?;
         Ok(Self {
             http,
             base: base.trim_end_matches('/').to_owned(),
             hint,
+            has_answered: Arc::default(),
         })
     }
 
@@ -132,9 +142,10 @@ impl Client {
         self.http.request(method, format!("{}{path}", self.base))
     }
 
-    /// Sends a request; answers that are no success are refusals.
+    /// Sends a request; a status other than success becomes an error.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let response = request.send().await.map_err(|error| self.broken(&error))?;
+        self.has_answered.store(true, Ordering::Relaxed);
         if response.status().is_success() {
             return Ok(response);
         }
@@ -145,7 +156,7 @@ impl Client {
             .map_err(|error| self.broken(&error))?;
         match serde_json::from_slice(&bytes) {
             Ok(problem) => Err(ClientError::Refused(Box::new(problem))),
-            // A proxy in between, or something that is no gateway at all.
+            // The answer is from a proxy, or from a server that is not a gateway.
             Err(_)
                 if status == StatusCode::BAD_GATEWAY || status == StatusCode::GATEWAY_TIMEOUT =>
             {
@@ -153,13 +164,13 @@ impl Client {
                     self.unreachable(&format!("{status} from a proxy")),
                 ))
             }
-            Err(_) if bytes.starts_with(SPEAKS_TLS) => Err(ClientError::Broken(
-                self.unreachable("it speaks TLS")
+            Err(_) if bytes.starts_with(REQUIRES_TLS) => Err(ClientError::Broken(
+                self.unreachable("it requires TLS")
                     .with_hint("use https:// in its address"),
             )),
-            Err(_) => Err(ClientError::Broken(
-                self.unreachable(&format!("{status}, which is no answer of a gateway")),
-            )),
+            Err(_) => Err(ClientError::Broken(self.unreachable(&format!(
+                "status {status} without a problem document: this server is probably not a gateway"
+            )))),
         }
     }
 
@@ -168,11 +179,8 @@ impl Client {
             Exit::Unreachable,
             format!("the gateway at {} cannot be reached", self.base),
         );
-        // The library's own text repeats the address.
-        let failure = match std::error::Error::source(error) {
-            Some(source) => failure.because(source),
-            None => failure.because(error),
-        };
+        // The texts above the cause repeat that a connection to this address has failed.
+        let failure = failure.because(cause(error));
         let hint = hint_of_refusal(failure.message()).map_or(self.hint.clone(), str::to_owned);
         ClientError::Broken(failure.with_hint(hint))
     }
@@ -198,7 +206,7 @@ impl Client {
             ClientError::Broken(
                 failure
                     .because(&error)
-                    .with_hint("gateway and `aod` should be of one version"),
+                    .with_hint("use the same version of gateway and `aod`"),
             )
         })
     }
@@ -214,7 +222,7 @@ impl Client {
         self.read(response).await
     }
 
-    /// Reads `path`, again and again while the gateway is gone; answers the status with it.
+    /// Reads `path`, with retries while the gateway is unavailable; also returns the status.
     pub(crate) async fn get_patiently<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -249,14 +257,13 @@ impl Client {
         self.read(response).await
     }
 
-    /// The answer has no body.
+    /// Deletes `path`; the answer has no body.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
         self.send(self.request(Method::DELETE, path)).await?;
         Ok(())
     }
 
-    /// Posts JSON under a key, by which nothing happens twice, so again and again while the gateway
-    /// is gone.
+    /// Posts JSON with an idempotency key, with retries while the gateway is unavailable.
     pub(crate) async fn post_patiently<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -274,7 +281,7 @@ impl Client {
         .await
     }
 
-    /// Posts the file at `path`, streamed; answers the status with the body, to be read by status.
+    /// Posts `file` as a stream; returns status and body.
     pub(crate) async fn post_file(
         &self,
         path: &str,
@@ -293,15 +300,28 @@ impl Client {
         Ok((response.status(), self.read(response).await?))
     }
 
-    /// Does what can be repeated until it works out, or the patience ends.
+    fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// How long a failure may last before it is final.
+    fn patience(&self) -> Duration {
+        if self.has_answered() {
+            RETRY_PATIENCE
+        } else {
+            FIRST_PATIENCE
+        }
+    }
+
+    /// Retries `work` until it succeeds, fails permanently, or the retry time is over.
     async fn patiently<T>(
         &self,
         mut work: impl AsyncFnMut() -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let deadline = Instant::now() + RETRY_PATIENCE;
+        let start = Instant::now();
         loop {
             match work().await {
-                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                Err(error) if error.is_passing() && start.elapsed() < self.patience() => {
                     sleep(RETRY_PAUSE).await;
                 }
                 outcome => return outcome,
@@ -310,7 +330,16 @@ impl Client {
     }
 }
 
-/// `path` with its parameters.
+/// The first cause of `error`.
+fn cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
+}
+
+/// `path` with query parameters.
 pub(crate) fn with_query(path: &str, query: &[(&str, String)]) -> String {
     let mut text = path.to_owned();
     for (index, (name, value)) in query.iter().enumerate() {
@@ -336,7 +365,7 @@ pub(crate) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// A file to be handed over: its name there, its path here.
+/// A file to upload: its name for the run, and its path on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) name: aod_domain::file_name::FileName,
@@ -348,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_has_a_meaning_in_a_url_is_escaped() {
+    fn reserved_url_characters_are_escaped() {
         assert_eq!(encoded("a b/ü?&"), "a%20b%2F%C3%BC%3F%26");
         let query = [("state", "failed".to_owned()), ("text", "a&b".to_owned())];
         assert_eq!(

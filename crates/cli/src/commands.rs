@@ -1,4 +1,4 @@
-//! What `aod` can be asked to do, a file a command.
+//! The subcommands of `aod`, one file each.
 
 mod audit;
 mod capsule;
@@ -11,9 +11,11 @@ mod down;
 mod events;
 mod history;
 mod inputs;
+mod logs;
 mod nodes;
 mod progress;
 mod rerun;
+mod results;
 mod retention;
 mod rules;
 mod run;
@@ -28,7 +30,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What must happen before the process has threads.
+/// Prepares the process before it has threads.
 pub(crate) fn before_threads(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Up(arguments) if arguments.in_background => up::leave_terminal(),
@@ -36,7 +38,7 @@ pub(crate) fn before_threads(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Up(up) if up.detach => up::detach(&up, console).await,
@@ -59,6 +61,6 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Gc(arguments) => retention::collect(&arguments, console).await,
         Command::Nodes(command) => nodes::nodes(command, console).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, console).await,
-        Command::Completions(completions) => completions::completions(&completions),
+        Command::Completions(completions) => completions::completions(&completions, console),
     }
 }

@@ -1,32 +1,32 @@
-//! With which code `aod` ends: part of its contract, described in `docs/guide/exit-codes.md`.
+//! The exit codes of `aod`: stable, described in `docs/guide/exit-codes.md`.
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what it was asked to.
+    /// The command succeeded.
     Ok,
-    /// The run failed: the capsule, its image or its outputs are at fault.
+    /// The run failed because of the capsule, its image or its outputs.
     RunFailed,
-    /// The command line, a file or the request cannot be used as it is.
+    /// The command line, a file or the request is invalid.
     Usage,
-    /// No gateway answers, or it does not accept the token.
+    /// The gateway cannot be reached, or it rejects the token.
     Unreachable,
-    /// The run took longer than it may.
+    /// The run exceeded a time limit.
     TimedOut,
     /// The run was cancelled, or the command was interrupted.
     Cancelled,
     /// Something on this machine or in the cluster is missing or broken: Docker, the broker, the disk.
     Environment,
-    /// What was checked differs: the lists from the log, one run from another, a bundle from what was sealed.
+    /// A check found a difference: between read model and log, between two runs, or between a bundle and its seal.
     Different,
-    /// A bundle fits together, but nobody has signed it.
+    /// `aod audit verify` found a consistent bundle without a seal.
     Unsealed,
     /// A bug in AOD.
     Internal,
 }
 
 impl Exit {
-    /// All of them, in the order of the reference.
+    /// All outcomes, in the order of the reference.
     pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::RunFailed,
@@ -40,8 +40,7 @@ impl Exit {
         Self::Internal,
     ];
 
-    /// The code for the shell. 2 is what the parser of the command line ends with by itself; 70 is
-    /// `EX_SOFTWARE` of `sysexits.h`.
+    /// The code for the shell. 2 is also the code of the command line parser; 70 is `EX_SOFTWARE` of `sysexits.h`.
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -57,26 +56,22 @@ impl Exit {
         }
     }
 
-    /// What it means, as the reference says it.
+    /// The meaning of the code, as in the reference.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Ok => "The command did what it was asked to.",
-            Self::RunFailed => {
-                "The run failed: the capsule, its image or its outputs are at fault."
-            }
-            Self::Usage => "The command line, a file or the request cannot be used as it is.",
-            Self::Unreachable => "No gateway answers, or it does not accept the token.",
-            Self::TimedOut => "The run took longer than it may.",
+            Self::Ok => "The command succeeded.",
+            Self::RunFailed => "The run failed because of the capsule, its image or its outputs.",
+            Self::Usage => "The command line, a file or the request is invalid.",
+            Self::Unreachable => "The gateway cannot be reached, or it rejects the token.",
+            Self::TimedOut => "The run exceeded a time limit.",
             Self::Cancelled => "The run was cancelled, or the command was interrupted.",
             Self::Environment => {
                 "Something on this machine or in the cluster is missing or broken: Docker, the broker, the disk."
             }
             Self::Different => {
-                "What was checked differs: the lists from the log, one run from another, a bundle from what was sealed."
+                "A check found a difference: between read model and log, between two runs, or between a bundle and its seal."
             }
-            Self::Unsealed => {
-                "`aod audit verify` found a bundle that fits together and that nobody has signed."
-            }
+            Self::Unsealed => "`aod audit verify` found a consistent bundle without a seal.",
             Self::Internal => "A bug in AOD.",
         }
     }
@@ -86,11 +81,11 @@ impl Exit {
 mod tests {
     use super::*;
 
-    /// Where people read it.
+    /// The reference for people.
     const REFERENCE: &str = include_str!("../../../docs/guide/exit-codes.md");
 
     #[test]
-    fn the_reference_has_every_code_and_no_other() {
+    fn reference_lists_exactly_the_exit_codes() {
         let rows = REFERENCE
             .lines()
             .filter(|line| line.starts_with("| ") && line.contains(char::is_numeric));

@@ -1,9 +1,11 @@
-//! Why a command failed, as people read it: `error:`, all that is wrong, then `hint:`.
+//! The error of a command, as the terminal shows it: `error:`, the details, then `hint:`.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
 use aod_api::problem::Problem;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::id::RunId;
 
 use crate::exit::Exit;
 use crate::text;
@@ -11,13 +13,13 @@ use crate::text;
 /// A command that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// With which code the program ends.
+    /// The exit code of the program.
     pub exit: Exit,
-    /// What failed and why, lowercase, without a full stop.
+    /// The problem and its cause, lowercase, without a full stop.
     message: String,
-    /// All that is wrong, a line each, with its place.
+    /// Each single problem with its place, one per line.
     details: Vec<String>,
-    /// What to try.
+    /// A suggested fix.
     hint: Option<String>,
 }
 
@@ -31,12 +33,12 @@ impl Failure {
         }
     }
 
-    /// Something that was given cannot be used.
+    /// The command line, a file or the request is invalid.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// Something that is needed is missing or broken.
+    /// A part of this machine or of the cluster is missing or broken.
     pub fn environment(message: impl Into<String>) -> Self {
         Self::new(Exit::Environment, message)
     }
@@ -55,7 +57,7 @@ impl Failure {
         self
     }
 
-    /// What failed and why.
+    /// The problem and its cause.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -70,7 +72,7 @@ impl Failure {
         self
     }
 
-    /// The refusal of a gateway.
+    /// The problem that a gateway answered with.
     pub fn refused(problem: &Problem) -> Self {
         let exit = match problem.status {
             401 | 403 if problem.code == "unauthorized" => Exit::Unreachable,
@@ -78,29 +80,19 @@ impl Failure {
             400..=499 => Exit::Usage,
             _ => Exit::Internal,
         };
-        let failure = Self::new(exit, text::problem::headline(problem))
-            .with_details(text::problem::details(problem));
-        match problem.code.as_str() {
-            "unauthorized" => failure.with_hint(
-                "name the file with the gateway's token in AOD_TOKEN_FILE or --token-file",
-            ),
-            "unknown_capsule" => failure
-                .with_hint("`aod capsule ls` lists the capsules, `aod capsule build DIR` adds one"),
-            "unknown_run" => failure.with_hint("`aod runs ls` lists the runs"),
-            "unknown_dead_letter" => {
-                failure.with_hint("`aod deadletters ls` lists the dead letters")
-            }
-            "unknown_node" => failure.with_hint("`aod nodes ls` lists the nodes"),
-            "unknown_token" => failure.with_hint("`aod tokens ls` lists the tokens"),
-            "internal" => failure.with_hint(format!(
-                "the gateway's log has more under request {}",
-                problem.request_id
-            )),
-            _ => failure,
+        let mut details = text::problem::details(problem);
+        if problem.code == ErrorCode::Internal.as_str() {
+            details.push(format!("request_id: {}", problem.request_id));
+        }
+        let failure = Self::new(exit, text::problem::headline(problem)).with_details(details);
+        match ErrorCode::named(&problem.code) {
+            Some(code) => failure.with_hint(remedy(code, run_in(&problem.instance))),
+            // A newer gateway knows more codes.
+            None => failure.with_hint(format!("read {} of the gateway", problem.kind)),
         }
     }
 
-    /// As it stands on the screen, without a newline at the end.
+    /// The text for the terminal, without a newline at the end.
     pub fn render(&self) -> String {
         let mut text = format!("error: {}", self.message);
         for detail in &self.details {
@@ -111,4 +103,36 @@ impl Failure {
         }
         text
     }
+}
+
+impl From<aod_kit::Error> for Failure {
+    fn from(error: aod_kit::Error) -> Self {
+        use aod_kit::Error::{NoTemporaryFile, NotWritten, Refused};
+        let exit = match error {
+            NoTemporaryFile { .. } | NotWritten { .. } => Exit::Environment,
+            _ => Exit::Usage,
+        };
+        let mut failure = Self::new(exit, error.to_string());
+        if let Some(source) = error.source() {
+            failure = failure.because(source);
+        }
+        if let Refused { details, hint, .. } = error {
+            (failure.details, failure.hint) = (details, hint);
+        }
+        failure
+    }
+}
+
+/// The remedy of `code`, with the id of the run in its commands.
+pub(crate) fn remedy(code: ErrorCode, run: Option<RunId>) -> String {
+    let remedy = code.remedy();
+    match run {
+        Some(run) => remedy.replace("RUN", &run.to_string()),
+        None => remedy,
+    }
+}
+
+/// The run in a path of the gateway.
+fn run_in(path: &str) -> Option<RunId> {
+    path.split('/').find_map(|part| part.parse().ok())
 }

@@ -1,13 +1,13 @@
-//! The program `aod`: wires the adapters to the gateway and the node, and gives people their commands.
+//! The program `aod`: connects the adapters with the gateway and the node, and implements the commands.
 //!
-//! Decisions about runs are left to the gateway and the nodes; here are flags, files, processes and
-//! what stands on the screen. Data goes to stdout, all else to stderr.
+//! Gateway and node decide about runs; `aod_kit` checks and packs directories of capsules. This crate
+//! handles flags, files, processes and the terminal. Data goes to stdout, everything else to stderr.
 //!
 //! ```text
-//! arguments   flags and environment               exit, failure   how a command ends
-//! commands    one file a command                  client          HTTP to a gateway
+//! arguments   flags and environment               exit, failure   exit codes and errors
+//! commands    one file per command                client          HTTP to a gateway
 //! service     gateway, node and broker as processes               text   tables, trees, problems
-//! capsule     capsules' directories: checked, packed, with their cases and calls
+//! completion  candidates for shells
 //! ```
 
 pub mod arguments;
@@ -15,27 +15,28 @@ pub mod exit;
 pub mod failure;
 pub mod service;
 
-mod capsule;
 mod client;
 mod commands;
+mod completion;
 mod console;
 mod logging;
 mod text;
 
 use std::process::ExitCode;
 
-use aod_ports::program;
+use aod_services::program;
 use clap::Parser as _;
 
 use crate::arguments::Arguments;
 use crate::console::Console;
 use crate::exit::Exit;
 
-/// Reads the command line, does what it says, and tells how that ended.
+/// Parses the command line, runs the command, and returns its exit code.
 pub fn main() -> ExitCode {
+    completion::answer();
     let arguments = Arguments::parse();
-    let console = Console::of_this_process(arguments.output);
-    // The one source of TLS cryptography; that it is set already is as good.
+    let console = Console::of_this_process(arguments.format);
+    // The only provider of TLS cryptography; the call fails only if it is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exit = match run(arguments, console) {
         Ok(exit) => exit,
@@ -54,7 +55,7 @@ fn run(arguments: Arguments, console: Console) -> Result<Exit, failure::Failure>
         failure::Failure::new(Exit::Environment, "threads cannot be started").because(&error)
     })?;
     let ended = runtime.block_on(commands::run(arguments, console));
-    // What is still read from a terminal must not hold the end up.
+    // A pending read from the terminal must not delay the exit.
     runtime.shutdown_background();
     ended
 }

@@ -1,4 +1,4 @@
-//! The program `aod`. Everything is in the library, so that tests can start it in their own process.
+//! The program `aod`. The code is in the library, so that tests can run it in their own process.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The programs that run on, wired from the adapters: a gateway, a node, and all of it on one machine.
+//! The long-running programs, wired from the adapters: a gateway, a node, and a whole cluster on one machine.
 
 pub mod certificates;
 pub mod credentials;
@@ -15,4 +15,3 @@ pub(crate) mod docker;
 pub(crate) mod nats;
 pub(crate) mod private;
 pub(crate) mod signals;
-pub(crate) mod stand_in;

@@ -1,17 +1,17 @@
-//! Notices an engine that no longer answers, so that the node takes no new work for a while.
+//! Detects an engine that does not answer, so that the node takes no new work for a while.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Calls in a row that must time out before the engine is called hanging: one may be bad luck.
+/// Consecutive time-outs after which the engine counts as hanging.
 const TIMEOUTS_IN_A_ROW: u32 = 3;
 
-/// How long an engine is then left alone before it gets another chance.
+/// Pause before the node uses a hanging engine again.
 const COOL_DOWN: Duration = Duration::from_secs(30);
 
-/// Counts time-outs.
+/// Counts consecutive time-outs.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     state: Mutex<State>,
@@ -24,12 +24,12 @@ struct State {
 }
 
 impl Breaker {
-    /// A call was answered, well or badly.
+    /// Records that a call was answered, with success or an error.
     pub(crate) fn answered(&self) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
     }
 
-    /// A call was not answered in its time; `now` it is.
+    /// Records that a call timed out at `now`.
     pub(crate) fn timed_out(&self, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.timeouts_in_a_row = state.timeouts_in_a_row.saturating_add(1);
@@ -38,8 +38,8 @@ impl Breaker {
         }
     }
 
-    /// How many calls in a row were not answered, while the engine is to be left alone. Afterwards
-    /// one more time-out suffices to come back here.
+    /// The number of consecutive time-outs during the pause; none outside it. After the pause, one more time-out starts
+    /// the next pause.
     pub(crate) fn is_open(&self, now: Instant) -> Option<u32> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let until = state.open_until?;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_time_outs_in_a_row_open_it_and_time_closes_it() {
+    fn consecutive_time_outs_open_breaker_and_time_closes_it() {
         let breaker = Breaker::default();
         let begin = Instant::now();
         for _ in 1..TIMEOUTS_IN_A_ROW {

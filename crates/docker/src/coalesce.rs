@@ -1,4 +1,4 @@
-//! Work that several callers want at one time and that must be done once.
+//! Does work once for several concurrent callers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 type Outcome<T> = Result<T, Arc<RuntimeError>>;
 
-/// Work in progress, by key. Results are not kept beyond the callers that waited for them.
+/// Work in progress, by key. Only callers that already wait get a result; later callers start again.
 #[derive(Debug)]
 pub(crate) struct Coalesce<T> {
     running: Mutex<HashMap<String, Arc<OnceCell<Outcome<T>>>>>,
@@ -24,8 +24,8 @@ impl<T> Default for Coalesce<T> {
 }
 
 impl<T: Clone> Coalesce<T> {
-    /// Does `work`, or waits for whoever is doing it under the same `key` and shares the outcome.
-    /// If that caller gives up, the next one begins its own.
+    /// Does `work`, or waits for a caller that does it under the same `key` and shares the outcome.
+    /// If that caller is dropped, the next one starts its own work.
     pub(crate) async fn run<F>(&self, key: &str, work: F) -> Result<T, RuntimeError>
     where
         F: Future<Output = Result<T, RuntimeError>>,
@@ -49,12 +49,12 @@ impl<T: Clone> Coalesce<T> {
     }
 }
 
-/// An engine's failure that several callers met together.
+/// A failure of the engine, shared by several callers.
 #[derive(Debug, Error)]
 #[error(transparent)]
 struct Shared(Arc<dyn std::error::Error + Send + Sync>);
 
-/// The same error once more, for another caller.
+/// A copy of the error for another caller.
 fn share(error: &Arc<RuntimeError>) -> RuntimeError {
     match &**error {
         RuntimeError::ImageMissing { image } => RuntimeError::ImageMissing {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn callers_at_one_time_share_the_work_and_its_failure() {
+    async fn concurrent_callers_share_work_and_failure() {
         let coalesce = Coalesce::<()>::default();
         let times = AtomicU32::new(0);
         let build = async || {
@@ -106,15 +106,11 @@ mod tests {
         }
         assert_eq!(times.load(Ordering::Relaxed), 1);
         assert!(build().await.is_err());
-        assert_eq!(
-            times.load(Ordering::Relaxed),
-            2,
-            "a later caller tries again"
-        );
+        assert_eq!(times.load(Ordering::Relaxed), 2, "a later caller retries");
     }
 
     #[tokio::test]
-    async fn who_waits_takes_over_when_the_first_gives_up() {
+    async fn waiting_caller_takes_over_from_dropped_caller() {
         let coalesce = Arc::new(Coalesce::<u32>::default());
         let first = tokio::spawn({
             let coalesce = Arc::clone(&coalesce);

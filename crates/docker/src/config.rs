@@ -1,44 +1,44 @@
-//! What the adapter is told at its start.
+//! Configuration of the adapter.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use aod_domain::id::NodeId;
 
-/// Where the engine is and how it is to be used.
+/// Address and use of the engine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The engine's Unix socket, for instance `/var/run/docker.sock`.
     pub endpoint: PathBuf,
-    /// The cluster's name: the value of the label `dev.aod.cluster`. Containers of another cluster
-    /// on the same engine are never seen nor touched.
+    /// The cluster's name: the value of the label `dev.aod.cluster`. The adapter ignores containers of
+    /// other clusters on the same engine.
     pub cluster: String,
-    /// Who starts the containers: the value of `dev.aod.node`.
+    /// The node that starts the containers: the value of `dev.aod.node`.
     pub node: NodeId,
     /// A directory of the host with the static program `aod-gate`, bound into every container.
     pub gate_directory: PathBuf,
-    /// A file of the host that becomes `/etc/hosts` of every container; written if it is not there
-    /// or says something else.
+    /// A file of the host that becomes `/etc/hosts` of every container; written if it is missing or
+    /// has other content.
     pub hosts_file: PathBuf,
-    /// As whom capsules run.
+    /// The user of capsules.
     pub capsule_user: CapsuleUser,
-    /// Containers being created and started at one time. Source of the default: beyond twice the
-    /// processors only the queue grew (measured: 9.3 launches a second by 4 workers on 2
-    /// processors, 9.6 by 8).
+    /// Maximum number of concurrent launches. Source of the default: above twice the number of
+    /// processors only the queue grows (measured on 2 processors: 9.3 launches a second with 4
+    /// workers, 9.6 with 8).
     pub launch_concurrency: usize,
-    /// What a build may take.
+    /// Limits of a build.
     pub build: BuildLimits,
-    /// A file with the credentials of private registries, as `docker login` writes it; builds pull
-    /// the images that they begin with by it.
+    /// A file with credentials of private registries, as `docker login` writes it; builds pull their
+    /// base images with them.
     pub registries: Option<PathBuf>,
-    /// How long the engine may take for an answer.
+    /// Time limits of calls to the engine.
     pub timeouts: Timeouts,
     /// An OCI runtime other than the engine's default, for instance `crun` or `runsc`.
     pub runtime: Option<String>,
 }
 
 impl Config {
-    /// The usual settings for an engine at `endpoint`; the directories are the node's choice.
+    /// Default settings for an engine at `endpoint`.
     pub fn new(
         endpoint: PathBuf,
         cluster: String,
@@ -63,22 +63,22 @@ impl Config {
     }
 }
 
-/// As whom capsules run.
+/// The user of capsules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapsuleUser {
-    /// As the image's own user, unless that is root; then as [`CapsuleUser::NOBODY`].
+    /// The image's own user, or [`CapsuleUser::NOBODY`] if that user is root.
     OfImage,
-    /// As this user, never 0; images that name another one are refused. For a node that is not
-    /// root: it could not read the files of others.
+    /// This user, never 0; the node rejects images that name another user. For a node that is not
+    /// root: it cannot read files of other users.
     Own { uid: u32, gid: u32 },
 }
 
 impl CapsuleUser {
-    /// User and group of capsules whose image names none. Source: the kernel's overflow id, which
+    /// User and group of capsules whose image names no user. Source: the kernel's overflow id, which
     /// owns nothing.
     pub const NOBODY: u32 = 65_534;
 
-    /// [`CapsuleUser::OfImage`] for root, [`CapsuleUser::Own`] for everybody else.
+    /// [`CapsuleUser::OfImage`] if this process is root, else [`CapsuleUser::Own`].
     pub fn of_this_process() -> Self {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
@@ -91,17 +91,17 @@ impl CapsuleUser {
     }
 }
 
-/// What the build of an image may take.
+/// Limits of the build of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildLimits {
     /// Memory and swap of each step, in bytes.
     pub memory_bytes: u64,
-    /// The whole build.
+    /// Time limit of the whole build.
     pub seconds: u64,
 }
 
 impl Default for BuildLimits {
-    /// 4 GiB and half an hour: enough to install scientific Python packages over a slow line.
+    /// 4 GiB and half an hour: enough to install scientific Python packages over a slow connection.
     fn default() -> Self {
         Self {
             memory_bytes: 4 << 30,
@@ -110,22 +110,22 @@ impl Default for BuildLimits {
     }
 }
 
-/// How long the engine may take for an answer, by the kind of the call.
+/// Time limits of calls to the engine, by kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Inspect, list, version, kill.
     pub query: Duration,
     /// Creating a container. A busy engine takes seconds.
     pub create: Duration,
-    /// Starting one.
+    /// Starting a container.
     pub start: Duration,
-    /// From the end of the start until the gate speaks.
+    /// From the end of the start to the greeting of the gate.
     pub gate: Duration,
     /// Killing and removing a container.
     pub remove: Duration,
     /// Loading an image.
     pub load: Duration,
-    /// Between two pieces of a stream that the engine sends.
+    /// Between two chunks of a stream from the engine.
     pub stream: Duration,
 }
 

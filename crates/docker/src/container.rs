@@ -1,4 +1,4 @@
-//! A started container, as its node holds it.
+//! A started container, as its node controls it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,13 +26,13 @@ const SIGNAL_TERMINATE: i32 = 15;
 pub(crate) struct DockerContainer {
     pub(crate) engine: Engine,
     pub(crate) name: String,
-    /// The engine's own: another container may have got the name meanwhile.
+    /// The engine's id: another container may have the name by now.
     pub(crate) id: String,
     pub(crate) gate: GateWriter,
-    /// None once taken.
+    /// None after [`Container::events`] has returned it.
     pub(crate) events: Option<mpsc::Receiver<ContainerEvent>>,
     pub(crate) watch: Watch,
-    /// Set when we have ended it by force: then its end needs no other reason.
+    /// Set when the node kills the container: its end then needs no other reason.
     pub(crate) was_killed: Arc<AtomicBool>,
 }
 
@@ -43,7 +43,7 @@ impl DockerContainer {
         };
         let call = self.engine.docker.kill_container(&self.id, Some(options));
         match self.engine.call(self.engine.timeouts.query, call).await {
-            // 404: it is gone; 409: it does not run.
+            // 404: deleted; 409: not running.
             Err(error) if error.is_status(404) || error.is_status(409) => Ok(()),
             outcome => outcome,
         }
@@ -83,7 +83,7 @@ impl Container for DockerContainer {
         let Err(error) = self.gate.signal(SIGNAL_TERMINATE).await else {
             return Ok(());
         };
-        debug!(container = self.name, %error, "the gate is not to be had, the engine sends the signal");
+        debug!(container = self.name, %error, "the gate does not answer; sending the signal through the engine");
         self.signal("SIGTERM")
             .await
             .map_err(|error| error.during("terminating a container"))
@@ -92,10 +92,10 @@ impl Container for DockerContainer {
     async fn kill(&self) -> Result<(), RuntimeError> {
         self.was_killed.store(true, Ordering::Relaxed);
         let killed = self.signal("SIGKILL").await;
-        // A lease without length: the gate kills everything at once. Also where the engine says that nothing runs,
-        // since it may have forgotten the start.
-        let told = self.gate.renew(0).await;
-        let (Err(error), Err(_)) = (killed, told) else {
+        // A lease without length: the gate kills everything immediately. Also if the engine reports that nothing runs,
+        // because it may have forgotten the start.
+        let renewed = self.gate.renew(0).await;
+        let (Err(error), Err(_)) = (killed, renewed) else {
             return Ok(());
         };
         Err(error.during("killing a container"))

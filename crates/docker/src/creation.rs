@@ -1,5 +1,5 @@
-//! What a capsule's container looks like: the whole of its hardening, mounts and limits, as one pure
-//! function from what is wanted to what the engine is told.
+//! The definition of a capsule's container: hardening, mounts and limits, as one pure function from a
+//! specification to a request to the engine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -24,50 +24,50 @@ use crate::names::{
 #[cfg(test)]
 mod tests;
 
-/// The host name in every container; the hosts file names it too.
+/// The host name in every container; also in the hosts file.
 const HOST_NAME: &str = "capsule";
 
-/// `/etc/hosts` of every container: without a network Docker leaves it empty.
+/// `/etc/hosts` of every container: without a network Docker leaves the file empty.
 pub(crate) const HOSTS: &str = "127.0.0.1 localhost capsule\n";
 
-/// The `PATH` of images that name none. Source: moby `oci/defaults.go`, `DefaultPathEnv`.
+/// The `PATH` of images without one. Source: moby `oci/defaults.go`, `DefaultPathEnv`.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The scratch directory, home of capsules whose image names none.
+/// The scratch directory, and the home of capsules whose image sets no `HOME`.
 const WORKSPACE: &str = "/workspace";
 
-/// Largest `/tmp`, in bytes; it is memory, so never above a quarter of the capsule's. Large files go
-/// to the workspace.
+/// Maximum size of `/tmp`, in bytes. `/tmp` is memory, so at most a quarter of the capsule's; large files
+/// belong into the workspace.
 const TMP_SIZE_BYTES_MAX: u64 = 256 << 20;
 
-/// Room for secrets, in bytes: each takes a page of memory at least.
+/// Maximum size of all secrets, in bytes: each takes at least a page of memory.
 const SECRETS_SIZE_BYTES_MAX: u64 = 1 << 20;
 
-/// Open files of one process: what servers and browsers ask for; the sum is bounded by memory.
+/// Open files of one process: enough for servers and browsers; memory bounds the sum.
 const OPEN_FILES_MAX: i64 = 16_384;
 
 /// Processes and threads of one user *of the whole host*: the kernel counts all capsules of a user
-/// together, so this only stops what the container's own limit on processes has let through.
+/// together, so this limit is a second line behind the container's own limit on processes.
 const USER_PROCESSES_MAX: i64 = 65_536;
 
-/// The kernel's liking for capsules when the host runs out of memory: before the engine and the
-/// node, whose values are 0 or below.
+/// When the host runs out of memory, the kernel kills capsules before the engine and the node, whose
+/// values are 0 or below.
 const OOM_SCORE_ADJUSTMENT: i64 = 500;
 
-/// What the gate itself prints, kept for diagnosis; the capsule's output takes another way.
+/// Size of the gate's own log, kept for diagnosis; it does not contain the capsule's output.
 const GATE_LOG_SIZE: &str = "64k";
 
-/// What is told to the engine, and then to the gate.
+/// The request to the engine, and the command for the gate.
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) body: ContainerCreateBody,
     pub(crate) go: Go,
 }
 
-/// Works out a container for `spec`, as an attempt of `launch` to make one.
+/// Computes the container for `spec`, marked with `launch`.
 ///
 /// # Errors
-/// [`RuntimeError::ImageRefused`] for what no node, or none of this kind, can run.
+/// [`RuntimeError::ImageRefused`] if no node, or no node of this kind, can run the image.
 pub(crate) fn plan(
     config: &Config,
     spec: &ContainerSpec,
@@ -77,7 +77,7 @@ pub(crate) fn plan(
     let user = user(config.capsule_user, &image.user)?;
     if image.command.is_empty() {
         return Err(refused(
-            "it names no command: neither an entrypoint nor a cmd",
+            "the image has no command; set ENTRYPOINT or CMD in the Dockerfile",
         ));
     }
     let mut mounts = binds(config, &spec.io);
@@ -87,7 +87,7 @@ pub(crate) fn plan(
         user: Some(user),
         entrypoint: Some(vec![BINARY_PATH.into()]),
         cmd: Some(vec![]),
-        // A check would run the image's own command beside the gate, and before it says go.
+        // A health check would run a command of the image beside the gate, possibly before the capsule's command.
         healthcheck: Some(HealthConfig {
             test: Some(vec!["NONE".into()]),
             ..Default::default()
@@ -107,14 +107,14 @@ pub(crate) fn plan(
     let go = Go {
         argv: image.command.clone(),
         env: environment(image, spec),
-        // Counted when it is sent: a start may take long.
+        // Computed when it is sent: a start may take long.
         lease_milliseconds: 0,
         secrets: spec.secrets.iter().map(secret).collect(),
     };
     Ok(Creation { body, go })
 }
 
-/// A device of the host at its own path, to be read and written, not to be made anew.
+/// A device of the host at its own path, with the right to read and write, but not to create device files.
 fn device(device: &Device) -> DeviceMapping {
     let path = device.path.to_string_lossy().into_owned();
     DeviceMapping {
@@ -124,15 +124,15 @@ fn device(device: &Device) -> DeviceMapping {
     }
 }
 
-/// The groups that may use `devices`; of root's group no capsule is.
+/// The groups that may use `devices`, without root's group.
 fn groups(devices: &[Device]) -> Vec<String> {
     let groups: BTreeSet<u32> = devices.iter().map(|device| device.group).collect();
     let groups = groups.into_iter().filter(|group| *group != 0);
     groups.map(|group| group.to_string()).collect()
 }
 
-/// What the gate writes before it starts the command. It is told over the run's own socket alone: what
-/// the engine is told, everybody who asks it can read.
+/// A file that the gate writes before it starts the command. Secrets travel only over the run's own
+/// socket: every client of the engine can read the requests to the engine.
 fn secret(file: &SecretFile) -> gate::SecretFile {
     gate::SecretFile {
         path: format!("{SECRETS_DIRECTORY}/{}", file.name),
@@ -140,15 +140,15 @@ fn secret(file: &SecretFile) -> gate::SecretFile {
     }
 }
 
-/// Whether the gate's user, as the kernel sees it, is one that capsules may have. The engine has
-/// resolved a name by the image's own list of users, which may call anyone root.
+/// Checks that capsules may run as the gate's user, as the kernel reports it. The engine resolves names by
+/// the image's own list of users, in which any name may be root.
 pub(crate) fn ensure_user(policy: CapsuleUser, uid: u32) -> Result<(), RuntimeError> {
     match policy {
         _ if uid == 0 => Err(refused(
-            "its user has the number 0: it is root by another name",
+            "the user of the image has the number 0, which is root; set USER to another user",
         )),
         CapsuleUser::Own { uid: own, .. } if uid != own => Err(refused(&format!(
-            "its user has the number {uid}, and this node can run only {own}"
+            "the user of the image has the number {uid}, and this node runs capsules only as {own}"
         ))),
         CapsuleUser::OfImage | CapsuleUser::Own { .. } => Ok(()),
     }
@@ -169,13 +169,13 @@ fn user(policy: CapsuleUser, of_image: &str) -> Result<String, RuntimeError> {
         }
         CapsuleUser::OfImage => Ok(of_image.to_owned()),
         CapsuleUser::Own { uid: 0, .. } => Err(refused(
-            "this node is set to run capsules as root, which it never does",
+            "this node is configured to run capsules as root; capsules never run as root",
         )),
         CapsuleUser::Own { uid, gid } if is_root || name.parse() == Ok(uid) => {
             Ok(format!("{uid}:{gid}"))
         }
         CapsuleUser::Own { uid, .. } => Err(refused(&format!(
-            "it runs as {of_image}, and this node, which is not root, runs capsules as {uid} only"
+            "the image sets USER {of_image}, and this node, which is not root, runs capsules only as {uid}"
         ))),
     }
 }
@@ -194,7 +194,7 @@ fn labels(config: &Config, spec: &ContainerSpec, launch: &str) -> HashMap<String
     )
 }
 
-/// The image's own variables, then the contract's; what a capsule can rely on in between.
+/// The image's own variables, defaults that every capsule can rely on, then the contract's variables.
 fn environment(image: &ImageFacts, spec: &ContainerSpec) -> Vec<(String, String)> {
     let defaults = [
         ("PATH", PATH_DEFAULT),
@@ -229,8 +229,7 @@ fn binds(config: &Config, io: &IoPaths) -> Vec<Mount> {
     ]
 }
 
-/// Nothing that is mounted later on one side appears on the other, and what is mounted below the
-/// source stays out.
+/// Later mounts on one side do not appear on the other side, and mounts below the source are not visible.
 fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -246,8 +245,8 @@ fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
     }
 }
 
-/// `/tmp`, the place of secrets, and whatever the image declares as a volume: as memory, since an anonymous volume is disk
-/// that nobody counts, and is left behind when a removal fails half-way.
+/// `/tmp`, the directory of secrets, and the volumes that the image declares: as memory, because no limit counts the
+/// disk of an anonymous volume, and a failed removal leaves the volume behind.
 fn temporary(image: &ImageFacts, spec: &ContainerSpec) -> Result<Vec<Mount>, RuntimeError> {
     let size_bytes = TMP_SIZE_BYTES_MAX.min(spec.resources.memory_bytes / 4);
     let mut mounts = vec![tmpfs("/tmp", size_bytes)];
@@ -259,7 +258,9 @@ fn temporary(image: &ImageFacts, spec: &ContainerSpec) -> Result<Vec<Mount>, Run
         let is_within = |place: &str| Path::new(path).starts_with(place);
         let has_no_root = path.is_empty() || !path.starts_with('/');
         if has_no_root || path.split('/').any(|part| part == "..") || is_within("/.aod") {
-            return Err(refused(&format!("it declares a volume at {volume:?}")));
+            return Err(refused(&format!(
+                "the image declares a volume at {volume:?}, a path that AOD uses"
+            )));
         }
         let is_there = mounts
             .iter()
@@ -285,8 +286,7 @@ fn tmpfs(target: &str, size_bytes: u64) -> Mount {
     }
 }
 
-/// What untrusted code is held by. Docker's own seccomp profile and masked paths stay in force, as
-/// nothing here replaces them.
+/// Restrictions of untrusted code. Docker's own seccomp profile and masked paths stay in force.
 fn hardening(resources: &Resources) -> HostConfig {
     let memory_bytes = i64::try_from(resources.memory_bytes).unwrap_or(i64::MAX);
     let disk_bytes = i64::try_from(resources.disk_bytes).unwrap_or(i64::MAX);
@@ -301,7 +301,7 @@ fn hardening(resources: &Resources) -> HostConfig {
         readonly_rootfs: Some(true),
         ipc_mode: Some("private".into()),
         memory: Some(memory_bytes),
-        // Memory and swap together: equal means no swap.
+        // The sum of memory and swap: equal means no swap.
         memory_swap: Some(memory_bytes),
         nano_cpus: Some(i64::from(resources.cpu_millis) * 1_000_000),
         pids_limit: Some(i64::from(resources.pids)),
@@ -318,7 +318,7 @@ fn hardening(resources: &Resources) -> HostConfig {
                 gate_log.map(|(key, value)| (key.to_owned(), value.to_owned())),
             )),
         }),
-        // The node removes what it has started, and only once it has seen how it ended.
+        // The node removes its containers, after it has seen how they ended.
         auto_remove: Some(false),
         // The gate is the first process and reaps.
         init: Some(false),

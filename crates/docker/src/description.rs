@@ -1,4 +1,4 @@
-//! What kind of engine it is: what is weaker than it should be, and what is not supported.
+//! Describes the engine: its weaknesses, and unsupported kinds of engines.
 
 use aod_ports::container_runtime::{EngineInfo, RuntimeError};
 use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum, SystemVersion};
@@ -7,34 +7,34 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 
-/// The oldest engine without the known ways out of a container's build and start. Source:
+/// The oldest engine without the known escapes from a container during build and start. Source:
 /// CVE-2024-21626 and its companions, fixed in Docker 25.0.2.
 const ENGINE_VERSION_MIN: [u64; 3] = [25, 0, 2];
 
-/// The oldest engine that this adapter is tested with.
+/// The oldest tested engine.
 const ENGINE_VERSION_SUPPORTED: [u64; 3] = [20, 10, 0];
 
-/// A kind of engine on which files, users or limits behave in another way than we rely on.
+/// A kind of engine on which files, users or limits do not behave as AOD requires.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{kind} is not supported: {reason}")]
 pub struct UnsupportedEngine {
-    /// What it is called.
+    /// The name of the kind.
     pub kind: &'static str,
-    /// Why, and what else to use.
+    /// Why AOD does not support the kind, and what to use instead.
     pub reason: &'static str,
 }
 
-/// The engine is left alone because it did not answer lately.
+/// The node does not use the engine for now, because the last calls timed out.
 #[derive(Debug, Error)]
-#[error("the last {timeouts} calls to the engine were not answered in time")]
+#[error("the last {timeouts} calls to the engine timed out; check Docker on this host")]
 pub(crate) struct Hanging {
     timeouts: u32,
 }
 
-/// Asks the engine what it is.
+/// Asks the engine for its version and settings.
 pub(crate) async fn describe(engine: &Engine) -> Result<EngineInfo, RuntimeError> {
     ensure_answering(engine)?;
-    let action = "asking the engine what it is";
+    let action = "reading the engine's version and settings";
     let version = engine.query(engine.docker.version());
     let info = engine.query(engine.docker.info());
     let (version, info) = tokio::try_join!(version, info).map_err(|error| error.during(action))?;
@@ -77,7 +77,7 @@ fn has_security_option(info: &SystemInfo, name: &str) -> bool {
         .any(|part| part == format!("name={name}"))
 }
 
-/// The first thing about an engine that we do not support.
+/// The first property of the engine that AOD does not support.
 fn unsupported(info: &SystemInfo) -> Option<UnsupportedEngine> {
     let system = info.operating_system.as_deref().unwrap_or_default();
     let refuse = |kind, reason| Some(UnsupportedEngine { kind, reason });
@@ -87,32 +87,32 @@ fn unsupported(info: &SystemInfo) -> Option<UnsupportedEngine> {
         .is_some_and(|system| system != "linux")
     {
         return refuse(
-            "an engine of another system than Linux",
+            "an engine on a system other than Linux",
             "capsules are Linux programs",
         );
     }
     if system.contains("Docker Desktop") {
         return refuse(
             "Docker Desktop",
-            "its containers do not see this host's sockets; use the Docker Engine of a Linux machine",
+            "its containers cannot reach this host's sockets; use Docker Engine on a Linux machine",
         );
     }
     if has_security_option(info, "rootless") {
         return refuse(
             "rootless Docker",
-            "its users are not the host's; use an engine that runs as root",
+            "its user ids differ from the host's; use an engine that runs as root",
         );
     }
     if has_security_option(info, "userns") {
         return refuse(
             "userns-remap",
-            "its users are not the host's; use an engine without it",
+            "its user ids differ from the host's; use an engine without userns-remap",
         );
     }
     if has_security_option(info, "selinux") {
         return refuse(
             "SELinux in enforcing mode",
-            "the runs' directories carry no labels; use an engine without --selinux-enabled",
+            "AOD sets no SELinux labels on the directories of runs; use an engine without --selinux-enabled",
         );
     }
     None
@@ -123,7 +123,7 @@ fn warnings(version: &SystemVersion, info: &SystemInfo) -> Vec<String> {
     let engine = version.version.as_deref().unwrap_or_default();
     if numbers(engine) < ENGINE_VERSION_SUPPORTED {
         warnings.push(format!(
-            "Docker {engine} is older than 20.10, the oldest that is tested"
+            "Docker {engine} is older than 20.10, the oldest tested version"
         ));
     } else if numbers(engine) < ENGINE_VERSION_MIN {
         warnings.push(format!(
@@ -150,14 +150,14 @@ fn warnings(version: &SystemVersion, info: &SystemInfo) -> Vec<String> {
         (info.pids_limit, "the number of processes"),
     ] {
         if enforced == Some(false) {
-            warnings.push(format!("this engine cannot limit {what}"));
+            warnings.push(format!("this engine cannot limit {what} of a capsule"));
         }
     }
     if !has_security_option(info, "seccomp") {
         warnings.push("seccomp is off: capsules may use every system call".into());
     }
     if uses_containerd_store(info) {
-        warnings.push("the containerd image store gives images other ids than the classic one: hosts must agree on it to exchange images".into());
+        warnings.push("the containerd image store uses other image ids than the classic image store: all hosts that exchange images must use the same store".into());
     }
     warnings
 }
@@ -182,7 +182,7 @@ fn is_vulnerable_runc(version: [u64; 3]) -> bool {
     version < [1, 2, 8] || ([1, 3, 0]..[1, 3, 3]).contains(&version)
 }
 
-/// The first three numbers of a version, whatever follows them: `20.10.24+dfsg1`.
+/// The first three numbers of a version such as `20.10.24+dfsg1`.
 fn numbers(version: &str) -> [u64; 3] {
     let mut parts = version.split('.').map(|part| {
         let digits = part
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_we_do_not_support_are_refused_by_name() {
+    fn unsupported_engines_are_rejected_by_name() {
         let desktop = SystemInfo {
             operating_system: Some("Docker Desktop".into()),
             ..SystemInfo::default()

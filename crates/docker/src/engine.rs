@@ -1,4 +1,4 @@
-//! Calls to the engine: each with a time limit, each failure with what was tried.
+//! Calls to the engine: each with a time limit; each failure names the action.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 use crate::breaker::Breaker;
 use crate::config::Timeouts;
 
-/// The limit that the library has for its own: far above ours, which are the ones that count.
+/// The library's own limit: far above the limits of this adapter.
 const LIBRARY_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
 
-/// A call that has failed, sorted by what is known about it.
+/// A failed call, by its cause.
 #[derive(Debug, Error)]
 pub(crate) enum CallError {
-    /// No answer in time: it may have happened nevertheless.
-    #[error("no answer within {} ms", limit.as_millis())]
+    /// No answer in time: the engine may have executed the call.
+    #[error("the engine did not respond within {} ms", limit.as_millis())]
     TimedOut { limit: Duration },
-    /// The engine said no, or failed; it may have happened nevertheless.
+    /// The engine answered with an error; it may have executed the call.
     #[error("{message} (status {status})")]
     Answered { status: u16, message: String },
-    /// The connection failed, at the beginning or half-way.
+    /// The connection failed, before or during the call.
     #[error("the engine cannot be reached")]
     Unreachable(#[source] DockerError),
 }
@@ -65,10 +65,10 @@ impl From<DockerError> for CallError {
     }
 }
 
-/// What stands for a status when a failure is reported within a stream that began well.
+/// The status of a failure that the engine reports within a stream.
 pub(crate) const STATUS_IN_STREAM: u16 = 200;
 
-/// The connection to an engine, shared by all that talk to it.
+/// The shared connection to an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     pub(crate) docker: Docker,
@@ -88,7 +88,7 @@ impl Engine {
         })
     }
 
-    /// Waits for the answer to a call that does something, at most for `limit`.
+    /// Waits for the answer to a call that changes something, at most for `limit`.
     pub(crate) async fn call<T>(
         &self,
         limit: Duration,
@@ -101,8 +101,8 @@ impl Engine {
         answer
     }
 
-    /// Waits for the answer to a question. That it comes says nothing about calls that do something:
-    /// an engine that hangs often still answers these.
+    /// Waits for the answer to a query. A hanging engine often still answers queries, so an answer does not
+    /// reset the breaker.
     pub(crate) async fn query<T>(
         &self,
         call: impl Future<Output = Result<T, DockerError>>,
@@ -122,7 +122,7 @@ impl Engine {
         Ok(answer?)
     }
 
-    /// The next piece of a stream, or none at its end.
+    /// The next chunk of a stream, or none at its end.
     pub(crate) async fn next<T>(
         &self,
         limit: Duration,
@@ -132,7 +132,7 @@ impl Engine {
             .await
     }
 
-    /// What the engine knows of a container; none if there is none of that name.
+    /// The container of this name, if it exists.
     pub(crate) async fn inspect(
         &self,
         name: &str,

@@ -1,10 +1,9 @@
-//! Capsules in registries: an image that carries its contract as labels, so that whoever pulls it needs
-//! nothing else.
+//! Capsules in registries: the image carries its contract as labels, so a pull needs nothing else.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use aod_ports::container_runtime::RuntimeError;
+use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::{CreateImageOptionsBuilder, PushImageOptionsBuilder};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -16,39 +15,39 @@ use crate::image;
 use crate::image::build::Build;
 use crate::registries;
 
-/// What Docker's own registry is called in files of credentials. Source: moby, `registry.IndexServer`.
+/// The name of Docker's own registry in files with credentials. Source: moby, `registry.IndexServer`.
 const DOCKER_HUB: &str = "https://index.docker.io/v1/";
 
 /// An engine that exchanges images with registries.
 #[derive(Debug)]
 pub struct Exchange {
     engine: Engine,
-    /// A file as `docker login` writes it; nothing without it.
+    /// A file with credentials, as `docker login` writes it.
     registries: Option<PathBuf>,
 }
 
-/// What a registry has.
+/// An image that was pulled from a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
-    /// `name@sha256:…`: this image and no other, for ever.
+    /// `name@sha256:…`: always this image.
     pub reference: String,
     pub labels: HashMap<String, String>,
 }
 
 impl Exchange {
     /// # Errors
-    /// [`RuntimeError::Engine`] if there is no engine.
+    /// [`RuntimeError::Engine`] if the engine is unavailable.
     pub fn connect(endpoint: &Path, registries: Option<PathBuf>) -> Result<Self, RuntimeError> {
         let engine = Engine::connect(endpoint, Timeouts::default())
             .map_err(|error| error.during("connecting to the engine"))?;
         Ok(Self { engine, registries })
     }
 
-    /// Builds the packed directory as `reference`, with these labels, and hands it to its registry.
-    /// Answers as what it is to be pulled, `name@sha256:…`.
+    /// Builds the packed directory as `reference`, with these labels, and pushes the image to its registry.
+    /// Returns the reference for a pull, `name@sha256:…`.
     ///
     /// # Errors
-    /// [`RuntimeError::BuildFailed`] is the author's; [`RuntimeError::Engine`] has what the registry says.
+    /// [`RuntimeError::BuildFailed`]: fixed by the author; [`RuntimeError::Engine`]: has the registry's message.
     pub async fn push(
         &self,
         context: &Path,
@@ -57,15 +56,14 @@ impl Exchange {
         labels: HashMap<String, String>,
         progress: mpsc::Sender<String>,
     ) -> Result<String, RuntimeError> {
+        let image = ImageBuild::new(context.to_owned(), name, reference, progress.clone());
         let build = Build {
+            image,
             labels,
-            context,
-            tag: reference,
-            name,
             limits: BuildLimits::default(),
             registries: self.registries.as_deref(),
         };
-        image::build::build(&self.engine, build, progress.clone()).await?;
+        image::build::build(&self.engine, build).await?;
         let credentials = self.credentials(reference)?;
         let (repository, tag) = split(reference);
         let options = PushImageOptionsBuilder::default().tag(tag).build();
@@ -95,10 +93,10 @@ impl Exchange {
         self.digest_of(reference).await
     }
 
-    /// Brings an image here and tells what it is.
+    /// Pulls an image and returns its facts.
     ///
     /// # Errors
-    /// [`RuntimeError::Engine`] has what the registry says.
+    /// [`RuntimeError::Engine`] has the registry's message.
     pub async fn pull(&self, reference: &str) -> Result<Pulled, RuntimeError> {
         let credentials = self.credentials(reference)?;
         let (repository, tag) = split(reference);
@@ -143,14 +141,14 @@ impl Exchange {
             return Ok(None);
         };
         let mut all = registries::read(path).map_err(|source| RuntimeError::Engine {
-            action: "reading the credentials of registries",
+            action: "reading the credentials for registries",
             source,
         })?;
         Ok(all.remove(registry_of(reference)))
     }
 }
 
-/// The registry that a reference names: its first part, if that is a host.
+/// The registry of a reference: its first part, if that is a host.
 fn registry_of(reference: &str) -> &str {
     match reference.split_once('/') {
         Some((host, _)) if host == "localhost" || host.contains(['.', ':']) => host,
@@ -158,7 +156,7 @@ fn registry_of(reference: &str) -> &str {
     }
 }
 
-/// Name and tag; `latest` without one.
+/// Name and tag, `latest` by default.
 fn split(reference: &str) -> (&str, &str) {
     match reference.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, tag),

@@ -1,5 +1,5 @@
-//! The node's end of the connection with a gate: the one socket, the first words, and then frames in
-//! both directions.
+//! The node's end of the connection with a gate: one socket, the greeting, then frames in both
+//! directions.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,38 +20,38 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
 use tracing::{debug, warn};
 
-/// Bytes read from a gate at once: one frame of output.
+/// Bytes of one read from a gate: one frame of output.
 const READ_SIZE_BYTES: usize = 64 * 1024;
 
-/// Events that wait for the node, each with at most one frame: 1 MiB. Beyond it the gate waits, and
-/// the capsule with it.
+/// Events that wait for the node, each with at most one frame: 1 MiB. Above this number the gate and
+/// its capsule wait.
 const EVENTS_MAX: usize = 16;
 
-/// How long a gate may take to accept a frame of a few bytes: it never does anything else for long.
+/// Maximum time for a gate to accept a frame of a few bytes: no other work of a gate takes long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no conversation with a gate.
+/// A failure of the connection with a gate.
 #[derive(Debug, Error)]
 pub(crate) enum GateError {
     #[error("the connection with the gate failed")]
     Io(#[from] io::Error),
-    #[error("the gate is not understood")]
+    #[error("the gate sent an invalid frame")]
     Decode(#[from] DecodeError),
-    #[error("what is to be told to the gate does not fit")]
+    #[error("the message to the gate is too large")]
     Encode(#[from] EncodeError),
-    #[error("the gate speaks version {version} of the protocol, not {PROTOCOL_VERSION}")]
+    #[error("the gate uses protocol version {version}, expected {PROTOCOL_VERSION}")]
     Version { version: u32 },
-    #[error("the gate cannot work: {0}")]
+    #[error("the gate failed: {0}")]
     Unable(String),
-    #[error("the gate began with something else than its greeting")]
+    #[error("the first message of the gate is not its greeting")]
     NoHello,
     #[error("the gate closed the connection")]
     Closed,
-    #[error("the gate did not take a frame within {} s", WRITE_TIMEOUT.as_secs())]
+    #[error("the gate did not accept a frame within {} s", WRITE_TIMEOUT.as_secs())]
     Stuck,
 }
 
-/// The socket that awaits the gate of one container; gone from the directory when dropped.
+/// The socket that awaits the gate of one container; deleted when dropped.
 #[derive(Debug)]
 pub(crate) struct GateListener {
     path: PathBuf,
@@ -59,10 +59,10 @@ pub(crate) struct GateListener {
 }
 
 impl GateListener {
-    /// Listens in the run's channel directory, in place of what an earlier try has left there.
+    /// Listens in the run's channel directory, and replaces the socket of an earlier attempt.
     ///
-    /// Everybody may connect who reaches it: the container's user, whoever that is, inside; outside
-    /// the directory is the node's own.
+    /// Any process that reaches the socket may connect: inside the container its user, outside only the node,
+    /// which owns the directory.
     pub(crate) fn bind(channel: &Path) -> io::Result<Self> {
         let path = channel.join(GATE_SOCKET);
         match std::fs::remove_file(&path) {
@@ -74,8 +74,7 @@ impl GateListener {
         Ok(Self { path, listener })
     }
 
-    /// Takes the first connection and no other, reads the greeting, and answers with the user that
-    /// the gate runs as.
+    /// Accepts only the first connection, reads the greeting, and returns the user of the gate.
     pub(crate) async fn accept(self) -> Result<(Greeted, u32), GateError> {
         let (stream, _) = self.listener.accept().await?;
         drop(self);
@@ -126,7 +125,7 @@ impl Greeted {
         }
     }
 
-    /// Sends `go` and begins to follow what the gate tells.
+    /// Sends `go` and starts to read the gate's messages.
     pub(crate) async fn begin(
         self,
         go: ToGate,
@@ -142,10 +141,10 @@ impl Greeted {
     }
 }
 
-/// The way to a gate.
+/// Writes to a gate.
 #[derive(Debug)]
 pub(crate) struct GateWriter {
-    /// None once a frame was not taken whole: what follows would not be understood.
+    /// None after an incomplete frame: the gate could not parse later frames.
     half: Mutex<Option<OwnedWriteHalf>>,
 }
 
@@ -162,7 +161,7 @@ impl GateWriter {
         let mut frame = Vec::new();
         message.encode(&mut frame)?;
         let mut guard = self.half.lock().await;
-        // Taken out while it is written to, so that a caller that gives up leaves no half frame.
+        // Taken out during the write: after a dropped call, no later frame follows an incomplete one.
         let mut half = guard.take().ok_or(GateError::Closed)?;
         match tokio::time::timeout(WRITE_TIMEOUT, half.write_all(&frame)).await {
             Err(_) => Err(GateError::Stuck),
@@ -175,8 +174,8 @@ impl GateWriter {
     }
 }
 
-/// Turns frames into events until the last one, or until nobody wants them any more: then it goes on
-/// reading, for a gate that nobody reads holds up its capsule's end.
+/// Turns frames into events until the last one. Continues to read after the receiver is dropped,
+/// because a gate whose output is not read cannot end.
 async fn follow(
     mut reader: OwnedReadHalf,
     mut decoder: Decoder<FromGate>,
@@ -198,7 +197,7 @@ async fn follow(
             }
             Ok(None) => (),
             Err(error) => {
-                debug!(%error, "a gate is not understood");
+                debug!(%error, "a gate sent an invalid frame");
                 break ContainerEvent::Lost;
             }
         }
@@ -227,7 +226,7 @@ fn event(message: FromGate) -> ContainerEvent {
         FromGate::Exited(Exited {
             error: Some(error), ..
         }) => {
-            warn!(error, "a gate could not work");
+            warn!(error, "a gate failed");
             ContainerEvent::Lost
         }
         FromGate::Exited(Exited {
@@ -241,7 +240,7 @@ fn event(message: FromGate) -> ContainerEvent {
             out_of_memory,
             asked_from_outside,
         },
-        // Said once, before anything else; a second time it is not our gate.
+        // The first message only: a second greeting is not from our gate.
         FromGate::Hello(_) => ContainerEvent::Lost,
     }
 }

@@ -1,4 +1,4 @@
-//! Images on this engine: whether they are there, and what they say about their containers.
+//! Images on this engine: their existence, and their settings for containers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,31 +12,31 @@ pub(crate) mod build;
 pub(crate) mod garbage;
 pub(crate) mod transfer;
 
-/// What an image says about how its containers are to be run.
+/// The settings of an image for its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageFacts {
-    /// Entrypoint and cmd in a row, as Docker would run them.
+    /// Entrypoint followed by cmd, as Docker would run them.
     pub(crate) command: Vec<String>,
-    /// Empty, or a name or number, with a group or without one.
+    /// Empty, or a name or number, with or without a group.
     pub(crate) user: String,
     pub(crate) environment: Vec<(String, String)>,
-    /// The paths that it declares as volumes.
+    /// The paths that the image declares as volumes.
     pub(crate) volumes: Vec<String>,
     /// Operating system and processor, as in `linux/amd64`.
     pub(crate) platform: String,
 }
 
-/// Images that were looked at. An image never changes under its id.
+/// Facts of inspected images. An image never changes under its id.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     known: Mutex<HashMap<String, Arc<ImageFacts>>>,
 }
 
-/// Images that are remembered; beyond it all are forgotten and looked at again.
+/// Maximum number of remembered images; above it, all are forgotten and inspected again.
 const IMAGES_KNOWN_MAX: usize = 1_024;
 
 impl Images {
-    /// What `image` says, from memory if it was asked before.
+    /// The facts of `image`, from memory if it was inspected before.
     pub(crate) async fn facts(
         &self,
         engine: &Engine,
@@ -60,7 +60,7 @@ impl Images {
         Ok(facts)
     }
 
-    /// The engine says that the image is gone.
+    /// Forgets an image that the engine no longer has.
     pub(crate) fn forget(&self, image: &str) {
         self.lock().remove(image);
     }
@@ -70,7 +70,7 @@ impl Images {
     }
 }
 
-/// What the engine knows of an image, by id or tag; none if there is none.
+/// Inspects an image by id or tag; none if it does not exist.
 pub(crate) async fn inspect(
     engine: &Engine,
     image: &str,
@@ -82,7 +82,7 @@ pub(crate) async fn inspect(
     }
 }
 
-/// Whether there is an image of exactly this id; a tag of the same text does not count.
+/// Whether an image of exactly this id exists; a tag of the same text does not count.
 pub(crate) async fn has(engine: &Engine, image: &str) -> Result<bool, CallError> {
     let inspected = inspect(engine, image).await?;
     Ok(inspected.is_some_and(|found| found.id.as_deref() == Some(image)))

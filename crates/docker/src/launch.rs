@@ -1,8 +1,8 @@
-//! From a specification to a container whose command runs: create, start, greet the gate, say go.
+//! From a specification to a container whose command runs: create, start, greet the gate, send go.
 //!
-//! The engine may fail a call and do it nevertheless, or answer after we have stopped to listen. So
-//! names are fixed by run and attempt, every try carries a mark of its own, and after each failure
-//! the engine is asked by name what is there: ours is taken on, anything older is removed.
+//! The engine may execute a call that it reports as failed, or answer too late. So run and attempt
+//! determine the container's name, every launch has its own mark, and after each failure the launcher
+//! inspects the container by name: it uses a container with its mark, and removes older containers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,29 +30,31 @@ use crate::names::{LABEL_CLUSTER, LABEL_LAUNCH, container_name};
 use crate::removal::Remover;
 use crate::text::beginning;
 
-/// Tries to create a container: one, one after what was in the way is removed, and one for an answer
-/// that got lost.
+/// Attempts to create a container: one, one after the removal of an older container, and one for a lost
+/// answer.
 const CREATE_TRIES_MAX: u32 = 3;
 
-/// What the gate printed before it failed, as far as it is quoted, in bytes.
+/// Maximum part of the gate's log that an error quotes, in bytes.
 const GATE_LOG_SIZE_BYTES_MAX: usize = 2_048;
 
-/// Why a container did not come to life.
+/// Why a launch failed.
 #[derive(Debug, Error)]
 enum LaunchError {
-    #[error("a container of this name belongs to somebody else")]
+    #[error(
+        "a container with this name exists, but does not belong to this cluster; remove or rename the container"
+    )]
     Foreign,
-    #[error("there was something in the way {CREATE_TRIES_MAX} times")]
+    #[error("after {CREATE_TRIES_MAX} attempts, a container of this name still exists")]
     Contended,
-    #[error("its gate did not speak within {seconds} s of the start; it printed {log:?}")]
+    #[error("the gate did not connect within {seconds} s after the start; its log: {log:?}")]
     Silent { seconds: u64, log: String },
-    #[error("it ended before its gate spoke, with code {exit_code:?}; it printed {log:?}")]
+    #[error("the container ended before its gate connected, code {exit_code:?}; log: {log:?}")]
     Ended { exit_code: Option<i64>, log: String },
-    #[error("its gate failed, having printed {log:?}")]
+    #[error("the gate failed; its log: {log:?}")]
     Gate { log: String, source: GateError },
 }
 
-/// Launches containers, a bounded number at a time.
+/// Launches containers, a bounded number concurrently.
 #[derive(Clone, Debug)]
 pub(crate) struct Launcher {
     pub(crate) config: Arc<Config>,
@@ -63,18 +65,18 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Brings a container to life; whatever fails, nothing of it is left.
+    /// Creates and starts a container. After a failure, nothing of it is left.
     pub(crate) async fn launch(self, spec: ContainerSpec) -> Result<DockerContainer, RuntimeError> {
         ensure_answering(&self.engine)?;
         let image = self.images.facts(&self.engine, &spec.image).await?;
-        // Held to the end, so until the engine says that a container that failed is gone: a hanging
-        // engine is not given more to do.
+        // Held until the engine confirms the removal of a failed container: a hanging engine gets no more
+        // work.
         let _permit = self.permits.acquire().await;
         let mark = Uuid::now_v7().to_string();
         let creation = creation::plan(&self.config, &spec, &image, &mark)?;
         let listener =
             GateListener::bind(&spec.io.channel).map_err(|error| RuntimeError::Engine {
-                action: "listening for a gate",
+                action: "opening the gate's socket",
                 source: Box::new(error),
             })?;
         let name = container_name(&self.config.cluster, spec.run, spec.attempt);
@@ -93,8 +95,8 @@ impl Launcher {
         outcome
     }
 
-    /// Removes what this launch has made, and nothing else. A failure is told to the log by those
-    /// who met it, and the reconciler comes by.
+    /// Removes only the container of this launch. [`Remover`] logs a failure, and the reconciler
+    /// tries again.
     async fn clean_up(&self, name: &str, mark: &str) {
         if let Ok(Some(found)) = self.engine.inspect(name).await
             && label(&found, LABEL_LAUNCH) == Some(mark)
@@ -103,7 +105,7 @@ impl Launcher {
         }
     }
 
-    /// Answers with the engine's id of the container.
+    /// Returns the engine's id of the container.
     async fn create(
         &self,
         name: &str,
@@ -190,15 +192,15 @@ impl Launcher {
         })
     }
 
-    /// Starts the container and waits for its gate, which mostly speaks before the engine says that
-    /// it has started.
+    /// Starts the container and waits for its gate, which usually connects before the engine reports
+    /// the start.
     async fn await_gate(
         &self,
         name: &str,
         listener: GateListener,
         watch: &Watch,
     ) -> Result<(Greeted, u32), RuntimeError> {
-        // A task of its own: an engine may undo a start whose caller hangs up.
+        // A separate task: an engine may undo a start if the connection closes.
         let mut starting = tokio::spawn(start_call(self.engine.clone(), name.to_owned()));
         let mut greeting = std::pin::pin!(listener.accept());
         let mut has_started = false;
@@ -234,7 +236,7 @@ impl Launcher {
         })
     }
 
-    /// The start was answered with an error, or not at all: fine if it runs, or has run.
+    /// Handles an error or a missing answer of the start: accepts a container that runs or has run.
     async fn ensure_started(&self, name: &str, error: CallError) -> Result<(), RuntimeError> {
         let action = "starting a container";
         let found = self
@@ -243,7 +245,7 @@ impl Launcher {
             .await
             .map_err(|error| error.during(action))?;
         let state = found.and_then(|found| found.state).unwrap_or_default();
-        // Source: a container that never ran has Go's zero time there.
+        // Source: a container that never ran has Go's zero time here.
         let has_run = state.started_at.is_some_and(|at| !at.starts_with("0001-"));
         if state.running == Some(true) || has_run && state.exit_code == Some(0) {
             return Ok(());
@@ -255,12 +257,12 @@ impl Launcher {
         let log = self.gate_log(name).await;
         let source = Box::new(LaunchError::Gate { log, source: error });
         RuntimeError::Engine {
-            action: "talking to a gate",
+            action: "the connection with a gate",
             source,
         }
     }
 
-    /// What the gate itself has printed, for the people who read the error.
+    /// The gate's own log, for error messages.
     async fn gate_log(&self, name: &str) -> String {
         let options = LogsOptions {
             stdout: true,
@@ -298,10 +300,10 @@ fn label<'a>(container: &'a ContainerInspectResponse, name: &str) -> Option<&'a 
         .map(String::as_str)
 }
 
-/// Recognises what the image's author has to mend.
+/// Recognizes errors of the image, which its author must fix.
 fn sort_start_error(error: CallError) -> Result<RuntimeError, CallError> {
     // Sources: moby `daemon/oci_linux.go` and runc `libcontainer/user` for users; runc `rootfs_linux.go`
-    // for paths where a file or a link is in the way of our mounts.
+    // for paths where the image has a file or a link at a mount point.
     const REFUSALS: [&str; 4] = [
         "unable to find user",
         "unable to find group",

@@ -1,15 +1,16 @@
-//! Containers of capsules on a Docker engine, as [`aod_ports::container_runtime`] wants them.
+//! [`aod_ports::container_runtime`] on a Docker engine.
 //!
-//! [`DockerRuntime`] builds, saves and loads images, starts one hardened container an attempt with
-//! the gate as its first process, watches it to its very end and removes it. Every call to the
-//! engine has a time limit, and an answer that did not come is never taken for a refusal: the
-//! engine is asked by the container's name what really happened.
+//! [`DockerRuntime`] builds, saves and loads images, starts one hardened container for each attempt
+//! with the gate as its first process, watches the container until its end, and removes it. Every
+//! call to the engine has a time limit. A missing answer is not a refusal: the adapter then inspects
+//! the container by its name.
 //!
-//! It leaves to the node: which run, when and how long; the directories that are bound; quota and
-//! logs; and what an exit means. It leaves to the gate: starting the command, outputs, the lease.
+//! The node decides which run starts, when and for how long, and is responsible for the mounted
+//! directories, quota, logs and the meaning of an exit. The gate starts the command and is
+//! responsible for outputs and the lease.
 //!
-//! Deliberately absent: automatic removal, restart policies, named and anonymous volumes, networks,
-//! `exec`, and copying files into or out of containers.
+//! Not used: automatic removal, restart policies, named and anonymous volumes, networks, `exec`, and
+//! copies of files into or out of containers.
 
 pub mod config;
 pub mod exchange;

@@ -1,4 +1,4 @@
-//! How containers are named and labelled, and how they are known again by that.
+//! Names and labels of containers, and their recognition.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
 
-/// The cluster a container or an image belongs to.
+/// The cluster of a container or an image.
 pub(crate) const LABEL_CLUSTER: &str = "dev.aod.cluster";
-/// Who started the container.
+/// The node that started the container.
 pub(crate) const LABEL_NODE: &str = "dev.aod.node";
 /// The run, as `run_…`.
 pub(crate) const LABEL_RUN: &str = "dev.aod.run";
@@ -16,22 +16,22 @@ pub(crate) const LABEL_RUN: &str = "dev.aod.run";
 pub(crate) const LABEL_ATTEMPT: &str = "dev.aod.attempt";
 /// The capsule's name.
 pub(crate) const LABEL_CAPSULE: &str = "dev.aod.capsule";
-/// One try to create the container: tells it from what an earlier try left behind.
+/// One launch of the container: distinguishes it from a container of an earlier launch.
 pub(crate) const LABEL_LAUNCH: &str = "dev.aod.launch";
 /// On images: the capsule's name.
 pub(crate) const LABEL_NAME: &str = "dev.aod.name";
 /// On images: the capsule's version, the part of the tag after the colon.
 pub(crate) const LABEL_VERSION: &str = "dev.aod.version";
 
-/// What all names of a cluster's containers begin with: 32 bits of its hash are enough to tell the
-/// clusters of one engine apart; the label is what counts.
+/// The prefix of all names of a cluster's containers: 32 bits of its hash are enough to distinguish the
+/// clusters of one engine; the label decides.
 pub(crate) fn prefix(cluster: &str) -> String {
     let [first, second, third, fourth, ..] = *Digest::of(cluster).as_bytes();
     let digits = u32::from_be_bytes([first, second, third, fourth]);
     format!("aod-{digits:08x}-")
 }
 
-/// The name of an attempt's container: the same for every try.
+/// The name of an attempt's container: the same for every launch.
 pub(crate) fn container_name(cluster: &str, run: RunId, attempt: u32) -> String {
     format!(
         "{}{}-{attempt}",
@@ -40,8 +40,8 @@ pub(crate) fn container_name(cluster: &str, run: RunId, attempt: u32) -> String 
     )
 }
 
-/// Reads a container back from its name and labels; none if it is not one that we have made: labels
-/// alone may come from an image.
+/// Parses a container's name and labels; none if AOD did not make the container: labels alone may come
+/// from an image.
 pub(crate) fn observed(
     cluster: &str,
     name: &str,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_fits_docker_and_is_read_back_only_as_ours() {
+    fn container_name_fits_docker_and_parses_only_for_its_cluster() {
         let run = RunId::root_of(Uuid::from_u128(5)).child(&Digest::of("call"));
         let name = container_name("demo", run, 3);
         // Source: moby `daemon/names`, [a-zA-Z0-9][a-zA-Z0-9_.-]+.

@@ -1,4 +1,4 @@
-//! Credentials of private registries, by the registry's name: the file that `docker login` writes.
+//! Credentials of private registries, by registry name: the file that `docker login` writes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,14 +10,14 @@ use bollard::auth::DockerCredentials;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// `{"auths": {"registry.example:5000": {"auth": "…"}}}`; what else is in it is not for builds.
+/// `{"auths": {"registry.example:5000": {"auth": "…"}}}`; builds ignore the rest.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
     auths: HashMap<String, Entry>,
 }
 
-/// The user and the password, apart or as base64 of `user:password`.
+/// User and password, separate or as base64 of `user:password`.
 #[derive(Deserialize)]
 struct Entry {
     auth: Option<String>,
@@ -25,21 +25,21 @@ struct Entry {
     password: Option<String>,
 }
 
-/// An entry without a user and a password. What is in it is not told.
+/// An entry without user and password. The message does not contain the entry.
 #[derive(Debug, Error)]
 #[error(
-    "the credentials of {registry} cannot be used; expected auth, or username and password, as docker login writes them"
+    "invalid credentials for {registry}; expected auth, or username and password, as docker login writes them"
 )]
 struct Unusable {
     registry: String,
 }
 
-/// Reads the file anew each time: credentials change while a node runs.
+/// Reads the file each time: credentials change while a node runs.
 pub(crate) fn read(path: &Path) -> Result<HashMap<String, DockerCredentials>, BoxError> {
     let text = std::fs::read(path)?;
-    // The library's error would quote the text.
+    // The library's error would quote the file.
     let file: File = serde_json::from_slice(&text)
-        .map_err(|error| format!("no JSON of auths, at line {}", error.line()))?;
+        .map_err(|error| format!("invalid JSON at line {}", error.line()))?;
     let mut all = HashMap::new();
     for (registry, entry) in file.auths {
         let (username, password) = entry.pair().ok_or_else(|| Unusable {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_docker_login_writes_is_read() {
+    fn file_of_docker_login_is_parsed() {
         let text = r#"{"auths": {"one:5000": {"auth": "dXNlcjpwYTpzcw=="},
             "two": {"username": "u", "password": "p"}}, "credsStore": ""}"#;
         let all = read_text(text).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_and_not_shown() {
+    fn error_names_unusable_credentials_without_their_value() {
         let error = read_text(r#"{"auths": {"one": {"auth": "c2VjcmV0"}}}"#).unwrap_err();
         assert!(error.contains("one") && !error.contains("c2Vj"), "{error}");
         let error = read_text("{\"auths\": \"secret").unwrap_err();

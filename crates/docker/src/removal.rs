@@ -1,4 +1,4 @@
-//! Removing containers: off the path of the runs, a few at a time, stubborn but not for ever.
+//! Removes containers in the background, a few concurrently, with a limited number of attempts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,38 +13,38 @@ use tracing::warn;
 
 use crate::engine::{CallError, Engine};
 
-/// Removals at one time. They share the engine with the starts, which are more urgent.
-const REMOVALS_AT_ONCE: usize = 2;
+/// Maximum number of concurrent removals. Starts, which are more urgent, use the same engine.
+const REMOVALS_MAX: usize = 2;
 
-/// Tries before a container is left alone for a while.
+/// Attempts before a pause of [`QUARANTINE`].
 const TRIES_MAX: u32 = 5;
 
-/// The pause after the first failed try; each further one is twice as long: 3 s in all.
+/// The pause after the first failed attempt; doubled after each further one: 3 s in all.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 
-/// How long a container is left alone whose removal has failed: a process that cannot be killed
-/// mostly waits for a disk.
+/// The pause before the next removal of a container that could not be removed: a process that cannot be
+/// killed usually waits for a disk.
 const QUARANTINE: Duration = Duration::from_secs(300);
 
 const ACTION: &str = "removing a container";
 
-/// The removal has failed lately and is not tried again yet.
+/// The last removal failed less than [`QUARANTINE`] ago.
 #[derive(Debug, Error)]
-#[error("it could not be removed and is left alone for a while")]
+#[error("the last removal failed less than {} s ago", QUARANTINE.as_secs())]
 struct Quarantined;
 
-/// Why a try has failed.
+/// Why an attempt has failed.
 #[derive(Debug, Error)]
 enum TryError {
-    /// The engine works on a removal that was begun earlier.
-    #[error("it has not gone yet")]
+    /// The engine works on an earlier removal.
+    #[error("an earlier removal of the container is still in progress")]
     StillThere,
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
 impl TryError {
-    /// Whether it is the engine that is away, which says nothing about the container.
+    /// Whether the engine is unavailable; the container may then be removable.
     fn is_engine_away(&self) -> bool {
         matches!(self, Self::Call(CallError::Unreachable(_)))
     }
@@ -62,13 +62,13 @@ impl Remover {
     pub(crate) fn new(engine: Engine) -> Self {
         Self {
             engine,
-            permits: Arc::new(Semaphore::new(REMOVALS_AT_ONCE)),
+            permits: Arc::new(Semaphore::new(REMOVALS_MAX)),
             quarantine: Arc::default(),
         }
     }
 
-    /// Kills and removes a container with its volumes; none of that name is fine. It goes on to its
-    /// end even if the caller does not wait for it.
+    /// Kills and removes a container with its volumes; a missing container is fine. Continues to the
+    /// end even if the caller does not wait.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
         if self.is_quarantined(name) {
             return Err(RuntimeError::Engine {
@@ -137,11 +137,11 @@ impl Remover {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        unreachable!("the loop ends by its last try")
+        unreachable!("the last attempt ends the loop")
     }
 
     fn leave_alone(&self, name: &str, error: &TryError) {
-        warn!(container = name, error = %error, "a container cannot be removed, it is left alone for a while");
+        warn!(container = name, error = %error, "a container cannot be removed; the node tries again after a pause");
         let until = Instant::now() + QUARANTINE;
         let mut quarantine = self
             .quarantine
@@ -165,7 +165,7 @@ impl Remover {
             }
             Err(error) => match self.engine.inspect(name).await? {
                 None => Ok(()),
-                // A removal that was begun earlier is in progress.
+                // An earlier removal is in progress.
                 Some(_) if error.is_status(409) => Err(TryError::StillThere),
                 Some(_) => Err(error.into()),
             },

@@ -1,4 +1,4 @@
-//! The adapter as a whole.
+//! The adapter.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use aod_domain::node::ObservedContainer;
 use aod_ports::container_runtime::{
-    Container, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage, RuntimeError,
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive, ImageBuild,
+    ObservedImage, RuntimeError,
 };
 use async_trait::async_trait;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::ListContainersOptions;
-use bytes::Bytes;
-use futures::stream::BoxStream;
 use thiserror::Error;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use crate::coalesce::Coalesce;
 use crate::config::Config;
@@ -30,10 +29,10 @@ use crate::removal::Remover;
 
 pub use crate::description::UnsupportedEngine;
 
-/// The file of the gate in its directory.
+/// File name of the gate in its directory.
 const GATE: &str = "aod-gate";
 
-/// A name that is not one of this cluster's containers; never touched.
+/// A container that is not of this cluster; the adapter never touches it.
 #[derive(Debug, Error)]
 #[error("{name} is not a container of this cluster")]
 struct NotOurs {
@@ -52,10 +51,10 @@ pub struct DockerRuntime {
 }
 
 impl DockerRuntime {
-    /// Connects to the engine and makes sure that it is there, and of a kind that is supported.
+    /// Connects to the engine and checks that its kind is supported.
     ///
     /// # Errors
-    /// [`RuntimeError::Engine`]; its source is [`UnsupportedEngine`] for a kind that is refused.
+    /// [`RuntimeError::Engine`]; its source is [`UnsupportedEngine`] if the kind is not supported.
     pub async fn connect(config: Config) -> Result<Self, RuntimeError> {
         let local = |action| {
             move |error: io::Error| RuntimeError::Engine {
@@ -64,7 +63,7 @@ impl DockerRuntime {
             }
         };
         std::fs::metadata(config.gate_directory.join(GATE))
-            .map_err(local("looking for the gate's program"))?;
+            .map_err(local("checking the gate's program"))?;
         write_hosts(&config.hosts_file).map_err(local("writing the capsules' hosts file"))?;
         let engine = Engine::connect(&config.endpoint, config.timeouts)
             .map_err(|error| error.during("connecting to the engine"))?;
@@ -89,17 +88,17 @@ impl DockerRuntime {
         })
     }
 
-    /// The id of the image that has this tag; none if no image has.
+    /// The id of the image with this tag, if it exists.
     pub async fn image_of_tag(&self, tag: &str) -> Result<Option<String>, RuntimeError> {
         let inspected = image::inspect(&self.engine, tag).await;
         inspected
             .map(|found| found.and_then(|image| image.id))
-            .map_err(|error| error.during("looking for a tag"))
+            .map_err(|error| error.during("inspecting a tag"))
     }
 }
 
-/// Writes the file that every container has as `/etc/hosts`, by rename, since running containers
-/// have the old one open.
+/// Writes the `/etc/hosts` of every container, by rename, because running containers have the old file
+/// open.
 fn write_hosts(path: &Path) -> io::Result<()> {
     if std::fs::read(path).is_ok_and(|bytes| bytes == HOSTS.as_bytes()) {
         return Ok(());
@@ -117,7 +116,7 @@ impl ContainerRuntime for DockerRuntime {
         let stuck = self.remover.quarantined();
         if !stuck.is_empty() {
             info.warnings.push(format!(
-                "these containers cannot be removed: {}",
+                "containers that cannot be removed: {}",
                 stuck.join(", ")
             ));
         }
@@ -127,32 +126,22 @@ impl ContainerRuntime for DockerRuntime {
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         image::has(&self.engine, image)
             .await
-            .map_err(|error| error.during("looking for an image"))
+            .map_err(|error| error.during("inspecting an image"))
     }
 
-    async fn build_image(
-        &self,
-        context: PathBuf,
-        name: &str,
-        tag: &str,
-        progress: mpsc::Sender<String>,
-    ) -> Result<String, RuntimeError> {
+    async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {
+        let tag = build.tag;
         let build = Build {
             labels: HashMap::from([(LABEL_CLUSTER.to_owned(), self.config.cluster.clone())]),
-            context: &context,
-            name,
-            tag,
+            image: build,
             limits: self.config.build,
             registries: self.config.registries.as_deref(),
         };
-        let work = Box::pin(image::build::build(&self.engine, build, progress));
+        let work = Box::pin(image::build::build(&self.engine, build));
         self.builds.run(tag, work).await
     }
 
-    async fn save_image(
-        &self,
-        image: &str,
-    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
         image::transfer::save(&self.engine, image).await
     }
 
@@ -178,7 +167,7 @@ impl ContainerRuntime for DockerRuntime {
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
-        // A task of its own: a caller that gives up leaves no half-made container.
+        // A separate task: a dropped call leaves no incomplete container.
         let launch = tokio::spawn(self.launcher.clone().launch(spec));
         match launch.await {
             Ok(launched) => Ok(Box::new(launched?)),

@@ -1,5 +1,5 @@
-//! A program of ours in a container that is no capsule: the broker of a host that has none. It runs
-//! on the host's network and as the user of this process, and is found again by its name.
+//! A program of AOD in a container that is not a capsule: the broker of a host without one. The
+//! container uses the host's network and the user of this process; its name identifies it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::config::Timeouts;
 use crate::description;
 use crate::engine::{CallError, Engine};
 
-/// How long the program may take to end after SIGTERM, in seconds.
+/// Maximum time for the program to end after SIGTERM, in seconds.
 const STOP_SECONDS_MAX: u16 = 15;
 
-/// Lines of output that are told when it does not run.
-const LOG_LINES_TOLD: &str = "20";
+/// Lines of output that an error quotes.
+const LOG_LINES_QUOTED: &str = "20";
 
-/// The label of such containers; its value is the directory they work on.
+/// The label of such containers; its value is their directory.
 const LABEL_SERVICE: &str = "dev.aod.service";
 
-/// Asks the engine at `endpoint` what it is.
+/// Describes the engine at `endpoint`.
 pub async fn describe(endpoint: &Path) -> Result<EngineInfo, RuntimeError> {
     description::describe(&connect(endpoint)?).await
 }
@@ -39,16 +39,16 @@ fn connect(endpoint: &Path) -> Result<Engine, RuntimeError> {
 /// A program in a container.
 #[derive(Clone, Debug)]
 pub struct ServiceSpec {
-    /// Name of the container; another one of that name is replaced if it is such a service.
+    /// Name of the container; replaces an earlier service of this name.
     pub name: String,
-    /// Name of the image with its tag; pulled if it is not there.
+    /// Name of the image with its tag; pulled if it is missing.
     pub image: String,
     pub arguments: Vec<String>,
-    /// The one directory that it sees, at the same path, and writes to.
+    /// The only directory of the host in the container, at the same path, writable.
     pub directory: PathBuf,
 }
 
-/// A started service. Dropping it leaves it running: [`Service::stop`] ends it.
+/// A started service. It continues after a drop; [`Service::stop`] ends it.
 #[derive(Debug)]
 pub struct Service {
     engine: Engine,
@@ -56,7 +56,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it in place of what an earlier start left.
+    /// Starts the service and replaces the container of an earlier start.
     pub async fn start(endpoint: &Path, spec: ServiceSpec) -> Result<Self, RuntimeError> {
         let service = Self {
             engine: connect(endpoint)?,
@@ -77,14 +77,14 @@ impl Service {
             .docker
             .start_container(&service.name, None::<StartContainerOptions>);
         if let Err(error) = engine.call(engine.timeouts.start, start).await {
-            // Its failure matters less than the one that is told.
+            // The error of the start matters more.
             let _ = service.stop().await;
             return Err(error.during("starting a service"));
         }
         Ok(service)
     }
 
-    /// One that an earlier process may have left running, by its name.
+    /// The service of this name, which an earlier process may have started.
     pub fn find(endpoint: &Path, name: &str) -> Result<Self, RuntimeError> {
         Ok(Self {
             engine: connect(endpoint)?,
@@ -107,24 +107,24 @@ impl Service {
             .map(drop)
     }
 
-    /// Whether its program runs.
+    /// Whether the program runs.
     pub async fn is_running(&self) -> Result<bool, RuntimeError> {
         let found = self
             .engine
             .inspect(&self.name)
             .await
-            .map_err(|error| error.during("looking at a service"))?;
+            .map_err(|error| error.during("inspecting a service"))?;
         Ok(found
             .and_then(|container| container.state?.running)
             .unwrap_or(false))
     }
 
-    /// The last lines that it wrote, for people.
+    /// The last lines of output, for error messages.
     pub async fn last_words(&self) -> String {
         let options = LogsOptionsBuilder::default()
             .stdout(true)
             .stderr(true)
-            .tail(LOG_LINES_TOLD)
+            .tail(LOG_LINES_QUOTED)
             .build();
         let lines = self.engine.docker.logs(&self.name, Some(options));
         let lines = lines
@@ -137,8 +137,8 @@ impl Service {
             .concat()
     }
 
-    /// Ends it with SIGTERM, and with SIGKILL after a while; then nothing of it is left. None of that
-    /// name is fine; one that is not a service of ours is left alone.
+    /// Ends the program with SIGTERM, after a time with SIGKILL, and removes the container. A missing
+    /// container is fine; a container that is not a service of AOD stays and is an error.
     pub async fn stop(&self) -> Result<(), RuntimeError> {
         let action = "stopping a service";
         let found = self
@@ -152,7 +152,7 @@ impl Service {
             .and_then(|config| config.labels)
             .unwrap_or_default();
         if !labels.contains_key(LABEL_SERVICE) {
-            let message = format!("a container {} is there that is not ours", self.name);
+            let message = format!("{} is a container of another program; rename it", self.name);
             return Err(CallError::Answered {
                 status: 409,
                 message,
@@ -164,7 +164,7 @@ impl Service {
             signal: None,
         };
         let limit = Duration::from_secs(STOP_SECONDS_MAX.into()) + self.engine.timeouts.query;
-        // Removing it by force makes up for a stop that failed.
+        // The forced removal also covers a failed stop.
         let _ = self
             .engine
             .call(
@@ -188,7 +188,7 @@ impl Service {
     }
 }
 
-/// Brings an image from its registry.
+/// Pulls an image from its registry.
 async fn pull(engine: &Engine, image: &str) -> Result<(), CallError> {
     let options = CreateImageOptionsBuilder::default()
         .from_image(image)
@@ -215,7 +215,7 @@ fn body(spec: &ServiceSpec) -> ContainerCreateBody {
         user: Some(user),
         labels: Some([(LABEL_SERVICE.to_owned(), directory.clone())].into()),
         host_config: Some(HostConfig {
-            // It listens on this host's loopback, and nowhere else.
+            // The program listens only on this host's loopback.
             network_mode: Some("host".into()),
             mounts: Some(vec![Mount {
                 target: Some(directory.clone()),

@@ -1,5 +1,5 @@
-//! Reads cases of the contract, one JSON object a line, and answers each with a line: what the tests
-//! of the Python SDK hold its own answers against.
+//! Reads cases of the contract, one JSON object a line, and answers each with a line; the tests of the Python SDK
+//! compare them with the SDK's answers.
 
 #[path = "../tests/contract/case.rs"]
 mod case;

@@ -1,4 +1,4 @@
-//! Who may do what: roles in their order, whose things somebody sees, and what each route needs.
+//! Access control: roles in their order, tenants, and the needs of each route.
 
 mod route;
 #[cfg(test)]
@@ -10,29 +10,32 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::route::{Need, ROUTES, Reach, Route, needed};
+pub use self::route::{Need, Reach};
 pub use self::token::{
     Command, DEVELOPMENT, Event, MalformedTokenName, OPERATOR, Rejection, TOKENS_MAX, Token,
     TokenName, Tokens, decide, secret_text,
 };
 use crate::tenant::Tenant;
 
-/// What somebody may do; each may do what those before it may.
+/// Maximum lifetime of a token, in days: ten years. Without a lifetime, a token never expires.
+pub const EXPIRES_DAYS_MAX: u32 = 3_650;
+
+/// The rights of a token; each role includes the rights of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Looks at everything.
+    /// Reads everything.
     Read,
-    /// Asks for runs, and cancels them.
+    /// Starts and cancels runs.
     Run,
-    /// Registers capsules, and looks after what went wrong.
+    /// Registers capsules, and handles dead letters and nodes.
     Operate,
-    /// Lays down rules, and gives others tokens.
+    /// Configures rules, and issues tokens.
     Admin,
 }
 
 impl Role {
-    /// All of them, in their order.
+    /// All roles, in their order.
     pub const ALL: [Self; 4] = [Self::Read, Self::Run, Self::Operate, Self::Admin];
 
     pub const fn as_str(self) -> &'static str {
@@ -51,9 +54,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// A text that is no [`Role`].
+/// A text that is not a [`Role`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is none of read, run, operate, admin")]
+#[error("unknown role {0:?}; expected read, run, operate or admin")]
 pub struct UnknownRole(String);
 
 impl FromStr for Role {
@@ -65,17 +68,17 @@ impl FromStr for Role {
     }
 }
 
-/// Whose things somebody sees and makes.
+/// The tenants that a principal sees and acts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of one tenant.
+    /// One tenant.
     Tenant(Tenant),
-    /// Those of all tenants, and what is of the whole cluster.
+    /// All tenants, and the whole cluster.
     Cluster,
 }
 
 impl Scope {
-    /// The one tenant; none for the cluster.
+    /// The tenant; none for the cluster.
     pub const fn tenant(&self) -> Option<&Tenant> {
         match self {
             Self::Tenant(tenant) => Some(tenant),
@@ -83,7 +86,7 @@ impl Scope {
         }
     }
 
-    /// Whether all of `other` is seen from here.
+    /// Whether this scope includes all of `other`.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cluster, _) => true,
@@ -99,28 +102,28 @@ impl From<Option<Tenant>> for Scope {
     }
 }
 
-/// Whoever asks.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// As runs and events name them: `name` for the whole cluster, `tenant/name` for one tenant.
+    /// The name in runs and events: `name` for the whole cluster, `tenant/name` for one tenant.
     pub name: String,
     pub role: Role,
     pub scope: Scope,
 }
 
-/// Why somebody may not do what they ask for.
+/// Why a principal is not permitted to do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("this needs the role {needed}, and the token has {found}")]
+    #[error("this request needs the role {needed}; the token has the role {found}")]
     Role { needed: Role, found: Role },
-    #[error("this is of the whole cluster, and the token is of the tenant {0}")]
+    #[error("this request concerns the whole cluster; the token is only valid for the tenant {0}")]
     Cluster(Tenant),
-    #[error("the token is of the tenant {own}, and cannot act for another")]
+    #[error("the token is only valid for the tenant {own}")]
     OtherTenant { own: Tenant },
 }
 
 impl Principal {
-    /// Whoever may do everything, as runs name them.
+    /// A principal with all rights, by its name in runs.
     pub fn cluster_admin(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -129,17 +132,17 @@ impl Principal {
         }
     }
 
-    /// The tenant of what they make.
+    /// The tenant of objects that the principal creates.
     pub fn tenant(&self) -> Tenant {
         self.scope.tenant().cloned().unwrap_or_default()
     }
 
-    /// Whether they may know of what is `tenant`'s.
+    /// Whether the principal may know about objects of `tenant`.
     pub fn sees(&self, tenant: &Tenant) -> bool {
         self.scope.tenant().is_none_or(|own| own == tenant)
     }
 
-    /// Whether they may do what needs `need`.
+    /// Whether the principal has what `need` requires.
     pub fn check(&self, need: Need) -> Result<(), Refusal> {
         if self.role < need.role {
             return Err(Refusal::Role {
@@ -153,7 +156,7 @@ impl Principal {
         }
     }
 
-    /// The same, who sees and makes what is `tenant`'s only.
+    /// The same principal, limited to `tenant`.
     pub fn acting_for(self, tenant: Tenant) -> Result<Self, Refusal> {
         match self.scope.tenant() {
             Some(own) if *own != tenant => Err(Refusal::OtherTenant { own: own.clone() }),

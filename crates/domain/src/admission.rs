@@ -1,4 +1,4 @@
-//! How many launches a node may pull: roots never take what their descendants need.
+//! The number of launches that a node may pull: roots never take the capacity that their descendants need.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::subject::Class;
 
-/// What a node may have at the same time.
+/// The maximum load of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Runs that compute; a run that waits for a callee does not count.
+    /// Maximum running runs; a run that waits for a callee does not count.
     pub slots: usize,
-    /// Live containers, waiting ones included, above which no new root starts.
+    /// Number of live containers, including waiting ones, at which no new root starts.
     pub containers_max: usize,
-    /// Memory that live containers may reserve before no new root starts.
+    /// Reserved memory of live containers at which no new root starts.
     pub memory_bytes: u64,
 }
 
-/// What a node has now.
+/// The current load of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Runs that compute, launches being taken on included.
+    /// Running runs, including launches that are being taken.
     pub running: usize,
     pub containers: usize,
     pub memory_reserved_bytes: u64,
-    /// Thousandths of processors of runs that compute.
+    /// Reserved CPUs of running runs, in thousandths.
     pub cpu_reserved_millis: u64,
     pub is_draining: bool,
 }
 
-/// How many launches of each class may be pulled now.
+/// The number of launches of each class that may be pulled now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCapacity {
     pub children: usize,
-    /// At most this many of the launches may be roots.
+    /// Maximum number of roots among the launches.
     pub roots: usize,
 }
 
-impl Room {
+impl FreeCapacity {
     pub const fn of(self, class: Class) -> usize {
         match class {
             Class::Child => self.children,
@@ -46,7 +46,7 @@ impl Room {
     }
 }
 
-/// What of a node is used up so that no new root starts there although it has a free slot.
+/// The exhausted resource of a node, which stops new roots although a slot is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lack {
@@ -58,14 +58,14 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Containers => "has as many containers as it may have",
-            Self::Memory => "has promised all its memory",
-            Self::Processors => "has promised all its processors",
+            Self::Containers => "has reached its maximum number of containers",
+            Self::Memory => "has reserved all its memory",
+            Self::Processors => "has reserved all its processors",
         })
     }
 }
 
-/// What stops new roots, if anything but slots does.
+/// The resource that stops new roots, except slots.
 pub fn lack(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> Option<Lack> {
     if load.containers >= capacity.containers_max {
         Some(Lack::Containers)
@@ -77,17 +77,18 @@ pub fn lack(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> Option<L
     }
 }
 
-/// The room that `load` leaves on a node with `capacity`, and with so many thousandths of processors if they are counted.
+/// The free capacity of a node with `capacity` and `load`; `cpu_millis` is the number of thousandths of CPUs, if they
+/// are counted.
 ///
-/// Children need a slot only: the containers that wait for them are there already, so refusing
-/// them for memory would hold these for ever. (A resumed caller runs at once, even above `slots`.)
-pub fn room(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> Room {
+/// Children need only a slot: the containers that wait for them exist already, so refusing children for memory would
+/// block these for ever. (A resumed caller runs immediately, even above `slots`.)
+pub fn free_capacity(capacity: Capacity, cpu_millis: Option<u64>, load: Load) -> FreeCapacity {
     if load.is_draining {
-        return Room::default();
+        return FreeCapacity::default();
     }
     let children = capacity.slots.saturating_sub(load.running);
     let containers = capacity.containers_max.saturating_sub(load.containers);
-    Room {
+    FreeCapacity {
         children,
         roots: match lack(capacity, cpu_millis, load) {
             None => children.min(containers),
@@ -115,8 +116,8 @@ mod tests {
             ..Load::default()
         };
         assert_eq!(
-            room(CAPACITY, None, load),
-            Room {
+            free_capacity(CAPACITY, None, load),
+            FreeCapacity {
                 children: 2,
                 roots: 0
             }
@@ -124,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn resumed_callers_above_the_limit_leave_no_room() {
+    fn resumed_callers_above_the_limit_leave_nothing_free() {
         let load = Load {
             running: 3,
             containers: 3,
             ..Load::default()
         };
-        assert_eq!(room(CAPACITY, None, load), Room::default());
+        assert_eq!(free_capacity(CAPACITY, None, load), FreeCapacity::default());
     }
 
     #[test]
     fn a_draining_node_pulls_nothing() {
         assert_eq!(
-            room(
+            free_capacity(
                 CAPACITY,
                 None,
                 Load {
@@ -144,7 +145,7 @@ mod tests {
                     ..Load::default()
                 }
             ),
-            Room::default()
+            FreeCapacity::default()
         );
     }
 
@@ -157,8 +158,8 @@ mod tests {
             ..Load::default()
         };
         assert_eq!(
-            room(CAPACITY, None, load),
-            Room {
+            free_capacity(CAPACITY, None, load),
+            FreeCapacity {
                 children: 1,
                 roots: 0
             }
@@ -173,9 +174,12 @@ mod tests {
             cpu_reserved_millis,
             ..Load::default()
         };
-        let roots = |reserved| room(CAPACITY, Some(4_000), load(reserved)).roots;
+        let roots = |reserved| free_capacity(CAPACITY, Some(4_000), load(reserved)).roots;
         assert_eq!((roots(3_999), roots(4_000)), (1, 0));
-        assert_eq!(room(CAPACITY, Some(4_000), load(9_000)).children, 1);
-        assert_eq!(room(CAPACITY, None, load(9_000)).roots, 1);
+        assert_eq!(
+            free_capacity(CAPACITY, Some(4_000), load(9_000)).children,
+            1
+        );
+        assert_eq!(free_capacity(CAPACITY, None, load(9_000)).roots, 1);
     }
 }

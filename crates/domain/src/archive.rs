@@ -1,9 +1,9 @@
-//! The archive: closed segments of the log as artifacts, so that the broker may let the old ones go.
+//! The archive: closed segments of the log as artifacts, so that the broker may delete old events.
 //!
-//! The log is cut into segments from its first event on, without gaps. Each is an artifact, with another one as
-//! its index. What the broker may let go of is said, in events, well before it is done: whoever has looked at
-//! these within [`FRESH`] knows where to read. All of them are one chain under one guard, and each has all that
-//! is known, so that the last one tells it.
+//! Segments cover the log from its first event, without gaps. Each segment is two artifacts: its events, and an index.
+//! An event announces each release well before the broker deletes anything: a reader that checked the archive within
+//! [`FRESH`] knows where to read. All archive events form one chain under one guard, and each contains the whole state,
+//! so the last one is enough.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::subject::{self, Subject};
 
-/// Events of a segment that is closed because it is full: some ten megabytes, and a minute of a busy cluster.
+/// Events of a segment that is closed because it is full: about ten megabytes, a minute of a busy cluster.
 pub const SEGMENT_EVENTS: u64 = 20_000;
 
-/// Between the event that lets go of a part of the log and the deed.
+/// Time between the event that releases a part of the log and its deletion by the broker.
 pub const RELEASE_DELAY: Duration = Duration::from_secs(60);
 
-/// For how long a look at the last event of the archive is good enough: far shorter than [`RELEASE_DELAY`],
-/// which leaves room for what is done with it.
+/// How long a check of the last archive event stays valid: far shorter than [`RELEASE_DELAY`], which leaves time to act
+/// on it.
 pub const FRESH: Duration = Duration::from_secs(10);
 
-/// An artifact that the archive is made of.
+/// An artifact of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     pub digest: Digest,
@@ -35,34 +35,34 @@ pub struct Artifact {
 /// A closed part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// The sequences of its first and its last event.
+    /// The sequences of the first and the last event.
     pub first: u64,
     pub last: u64,
-    /// The latest time that one of its events names.
+    /// The latest time of its events.
     pub latest: Timestamp,
-    /// Its events.
+    /// The events.
     pub events: Artifact,
-    /// Where they are in there, and all segments before this one.
+    /// The offsets of the events, and all earlier segments.
     pub index: Artifact,
 }
 
-/// All that is known of the archive.
+/// The whole state of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Archive {
-    /// The last one.
+    /// The last segment.
     pub segment: Segment,
-    /// The broker need not have the events before this sequence.
+    /// The broker may lack events before this sequence.
     pub floor: u64,
 }
 
-/// What became of the log.
+/// A change of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// A segment more is in the artifact store.
+    /// One more segment is in the artifact store.
     #[serde(rename = "dev.aod.archive.archived.v1")]
     Archived(Archive),
-    /// The floor was raised.
+    /// The floor is raised.
     #[serde(rename = "dev.aod.archive.released.v1")]
     Released(Archive),
 }
@@ -82,27 +82,27 @@ impl Event {
     }
 }
 
-/// The floor by the last event of the archive: below it the artifact store has everything.
+/// The floor by the last archive event: below it, the artifact store has all events.
 pub fn floor(last: Option<&Recorded<Event>>) -> u64 {
     last.map_or(1, |last| last.event.archive().floor)
 }
 
-/// What the archive is decided on.
+/// The facts that archive decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub now: Timestamp,
-    /// How long events stay in the broker at least.
+    /// Minimum time that events stay in the broker.
     pub age: SignedDuration,
-    /// Where the log ends.
+    /// The last sequence of the log.
     pub last_sequence: u64,
-    /// When the first event that is not in the archive was stored; none if all are.
+    /// Storage time of the first event that is not archived; none if all are.
     pub oldest: Option<Timestamp>,
-    /// The first launch whose run has not ended; what comes after the log if all have.
+    /// The first launch whose run has not ended; if all have ended, the sequence after the log.
     pub first_needed: u64,
 }
 
-/// The events of the segment that is to be closed: full ones at once, others at half of their age, so that there
-/// is as much time again to get it done.
+/// The events of the segment to close: a full segment immediately, any other at half of the minimum age, so that as
+/// much time is left to store it.
 pub fn next_segment(last: Option<&Segment>, seen: &Seen) -> Option<RangeInclusive<u64>> {
     let first = last.map_or(1, |segment| segment.last + 1);
     let full = first + SEGMENT_EVENTS - 1;
@@ -115,8 +115,8 @@ pub fn next_segment(last: Option<&Segment>, seen: &Seen) -> Option<RangeInclusiv
     (is_old && seen.last_sequence >= first).then_some(first..=seen.last_sequence)
 }
 
-/// What the floor is to be raised to: behind whole segments that are old enough, and before all runs that live,
-/// so that a tree which may still grow is in the broker as a whole.
+/// The new floor: after whole segments that are old enough, and before all live runs, so that the broker has the whole
+/// of a tree that may still grow.
 pub fn next_floor(floor: u64, segments: &[Segment], seen: &Seen) -> Option<u64> {
     let may_go = |segment: &&Segment| {
         segment.latest + seen.age <= seen.now && segment.last < seen.first_needed
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_closed_when_it_is_full_or_half_as_old_as_it_may_be() {
+    fn segment_is_closed_when_full_or_at_half_the_minimum_age() {
         let check = |last: Option<&Segment>, seen: Seen, expected| {
             assert_eq!(next_segment(last, &seen), expected);
         };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_stays_below_what_is_young_and_what_lives() {
+    fn floor_stays_below_young_events_and_live_runs() {
         let segments = [
             segment(1, 10, 0),
             segment(11, 20, 5),
@@ -193,7 +193,7 @@ mod tests {
         };
         check(1, seen(23, 40), None);
         check(1, seen(24, 40), Some(11));
-        // A later segment goes only when those before it do.
+        // A later segment is only released after all earlier ones.
         check(1, seen(28, 40), Some(11));
         check(1, seen(29, 40), Some(31));
         check(11, seen(28, 40), None);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_where_to_read_long_before_anything_goes() {
+    fn release_is_announced_long_before_the_deletion() {
         assert!(FRESH * 3 < RELEASE_DELAY);
     }
 }

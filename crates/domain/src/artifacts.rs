@@ -1,16 +1,16 @@
-//! Which artifacts an event names.
+//! The artifacts that an event names.
 //!
-//! What of them belongs into a bundle is decided in `audit`, how long they are kept in `retention`.
+//! `audit` decides which of them belong into a bundle, `retention` decides how long they are kept.
 
 use crate::capsule::Registration;
 use crate::digest::Digest;
-use crate::run::{Event, FileEntry, LogsSummary, Payload, Work};
+use crate::run::{Ended, Event, FileEntry, Launched, LogsSummary, Payload, Work};
 use crate::spending;
 
-/// What an artifact is to whoever names it.
+/// The role of an artifact in the event that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A payload, an output, a file, or what was said to a model.
+    /// A payload, an output, a file, or a model request or answer.
     File,
     Logs,
     /// The `schema.json`, `agent.yaml` or `tools.yaml` of a capsule.
@@ -23,51 +23,61 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
     pub digest: Digest,
-    /// None where the event does not tell.
+    /// None if the event does not have the size.
     pub size_bytes: Option<u64>,
     pub role: Role,
 }
 
 /// The artifacts that a state event of a run names.
 pub fn named_by(event: &Event) -> Vec<Named> {
-    let mut named = Vec::new();
     match event {
         Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
-            named.extend(of_payload(&launched.payload));
-            named.extend(launched.files.iter().map(of_file));
-            match &launched.work {
-                Work::Capsule {
-                    schema,
-                    content,
-                    image,
-                    ..
-                } => {
-                    named.push(of(*schema, Role::Manifest));
-                    named.push(of(*content, Role::Image));
-                    named.push(of(image.archive, Role::Image));
-                }
-                Work::Build { content, .. } => named.push(of(*content, Role::Image)),
-            }
+            named_by_launch(launched)
         }
-        Event::AttemptFailed(failed) => named.extend(failed.logs.as_ref().map(of_logs)),
-        Event::Ended(ended) => {
-            named.extend(ended.output.as_ref().and_then(of_payload));
-            named.extend(ended.files.iter().map(of_file));
-            named.extend(ended.logs.as_ref().map(of_logs));
-        }
+        Event::AttemptFailed(failed) => failed.logs.iter().map(of_logs).collect(),
+        Event::Ended(ended) => named_by_end(ended),
         Event::Admitted(_)
-        | Event::Returned(_)
+        | Event::AdmissionReturned(_)
         | Event::Delivered(_)
         | Event::Leased(_)
         | Event::AttemptLost(_)
-        | Event::Refused(_)
+        | Event::AttemptRefused(_)
         | Event::CancelRequested(_)
-        | Event::Sealed(_) => (),
+        | Event::Sealed(_) => Vec::new(),
+    }
+}
+
+/// The artifacts that a run needs at its beginning.
+pub fn named_by_launch(launched: &Launched) -> Vec<Named> {
+    let mut named = Vec::new();
+    named.extend(of_payload(&launched.payload));
+    named.extend(launched.files.iter().map(of_file));
+    match &launched.work {
+        Work::Capsule {
+            schema,
+            content,
+            image,
+            ..
+        } => {
+            named.push(of(*schema, Role::Manifest));
+            named.push(of(*content, Role::Image));
+            named.push(of(image.archive, Role::Image));
+        }
+        Work::Build { content, .. } => named.push(of(*content, Role::Image)),
     }
     named
 }
 
-/// What was said to a model, where it is kept.
+/// The artifacts of a result.
+pub fn named_by_end(ended: &Ended) -> Vec<Named> {
+    let mut named = Vec::new();
+    named.extend(ended.output.as_ref().and_then(of_payload));
+    named.extend(ended.files.iter().map(of_file));
+    named.extend(ended.logs.as_ref().map(of_logs));
+    named
+}
+
+/// The stored request and answer of a model call.
 pub fn named_by_spending(event: &spending::Event) -> Vec<Named> {
     let spending::Event::Settled(settled) = event else {
         return Vec::new();
@@ -77,7 +87,7 @@ pub fn named_by_spending(event: &spending::Event) -> Vec<Named> {
     kept.map(|kept| of(kept.digest, Role::File)).collect()
 }
 
-/// All that a capsule needs to be called, and what it was registered from.
+/// The artifacts that calls of a capsule need, and those it was registered from.
 pub fn named_by_registration(registration: &Registration) -> Vec<Named> {
     let manifests = [
         Some(registration.schema),

@@ -1,15 +1,15 @@
-//! An exported tree of runs, checked without the cluster that it ran in.
+//! Verifies an exported tree of runs without its cluster.
 //!
 //! ```text
-//! seal       what a gateway signs when a root has ended, and how the signature is checked
-//! open       what still goes on in a tree, which a seal waits for
-//! archive    the one way in which a bundle is written as a tar file
-//! bundle     the entries of that file, and what stands in those of ours
-//! check      all that must hold of them
-//! finding    what does not hold
+//! seal       the signature of a gateway over a tree, and its check
+//! open       unfinished parts of a tree, which a seal waits for
+//! archive    the exact tar format of a bundle
+//! bundle     the entries of a bundle, and the contents of AOD's own entries
+//! check      all rules that entries must follow
+//! finding    violations of these rules
 //! ```
 //!
-//! Reading and writing are left to others: they bring entries, and bytes that are read once.
+//! Reading and writing are up to the callers: they pass entries, and bytes that are read once.
 
 pub mod archive;
 mod bundle;
@@ -33,8 +33,8 @@ pub use self::seal::{
 use crate::artifacts::{Named, Role, named_by};
 use crate::run::Event;
 
-/// The artifacts that `event` brings into a bundle. Images and packed directories of capsules are none of
-/// them: they are large, shared by many trees, and their digests stand in the launches.
+/// The artifacts that `event` adds to a bundle. Images and packed directories of capsules are excluded: they are large,
+/// shared by many trees, and launches contain their digests.
 pub fn bundled_by(event: &Event) -> Vec<Named> {
     let mut named = named_by(event);
     named.retain(|named| named.role != Role::Image);

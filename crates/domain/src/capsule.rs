@@ -1,19 +1,22 @@
-//! A capsule: what is known of it once its image is built and it is registered.
+//! A registered capsule with its image.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Chain;
 use crate::digest::Digest;
 use crate::egress::Rule;
 use crate::event::Recorded;
+pub use crate::grant::{Grant, Handoffs, ModelGrant};
 use crate::manifest::{AgentManifest, CapsuleName, Secret};
 use crate::placement::Requirements;
-use crate::spending::Budget;
-use crate::subject::{self, Label, Subject};
+pub use crate::resources::Resources;
+use crate::subject::{self, Pool, Subject};
 use crate::tenant::Tenant;
 
-/// The image of a capsule, by digests that survive saving and loading.
+/// The image of a capsule, by digests that stay the same when the image is saved and loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Image {
     /// Docker's image id, the digest of the image's configuration: `sha256:…`.
@@ -23,155 +26,27 @@ pub struct Image {
     pub archive_size_bytes: u64,
 }
 
-/// Characters of a digest in a tag: enough to tell versions apart, short enough to read.
+/// Length of a digest in a tag: enough to distinguish versions, short enough to read.
 const TAG_LENGTH: usize = 12;
 
-/// What the image of a capsule is called, for people: its name and the beginning of its version.
+/// The tag of a capsule's image, for people: the capsule's name and the first digits of its version.
 pub fn image_tag(name: &CapsuleName, content: Digest) -> String {
     format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH])
 }
 
-/// Upper limits of one container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    /// Thousandths of a processor.
-    pub cpu_millis: u32,
-    /// Memory and swap together, in bytes.
-    pub memory_bytes: u64,
-    /// Processes and threads.
-    pub pids: u32,
-    /// All that a run may write to disk (outputs, handoffs, workspace), in bytes.
-    pub disk_bytes: u64,
-    /// Running time, waiting for callees not counted.
-    pub timeout_seconds: u32,
-}
-
-impl Default for Resources {
-    /// What `agent.yaml` means when it says nothing: 1 processor, 2 GiB, 256 processes, 8 GiB of
-    /// disk, 15 minutes.
-    fn default() -> Self {
-        Self {
-            cpu_millis: 1_000,
-            memory_bytes: 2 << 30,
-            pids: 256,
-            disk_bytes: 8 << 30,
-            timeout_seconds: 900,
-        }
-    }
-}
-
-/// Whom a capsule may call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Handoffs {
-    /// Those in its `tools.yaml`; none without one.
-    Listed(Vec<Grant>),
-    /// Everyone: what an operator sets for capsules of the original implementation.
-    Open,
-}
-
-/// A capsule that may be called. Stored as its name alone where nothing else is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "StoredGrant", into = "StoredGrant")]
-pub struct Grant {
-    /// A title, an alias or a name.
-    pub target: String,
-    /// Calls of one attempt, at the most.
-    pub calls_max: Option<u32>,
-    /// How long one call may take, at the most.
-    pub timeout_seconds: Option<u32>,
-}
-
-impl From<&str> for Grant {
-    /// Without bounds.
-    fn from(target: &str) -> Self {
-        StoredGrant::Name(target.to_owned()).into()
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum StoredGrant {
-    Name(String),
-    Bounded {
-        target: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        calls_max: Option<u32>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        timeout_seconds: Option<u32>,
-    },
-}
-
-impl From<StoredGrant> for Grant {
-    fn from(stored: StoredGrant) -> Self {
-        let (target, calls_max, timeout_seconds) = match stored {
-            StoredGrant::Name(target) => (target, None, None),
-            StoredGrant::Bounded {
-                target,
-                calls_max,
-                timeout_seconds,
-            } => (target, calls_max, timeout_seconds),
-        };
-        Self {
-            target,
-            calls_max,
-            timeout_seconds,
-        }
-    }
-}
-
-impl From<Grant> for StoredGrant {
-    fn from(grant: Grant) -> Self {
-        match grant {
-            Grant {
-                target,
-                calls_max: None,
-                timeout_seconds: None,
-            } => Self::Name(target),
-            Grant {
-                target,
-                calls_max,
-                timeout_seconds,
-            } => Self::Bounded {
-                target,
-                calls_max,
-                timeout_seconds,
-            },
-        }
-    }
-}
-
-/// What a capsule may have of models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelGrant {
-    /// `provider/model`, or a name alone, which any provider may have.
-    pub names: Vec<String>,
-    /// Of each run alone, its callees not counted.
-    #[serde(default, skip_serializing_if = "Budget::is_none")]
-    pub budget: Budget,
-}
-
-impl ModelGrant {
-    /// Whether `model` of `provider` is among them.
-    pub fn allows(&self, provider: &str, model: &str) -> bool {
-        let full = format!("{provider}/{model}");
-        self.names.iter().any(|name| *name == full || name == model)
-    }
-}
-
-/// What a capsule wants of its operator besides a container, as its registered `agent.yaml` says. It
-/// gets what the operator of its node has and permits.
+/// What a capsule requests of its operator besides a container, from its registered `agent.yaml`. The capsule gets what
+/// the operator of its node has and permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<Secret>,
-    /// Where it connects to.
+    /// Hosts that it connects to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<Rule>,
-    /// Variables of its container.
+    /// Environment variables of its container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What its nodes must have.
+    /// Requirements for its nodes.
     #[serde(default, skip_serializing_if = "Requirements::is_nothing")]
     pub placement: Requirements,
 }
@@ -191,7 +66,7 @@ impl Needs {
     }
 }
 
-/// A capsule whose image is built.
+/// A capsule with its image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     pub name: CapsuleName,
@@ -216,43 +91,142 @@ pub struct Registration {
     pub models: Option<ModelGrant>,
     #[serde(default, skip_serializing_if = "Needs::is_nothing")]
     pub needs: Needs,
-    /// Where its runs go when the request does not say.
-    pub label: Label,
-    /// Who registered it.
+    /// The pool of its runs, unless the request sets one.
+    pub pool: Pool,
+    /// The principal that registered the capsule.
     pub registered_by: String,
 }
 
-/// What happens to a capsule.
+/// The end of a registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removed {
+    pub name: CapsuleName,
+    pub requested_by: String,
+}
+
+/// A change of a capsule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
     #[serde(rename = "dev.aod.capsule.registered.v1")]
-    Registered(Registration),
+    Registered(Box<Registration>),
+    /// The capsule cannot be called any more; recorded runs of the capsule remain.
+    #[serde(rename = "dev.aod.capsule.removed.v1")]
+    Removed(Removed),
 }
 
 impl Event {
-    /// Where it is stored if the capsule is `tenant`'s.
+    /// The subject of the event if the capsule belongs to `tenant`.
     pub fn subject(&self, tenant: &Tenant) -> Subject {
+        let word = match self {
+            Self::Registered(_) => "registered",
+            Self::Removed(_) => "removed",
+        };
+        subject::capsule_event(tenant, self.name(), word)
+    }
+
+    pub fn name(&self) -> &CapsuleName {
         match self {
-            Self::Registered(registration) => {
-                subject::capsule_event(tenant, &registration.name, "registered")
-            }
+            Self::Registered(registration) => &registration.name,
+            Self::Removed(removed) => &removed.name,
+        }
+    }
+
+    /// The registration; none if the event removes it.
+    pub fn into_registration(self) -> Option<Registration> {
+        match self {
+            Self::Registered(registration) => Some(*registration),
+            Self::Removed(_) => None,
         }
     }
 }
 
-/// The capsules that one tenant can call, by name: the latest registration of each.
+/// The capsule `name` of one tenant, with its events so far.
+#[derive(Clone, Debug)]
+pub struct CapsuleChain {
+    pub tenant: Tenant,
+    pub name: CapsuleName,
+    pub is_registered: bool,
+    last: Option<(u64, Digest)>,
+}
+
+impl CapsuleChain {
+    /// The capsule without any event.
+    pub const fn new(tenant: Tenant, name: CapsuleName) -> Self {
+        Self {
+            tenant,
+            name,
+            is_registered: false,
+            last: None,
+        }
+    }
+}
+
+impl Chain for CapsuleChain {
+    type Event = Event;
+    type Broken = Infallible;
+
+    fn name(&self) -> String {
+        format!("the capsule {}", self.name)
+    }
+
+    fn filter(&self) -> String {
+        subject::capsule_of(&self.tenant, &self.name)
+    }
+
+    fn subject(&self, event: &Event) -> Subject {
+        event.subject(&self.tenant)
+    }
+
+    fn about(&self, event: &Event) -> String {
+        format!("capsule/{}", event.name())
+    }
+
+    fn last(&self) -> Option<(u64, Digest)> {
+        self.last
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), Infallible> {
+        self.last = Some((recorded.sequence, recorded.hash));
+        self.is_registered = recorded.event.into_registration().is_some();
+        Ok(())
+    }
+}
+
+/// No capsule has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no capsule is named \"{0}\"")]
+pub struct NotRegistered(pub CapsuleName);
+
+/// The event that removes the capsule.
+///
+/// # Errors
+/// [`NotRegistered`].
+pub fn remove(chain: &CapsuleChain, requested_by: &str) -> Result<Event, NotRegistered> {
+    let name = chain.name.clone();
+    if !chain.is_registered {
+        return Err(NotRegistered(name));
+    }
+    Ok(Event::Removed(Removed {
+        name,
+        requested_by: requested_by.to_owned(),
+    }))
+}
+
+/// The capsules that one tenant can call: the latest registration of each name, unless it is removed.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     capsules: BTreeMap<CapsuleName, Recorded<Registration>>,
 }
 
 impl Catalogue {
-    /// Takes an event in; events come in the order of the log.
+    /// Applies an event, in the order of the log.
     pub fn apply(&mut self, recorded: Recorded<Event>) {
-        let recorded = recorded.map(|Event::Registered(registration)| registration);
-        let name = recorded.event.name.clone();
-        self.capsules.insert(name, recorded);
+        let name = recorded.event.name().clone();
+        match recorded.map(Event::into_registration).transpose() {
+            Some(registered) => self.capsules.insert(name, registered),
+            None => self.capsules.remove(&name),
+        };
     }
 
     pub fn get(&self, name: &CapsuleName) -> Option<&Recorded<Registration>> {
@@ -263,3 +237,6 @@ impl Catalogue {
         self.capsules.values()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,11 @@
-//! `schema.json`: what a capsule takes and gives, and which texts in it name files.
+//! `schema.json`: the input and output of a capsule, and the texts in them that name files.
 //!
-//! Here a payload is held against its schema, defaults are filled in, and file references are
-//! found and, once the files have their final names, rewritten. Which files exist is asked of the
-//! caller; copying them is the caller's work too.
+//! Checks a payload against its schema, fills in defaults, finds file references, and rewrites them when the files have
+//! their final names. The caller reports which files exist, and copies them.
 //!
-//! A reference is *declared* where the schema says `"format": "file_path"` (or one of the other
-//! names in [`FILE_FORMATS`]) and *inferred* where any other text equals the name of an existing
-//! file. Declared ones are strict and may be rewritten; inferred ones are neither.
+//! A reference is *declared* if the schema has `"format": "file_path"` (or another name in [`FILE_FORMATS`]), and
+//! *inferred* if any other text equals the name of an existing file. Only declared references are strict and may be
+//! rewritten.
 
 mod canonical;
 mod describe;
@@ -14,6 +13,7 @@ mod limits;
 mod problem;
 mod references;
 mod schema;
+mod typing;
 mod walk;
 
 #[cfg(test)]
@@ -23,33 +23,34 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::file_name::{Directory, FileName};
 
+pub use crate::text::QUOTED_LENGTH_MAX;
 pub use canonical::canonical;
-pub use limits::{NESTING_DEPTH_MAX, PAYLOAD_SIZE_BYTES_MAX, STRING_SIZE_BYTES_MAX};
-pub use problem::{PROBLEMS_MAX, Problem, ProblemCode, QUOTED_LENGTH_MAX, pointer_part};
-pub use references::{FILE_FORMATS, rewrite};
+pub use limits::{
+    BINARY_TEXT_BYTES_MAX, NESTING_DEPTH_MAX, OUTPUT_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX,
+    STRUCTURE_SIZE_BYTES_MAX,
+};
+pub use problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_part};
+pub use references::{FILE_FORMATS, host_paths, rewrite};
 pub use schema::{PATTERNS_MAX, SCHEMA_SIZE_BYTES_MAX};
+pub use typing::Given;
 pub use walk::{STEPS_MAX, VALIDATION_DEPTH_MAX};
-
-pub(crate) use problem::quoted;
 
 use schema::Schema;
 use walk::Defaults;
 
 /// The compiled `schema.json` of a capsule; a clone shares it.
 ///
-/// Each side is a schema of its own, of draft 2020-12 unless `$schema` (there, or at the top of
-/// the file) names another. References stay inside their side: `#`, `#/…` or an `$anchor`;
-/// `$dynamicRef`, nested `$id`s and anything remote are refused. Patterns are matched in linear
-/// time, so look-around and back-references are refused. `format` asserts only what the draft says
-/// (nothing in 2020-12), except for [`FILE_FORMATS`].
+/// Each side is its own schema, of draft 2020-12 unless `$schema` (there, or at the top of the file) names another.
+/// References stay inside their side: `#`, `#/…` or an `$anchor`; `$dynamicRef`, nested `$id`s and remote references
+/// are rejected. Patterns match in linear time, so look-around and back-references are rejected. `format` only asserts
+/// what the draft requires (nothing in 2020-12), except for [`FILE_FORMATS`].
 ///
-/// Checking a few values takes some 15 microseconds, 300 properties with 200 references less than
-/// 2 milliseconds; what comes near the limits may take over a second, so large payloads are not for
-/// the threads of an event loop.
+/// Checking a few values takes some 15 microseconds, 300 properties with 200 references less than 2 milliseconds. A
+/// payload near the limits may take over a second, so do not check large payloads on the threads of an event loop.
 #[derive(Clone)]
 pub struct Contract(Arc<Sides>);
 
@@ -58,7 +59,7 @@ struct Sides {
     output: Schema,
 }
 
-/// A payload that fits its schema, defaults filled in, nothing rewritten yet.
+/// A payload that matches its schema, with defaults, before references are rewritten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     pub payload: Value,
@@ -71,14 +72,14 @@ pub struct Checked {
 pub struct Reference {
     /// JSON pointer (RFC 6901) of the text.
     pub pointer: String,
-    /// The name, without `./` or `/io/…` before it.
+    /// The name, without a prefix `./` or `/io/…`.
     pub name: FileName,
-    /// Whether the schema says so, or the text only equals the name of an existing file.
+    /// Whether the schema declares it, or the text only equals the name of an existing file.
     pub declared: bool,
     pub kind: FileKind,
 }
 
-/// What a name stands for.
+/// The kind of an existing name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -86,16 +87,16 @@ pub enum FileKind {
     Directory,
 }
 
-/// Tells what exists under a name, which is always a proper [`FileName`].
+/// Reports what exists under a name, which is always a valid [`FileName`].
 ///
-/// Asked once for each text of a payload, so at most some ten thousand times.
+/// Called once for each text of a payload, so at most some ten thousand times.
 pub type Exists<'a> = &'a dyn Fn(&str) -> Option<FileKind>;
 
 impl Contract {
     /// Compiles `{"input": schema, "output": schema}`, at most [`SCHEMA_SIZE_BYTES_MAX`].
     ///
     /// # Errors
-    /// What is wrong, all at once as far as the parts can be told apart; pointers lead into the file.
+    /// All mistakes, as far as the parts are readable; pointers refer to the file.
     pub fn parse(schema_json: &[u8]) -> Result<Self, Vec<Problem>> {
         schema::parse(schema_json).map(|(input, output)| Self(Arc::new(Sides { input, output })))
     }
@@ -108,12 +109,12 @@ impl Contract {
         &self.0.output.document
     }
 
-    /// Checks what a capsule is to be called with; names are relative to `directory`
-    /// ([`Directory::Outgoing`] for a handoff, [`Directory::Input`] otherwise).
+    /// Checks the arguments of a call; names are relative to `directory` ([`Directory::Outgoing`] for a handoff,
+    /// [`Directory::Input`] otherwise).
     ///
-    /// Defaults are those of `properties`, at any depth, through `$ref` and `allOf`, in `items` and
-    /// in `additionalProperties`; the first one found wins. Inside `anyOf`, `oneOf`, `if` and the
-    /// like none is applied, since which branch holds is only known afterwards.
+    /// Applies the defaults of `properties`, at any depth, through `$ref` and `allOf`, in `items` and in
+    /// `additionalProperties`; the first default found wins. Inside `anyOf`, `oneOf`, `if` and the like no default
+    /// applies, because the matching branch is only known afterwards.
     pub fn check_input(
         &self,
         payload: Value,
@@ -123,7 +124,14 @@ impl Contract {
         check(&self.0.input, payload, Defaults::Fill, directory, exists)
     }
 
-    /// Checks what a capsule answered; names are relative to [`Directory::Output`].
+    /// The value of the argument `key`, given as text next to `arguments`; several values form a list.
+    ///
+    /// Text stays text if the schema permits it. Otherwise JSON in the text becomes its value.
+    pub fn typed_input(&self, arguments: &Map<String, Value>, key: &str, given: &[Given]) -> Value {
+        typing::typed(&self.0.input, arguments, key, given)
+    }
+
+    /// Checks the output of a capsule; names are relative to [`Directory::Output`].
     pub fn check_output(&self, output: Value, exists: Exists<'_>) -> Result<Checked, Vec<Problem>> {
         check(
             &self.0.output,
@@ -145,8 +153,8 @@ impl fmt::Debug for Contract {
     }
 }
 
-/// Limits come first, so that everything after them is bounded; the walk comes before the
-/// validation, whose time and stack it foresees.
+/// Limits come first, so that all later steps are bounded; the walk comes before the validation and bounds its time and
+/// stack.
 fn check(
     schema: &Schema,
     mut payload: Value,
@@ -157,13 +165,17 @@ fn check(
     if !payload.is_object() {
         let message = format!(
             "{} given; expected a JSON object",
-            problem::quoted_value(&payload)
+            crate::text::quoted_value(&payload)
         );
         return Err(vec![Problem::new("", ProblemCode::NotAnObject, message)]);
     }
-    limits::check(&payload)?;
+    let size_bytes_max = match directory {
+        Directory::Output => OUTPUT_SIZE_BYTES_MAX,
+        _ => PAYLOAD_SIZE_BYTES_MAX,
+    };
+    limits::check(&payload, size_bytes_max)?;
     walk::walk(schema, &mut payload, defaults).map_err(|problem| vec![problem])?;
-    limits::check(&payload)?;
+    limits::check(&payload, size_bytes_max)?;
 
     let evaluation = schema.validator.evaluate(&payload);
     if !evaluation.is_valid() {

@@ -1,31 +1,34 @@
-//! A dead letter: a run that was given up, and what operators have done about it.
+//! Dead letters: dead-lettered runs, and what operators did about them.
 //!
-//! That a run is a dead letter, its result says; nothing here changes the run. To requeue it is to
-//! launch the same request as another run, which names the old one.
+//! The result of a run shows that it is a dead letter; nothing here changes the run. Requeueing launches the same
+//! request as a new run, which names the old one.
+
+use std::convert::Infallible;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Hasher;
+use crate::chain::Chain;
+use crate::digest::{Digest, Hasher};
 use crate::event::Recorded;
-use crate::handoff::Lineage;
 use crate::id::RunId;
+use crate::lineage::Lineage;
 use crate::run::{Launched, Placement, Run};
 use crate::subject::{self, Class, Subject};
 use crate::tenant::Tenant;
 
-/// What operators did about a dead letter.
+/// An operator's action on a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// Its request was launched anew.
+    /// The request was launched again as `requeued_as`.
     #[serde(rename = "dev.aod.deadletter.requeued.v1")]
     Requeued {
         run: RunId,
         requeued_as: RunId,
         requested_by: String,
     },
-    /// It needs nothing more.
+    /// The dead letter needs no further action.
     #[serde(rename = "dev.aod.deadletter.purged.v1")]
     Purged { run: RunId, requested_by: String },
 }
@@ -37,7 +40,7 @@ impl Event {
         }
     }
 
-    /// Where it is stored if the run is `tenant`'s.
+    /// The subject of the event if the run belongs to `tenant`.
     pub fn subject(&self, tenant: &Tenant) -> Subject {
         match self {
             Self::Requeued { run, .. } => subject::dead_letter_event(tenant, *run, "requeued"),
@@ -46,32 +49,80 @@ impl Event {
     }
 }
 
-/// Where a dead letter stands.
+/// The state of a dead letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nobody has done anything about it.
+    /// No operator has acted on it.
     #[default]
     Open,
     Requeued(RunId),
     Purged,
 }
 
-impl State {
-    /// What all events about one dead letter, in their order, add up to.
-    pub fn replay<'a>(events: impl IntoIterator<Item = &'a Recorded<Event>>) -> Self {
-        events
-            .into_iter()
-            .fold(Self::Open, |_, recorded| match &recorded.event {
-                Event::Requeued { requeued_as, .. } => Self::Requeued(*requeued_as),
-                Event::Purged { .. } => Self::Purged,
-            })
+/// The dead letter of `run`, with its events so far.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    pub run: RunId,
+    pub tenant: Tenant,
+    pub state: State,
+    last: Option<(u64, Digest)>,
+}
+
+impl DeadLetter {
+    /// The dead letter of `run` of `tenant`, without any event.
+    pub const fn new(tenant: Tenant, run: RunId) -> Self {
+        Self {
+            run,
+            tenant,
+            state: State::Open,
+            last: None,
+        }
+    }
+
+    /// The sequence of its last event; 0 without one.
+    pub fn sequence(&self) -> u64 {
+        self.last.map_or(0, |(sequence, _)| sequence)
     }
 }
 
-/// What somebody wants to happen to the dead letter of `run`.
+impl Chain for DeadLetter {
+    type Event = Event;
+    type Broken = Infallible;
+
+    fn name(&self) -> String {
+        format!("the dead letter {}", self.run)
+    }
+
+    fn filter(&self) -> String {
+        subject::dead_letter(self.run)
+    }
+
+    fn subject(&self, event: &Event) -> Subject {
+        event.subject(&self.tenant)
+    }
+
+    fn about(&self, _event: &Event) -> String {
+        self.run.to_string()
+    }
+
+    fn last(&self) -> Option<(u64, Digest)> {
+        self.last
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), Infallible> {
+        self.last = Some((recorded.sequence, recorded.hash));
+        self.state = match recorded.event {
+            Event::Requeued { requeued_as, .. } => State::Requeued(requeued_as),
+            Event::Purged { .. } => State::Purged,
+        };
+        Ok(())
+    }
+}
+
+/// A command for the dead letter of `run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Takes note of the run that it was launched as.
+    /// Records the run that the request was launched as.
     Requeue {
         requested_by: String,
     },
@@ -80,10 +131,11 @@ pub enum Command {
     },
 }
 
-/// The event to store; none when what the command wants is so already. What was requeued is dealt
-/// with; what was purged may still be requeued.
-pub fn decide(run: RunId, state: State, command: &Command) -> Option<Event> {
-    match (command, state) {
+/// The event to store; none if the state is already as the command wants. A requeued dead letter is final; a purged one
+/// can still be requeued.
+pub fn decide(letter: &DeadLetter, command: &Command) -> Option<Event> {
+    let run = letter.run;
+    match (command, letter.state) {
         (_, State::Requeued(_)) | (Command::Purge { .. }, State::Purged) => None,
         (Command::Purge { requested_by }, State::Open) => Some(Event::Purged {
             run,
@@ -97,7 +149,7 @@ pub fn decide(run: RunId, state: State, command: &Command) -> Option<Event> {
     }
 }
 
-/// The launch of `run`'s request anew: as a root, whoever had called, with as much time as it had.
+/// A new launch of `run`'s request: a root, regardless of the caller, with the same time limit.
 pub fn launch(run: &Run, requested_by: &str, now: Timestamp) -> Launched {
     let old = &run.launched;
     let signature = old.event.lineage.signatures.last();
@@ -118,7 +170,7 @@ pub fn launch(run: &Run, requested_by: &str, now: Timestamp) -> Launched {
     }
 }
 
-/// The run that `run` is launched as anew: always the same, so that it happens once.
+/// The id of the run that a requeue of `run` launches: always the same, so that a second requeue has no effect.
 pub fn requeued_as(run: RunId) -> RunId {
     let mut hasher = Hasher::new();
     hasher.field(b"requeued");
@@ -145,37 +197,47 @@ mod tests {
         }
     }
 
+    fn letter(state: State) -> DeadLetter {
+        DeadLetter {
+            state,
+            ..DeadLetter::new(Tenant::default(), root())
+        }
+    }
+
     #[test]
-    fn a_dead_letter_is_requeued_once() {
-        let event = decide(root(), State::Open, &requeue()).expect("it was open");
+    fn dead_letter_is_requeued_once() {
+        let event = decide(&letter(State::Open), &requeue()).expect("it was open");
         assert_eq!(event.run(), root());
-        let requeued = State::Requeued(requeued_as(root()));
-        assert_eq!(decide(root(), requeued, &requeue()), None);
-        assert_eq!(decide(root(), requeued, &purge()), None);
+        let requeued = letter(State::Requeued(requeued_as(root())));
+        assert_eq!(decide(&requeued, &requeue()), None);
+        assert_eq!(decide(&requeued, &purge()), None);
     }
 
     #[test]
-    fn what_was_purged_may_still_be_requeued() {
-        assert!(decide(root(), State::Open, &purge()).is_some());
-        assert_eq!(decide(root(), State::Purged, &purge()), None);
-        assert!(decide(root(), State::Purged, &requeue()).is_some());
+    fn purged_dead_letter_can_be_requeued() {
+        assert!(decide(&letter(State::Open), &purge()).is_some());
+        assert_eq!(decide(&letter(State::Purged), &purge()), None);
+        assert!(decide(&letter(State::Purged), &requeue()).is_some());
     }
 
     #[test]
-    fn the_same_request_is_launched_as_a_root_with_new_time() {
+    fn requeued_request_is_launched_as_a_root_with_new_time() {
         let later = NOW + SignedDuration::from_hours(100);
         let old = run_of([crate::run::Event::Launched(Box::new(launched_child()))]);
-        let anew = launch(&old, "operator", later);
-        assert_eq!((&anew.parent, anew.placement.class), (&None, Class::Root));
-        assert_eq!(anew.lineage.depth(), 0);
-        assert_eq!(anew.requeued_from, Some(old.id));
-        assert_eq!(anew.deadline, later + SignedDuration::from_hours(24));
+        let requeued = launch(&old, "operator", later);
+        assert_eq!(
+            (&requeued.parent, requeued.placement.class),
+            (&None, Class::Root)
+        );
+        assert_eq!(requeued.lineage.depth(), 0);
+        assert_eq!(requeued.requeued_from, Some(old.id));
+        assert_eq!(requeued.deadline, later + SignedDuration::from_hours(24));
         let expected = launched_child();
         assert_eq!(
-            (anew.request, &anew.payload),
+            (requeued.request, &requeued.payload),
             (expected.request, &expected.payload)
         );
-        assert_eq!(anew.requested_by, "operator");
+        assert_eq!(requeued.requested_by, "operator");
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! Where two JSON values differ, place by place.
+//! Differences between two JSON values, place by place.
 
 use serde_json::Value;
 
 use crate::contract::pointer_part;
 
-/// A place at which two values differ.
+/// A place where two values differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// A JSON pointer; the whole is the empty text.
+    /// A JSON pointer; empty for the whole value.
     pub place: String,
-    /// None where only the right one has something.
+    /// None if only the right value has something there.
     pub left: Option<Value>,
-    /// None where only the left one has something.
+    /// None if only the left value has something there.
     pub right: Option<Value>,
 }
 
-/// All places at which `left` and `right` differ, as deep as both go: objects member by member, in the
-/// order of their names, lists item by item. JSON that was read is nested 128 levels at the most.
+/// All places where `left` and `right` differ, as deep as both go: objects member by member, in the order of their
+/// names, lists item by item. Parsed JSON has at most 128 levels.
 pub fn between(left: &Value, right: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(&mut found, String::new(), Some(left), Some(right));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_is_told_alone() {
+    fn each_place_is_listed_separately() {
         let left = json!({"a": {"b/c": 1, "same": true}, "list": [1, 2, 3], "left": null});
         let right = json!({"a": {"b/c": 2, "same": true}, "list": [1, 9], "right": "x"});
         check(

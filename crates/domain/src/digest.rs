@@ -1,4 +1,4 @@
-//! SHA-256 as the name of bytes: artifacts, events of a chain, requests.
+//! SHA-256 digests of artifacts, of events in a chain, and of requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct Digest([u8; 32]);
 pub struct MalformedDigest(String);
 
 impl Digest {
-    /// The digest of `bytes` that are at hand as a whole.
+    /// The digest of complete `bytes`.
     pub fn of(bytes: impl AsRef<[u8]>) -> Self {
         Self(sha2::Sha256::digest(bytes.as_ref()).into())
     }
@@ -29,7 +29,14 @@ impl Digest {
         &self.0
     }
 
-    /// The first 16 bytes: enough to tell the children of one run apart.
+    /// Whether both are equal, in constant time: for hashes of secrets.
+    pub fn is_same_secret(&self, other: &Self) -> bool {
+        let pairs = self.0.iter().zip(other.0);
+        let difference = pairs.fold(0, |sum, (one, other)| sum | (one ^ other));
+        std::hint::black_box(difference) == 0
+    }
+
+    /// The first 16 bytes: enough to distinguish the children of one run.
     pub(crate) fn prefix(&self) -> [u8; 16] {
         let mut prefix = [0; 16];
         prefix.copy_from_slice(&self.0[..16]);
@@ -70,7 +77,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Hashes bytes that come in pieces.
+/// Hashes bytes piece by piece.
 #[derive(Clone, Default)]
 pub struct Hasher(sha2::Sha256);
 
@@ -83,7 +90,7 @@ impl Hasher {
         self.0.update(bytes);
     }
 
-    /// Adds `bytes` with their length before them, so that neighbouring fields cannot run together.
+    /// Adds `bytes` after their length, so that adjacent fields cannot be confused.
     pub fn field(&mut self, bytes: &[u8]) {
         self.0.update((bytes.len() as u64).to_be_bytes());
         self.0.update(bytes);
@@ -99,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_goes_there_and_back() {
+    fn text_round_trips() {
         let digest = Digest::of(b"abc");
         assert_eq!(
             digest.to_string(),

@@ -1,31 +1,31 @@
-//! How full a disk, or a store with a limit, may get before new work is left to others.
+//! How full a disk, or a store with a limit, may get before a node or gateway takes no new work.
 //!
-//! New trees stop first, so that those under way find room to end; then everything does. Both begin again only
-//! with some more room than they stopped at, so that they do not come and go with each file.
+//! New trees stop first, so that running trees have space to end; then everything stops. Both resume only with more
+//! free space than they stopped at, so that the state does not change with each file.
 
 use crate::subject::Class;
 
-/// With less room nothing at all is begun, in bytes: as much as the output of one container may take.
+/// With less free space no run starts, in bytes: the maximum output of one container.
 pub const FULL_BELOW_BYTES: u64 = 64 << 20;
 
-/// Room that is kept for trees under way unless an operator says otherwise, in bytes: a tenth of the disk, but not
-/// more than this and not less than twice what counts as full.
+/// Space reserved for running trees unless an operator sets it, in bytes: a tenth of the disk, at most this and at
+/// least twice [`FULL_BELOW_BYTES`].
 pub const RESERVE_BYTES_MAX: u64 = 1 << 30;
 
-/// What may be begun on a disk.
+/// The work that a disk allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Room {
-    /// Everything.
+    /// All work.
     #[default]
     Enough,
-    /// What belongs to trees that are under way.
+    /// Only runs of running trees.
     NoRoots,
-    /// Nothing.
+    /// No work.
     Full,
 }
 
 impl Room {
-    /// Whether runs of this class may begin.
+    /// Whether runs of this class may start.
     pub fn takes(self, class: Class) -> bool {
         match class {
             Class::Child => self < Self::Full,
@@ -34,22 +34,22 @@ impl Room {
     }
 }
 
-/// A disk as it was found.
+/// The measured size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub free_bytes: u64,
     pub size_bytes: u64,
 }
 
-/// The room that is kept on a disk of `size_bytes`; `reserve` is what the operator says.
+/// The reserved space on a disk of `size_bytes`; `reserve` is the operator's setting.
 pub fn reserve_bytes(size_bytes: u64, reserve: Option<u64>) -> u64 {
     let usual = (size_bytes / 10).clamp(2 * FULL_BELOW_BYTES, RESERVE_BYTES_MAX);
     reserve.unwrap_or(usual)
 }
 
-/// What may be begun now, when it was `before`.
+/// The work that is allowed now, after `before`.
 pub fn room(before: Room, space: Space, reserve: Option<u64>) -> Room {
-    // A quarter more than it stopped at.
+    // A quarter above the limit.
     let mark = |bytes: u64, is_below: bool| if is_below { bytes + bytes / 4 } else { bytes };
     let reserve = reserve_bytes(space.size_bytes, reserve);
     if space.free_bytes < mark(FULL_BELOW_BYTES, before == Room::Full) {
@@ -61,7 +61,7 @@ pub fn room(before: Room, space: Space, reserve: Option<u64>) -> Room {
     }
 }
 
-/// Why not everything may be begun, by the name of the reason first; none with enough room. `place` says where.
+/// Why some work is not allowed, with the name of the reason first; none if all is. `place` names the disk.
 pub fn reason(room: Room, space: Space, reserve: Option<u64>, place: &str) -> Option<String> {
     let Space {
         free_bytes,
@@ -77,7 +77,7 @@ pub fn reason(room: Room, space: Space, reserve: Option<u64>, place: &str) -> Op
         Room::NoRoots => {
             let kept = reserve_bytes(size_bytes, reserve) >> 20;
             Some(format!(
-                "{left}, and {kept} MiB are kept for trees under way"
+                "{left}, and {kept} MiB are reserved for running trees"
             ))
         }
         Room::Full => Some(left),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn they_begin_again_with_more_room_than_they_stopped_at() {
+    fn work_resumes_with_more_space_than_it_stopped_at() {
         check(Room::NoRoots, 1_279, 100_000, Room::NoRoots);
         check(Room::NoRoots, 1_280, 100_000, Room::Enough);
         check(Room::Full, 79, 100_000, Room::Full);
@@ -131,18 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_say_how_much_is_kept() {
+    fn operator_can_set_the_reserved_space() {
         let space = Space {
             free_bytes: 500 * MIB,
             size_bytes: 1_000 * MIB,
         };
         assert_eq!(room(Room::Enough, space, Some(501 * MIB)), Room::NoRoots);
         assert_eq!(room(Room::Enough, space, Some(0)), Room::Enough);
-        let told = |room| reason(room, space, Some(501 * MIB), "/srv");
-        assert_eq!(told(Room::Enough), None);
-        let no_roots = "disk_full: /srv has 500 MiB of 1000 MiB left, and 501 MiB are kept for trees under way";
-        assert_eq!(told(Room::NoRoots).as_deref(), Some(no_roots));
+        let text = |room| reason(room, space, Some(501 * MIB), "/srv");
+        assert_eq!(text(Room::Enough), None);
+        let no_roots = "disk_full: /srv has 500 MiB of 1000 MiB left, and 501 MiB are reserved for running trees";
+        assert_eq!(text(Room::NoRoots).as_deref(), Some(no_roots));
         let full = "disk_full: /srv has 500 MiB of 1000 MiB left";
-        assert_eq!(told(Room::Full).as_deref(), Some(full));
+        assert_eq!(text(Room::Full).as_deref(), Some(full));
     }
 }

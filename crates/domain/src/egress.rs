@@ -1,8 +1,7 @@
-//! Where a capsule may connect to: its own list in `agent.yaml`, the operator's, and addresses that
-//! nobody may reach.
+//! Egress rules: a capsule connects only to hosts that its `agent.yaml` lists and its node's operator permits, and only
+//! to public addresses.
 //!
-//! A name says who is meant, an address who answers: both are checked, and the connection goes to the
-//! very address that was.
+//! Both the name and the address are checked, and the connection goes to exactly the checked address.
 
 mod address;
 #[cfg(test)]
@@ -16,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::address::{AddressClass, class_of};
-use crate::contract::quoted;
+use crate::text::quoted;
 
-/// The port of a rule that names none: HTTPS.
+/// The default port of a rule: HTTPS.
 pub const PORT_DEFAULT: u16 = 443;
 
-/// Rules of one capsule: who needs more names a domain with `*.`.
+/// Maximum rules of one capsule: for more names, use a domain with `*.`.
 pub const RULES_MAX: usize = 64;
 
 /// Longest name of a host, in bytes. Source: RFC 1035, 2.3.4, without the dot at the end.
@@ -30,14 +29,14 @@ const HOST_LENGTH_MAX: usize = 253;
 /// Longest part of a name, in bytes. Source: RFC 1035, 2.3.4.
 const LABEL_LENGTH_MAX: usize = 63;
 
-/// A host outside, as a capsule names it: by name in lower case, or by address.
+/// An external host, as a capsule names it: by name in lower case, or by address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host {
     Name(String),
     Address(IpAddr),
 }
 
-/// A place outside: one host, or all hosts below a name, and one port. As text `host:443`.
+/// A destination: one host, or all hosts below a name, and one port. As text `host:443`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Rule {
@@ -48,37 +47,37 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hosts {
     One(Host),
-    /// All below this name, at any depth, and not the name itself.
+    /// All hosts below this name, at any depth, without the name itself.
     Below(String),
 }
 
-/// What an operator permits: a [`Rule`], or every public host.
+/// An operator's permission: a [`Rule`], or every public host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// `*`, or `*:443`; without a port every port.
+    /// `*` for every port, or `*:443`.
     Everywhere {
         port: Option<u16>,
     },
     Rule(Rule),
 }
 
-/// What is wrong with a rule, and what was expected.
+/// The mistake in a rule, and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct MalformedRule(String);
 
-/// Why a host may not be reached.
+/// Why a capsule may not connect to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error(
-        "{host}:{port} is not in the list \"egress\" of the capsule's agent.yaml, which has {listed}"
+        "{host}:{port} is not in the list \"egress\" of the capsule's agent.yaml, which lists {listed}"
     )]
     NotListed {
         host: Host,
         port: u16,
         listed: String,
     },
-    #[error("{host}:{port} is not permitted by the operator of this node (--egress)")]
+    #[error("the operator of this node does not permit {host}:{port} (--egress)")]
     NotPermitted { host: Host, port: u16 },
     #[error("{host} has no public address: {address} is {class}")]
     NotPublic {
@@ -89,7 +88,7 @@ pub enum Refusal {
 }
 
 impl Host {
-    /// Reads a name in its ASCII form, or an address; an IPv6 address in brackets or bare.
+    /// Parses a name in its ASCII form, or an address; an IPv6 address in brackets or bare.
     pub fn parse(text: &str) -> Result<Self, MalformedRule> {
         if let Some(address) = address(text) {
             return Ok(Self::Address(address));
@@ -109,7 +108,7 @@ impl fmt::Display for Host {
 }
 
 impl Rule {
-    /// Whether it is about `host` at `port`.
+    /// Whether the rule matches `host` at `port`.
     pub fn is_for(&self, host: &Host, port: u16) -> bool {
         let is_host = match (&self.hosts, host) {
             (Hosts::One(one), host) => one == host,
@@ -135,7 +134,7 @@ impl FromStr for Rule {
                     return Ok(rule);
                 }
                 return Err(MalformedRule(format!(
-                    "{address} is {class}, which no capsule reaches; expected a public host"
+                    "{address} is {class}; expected a public host: capsules can reach only public hosts"
                 )));
             }
             Hosts::One(Host::Name(name)) | Hosts::Below(name) => name,
@@ -143,7 +142,7 @@ impl FromStr for Rule {
         // Source: RFC 6761, 6.3.
         if name == "localhost" || name.ends_with(".localhost") {
             return Err(MalformedRule(format!(
-                "{} is the container itself, or its host; expected a host outside",
+                "{} is the container itself, or its host; expected an external host",
                 quoted(text)
             )));
         }
@@ -152,12 +151,12 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// The form alone: a stored rule is read for ever, also if its host is reached no longer.
+    /// Checks only the form: stored rules stay readable, even if their host is no longer allowed.
     fn read(text: &str) -> Result<Self, MalformedRule> {
         let (host, port) = split(text)?;
         let port = port.unwrap_or(PORT_DEFAULT);
         if host == "*" {
-            let text = "\"*\" is every host; expected the hosts that are needed, such as \
+            let text = "\"*\" permits every host; expected the hosts that the capsule needs, such as \
                         api.example.com or *.example.com";
             return Err(MalformedRule(text.to_owned()));
         }
@@ -197,7 +196,7 @@ impl fmt::Display for Rule {
 impl FromStr for Permission {
     type Err = MalformedRule;
 
-    /// As a [`Rule`], or `*` for every public host, `*:port` for one port of it.
+    /// A [`Rule`], or `*` for every public host, `*:port` for one port.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match split(text)? {
             ("*", port) => Ok(Self::Everywhere { port }),
@@ -215,7 +214,7 @@ impl Permission {
     }
 }
 
-/// Checks `host` by its name: the capsule must list it, and its node's operator permit it.
+/// Checks `host` by its name: the capsule must list it, and the node's operator must permit it.
 pub fn check(
     listed: &[Rule],
     permitted: &[Permission],
@@ -240,10 +239,10 @@ pub fn check(
     Ok(())
 }
 
-/// The first of the `addresses` of `host` that is public; `None` if there are no addresses at all.
+/// The first public address of `host`; `None` if there are no addresses.
 ///
 /// # Errors
-/// [`Refusal::NotPublic`] with the first, when none is.
+/// [`Refusal::NotPublic`] with the first address, if none is public.
 pub fn choose(host: &Host, addresses: &[IpAddr]) -> Result<Option<IpAddr>, Refusal> {
     let is_public = |address: &&IpAddr| class_of(**address) == AddressClass::Public;
     if let Some(&address) = addresses.iter().find(is_public) {
@@ -259,10 +258,10 @@ pub fn choose(host: &Host, addresses: &[IpAddr]) -> Result<Option<IpAddr>, Refus
     }
 }
 
-/// Splits `host:port`; an IPv6 address stands in brackets.
+/// Splits `host:port`; an IPv6 address needs brackets.
 fn split(text: &str) -> Result<(&str, Option<u16>), MalformedRule> {
     if text.parse::<Ipv6Addr>().is_ok() {
-        let text = format!("an IPv6 address stands in brackets; expected [{text}]");
+        let text = format!("an IPv6 address needs brackets; expected [{text}]");
         return Err(MalformedRule(text));
     }
     let host_end = match text.find(']') {
@@ -278,7 +277,7 @@ fn split(text: &str) -> Result<(&str, Option<u16>), MalformedRule> {
     match port.parse() {
         Ok(number) if number > 0 && is_number && rest.starts_with(':') => Ok((host, Some(number))),
         _ => Err(MalformedRule(format!(
-            "{} is no port; expected host or host:port with a number from 1 to 65535",
+            "invalid port {}; expected host or host:port with a number from 1 to 65535",
             quoted(port)
         ))),
     }
@@ -294,10 +293,10 @@ fn address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// A name of a host in lower case, without a dot at its end.
+/// The name of a host in lower case, without a dot at its end.
 ///
-/// What a system might read as an address in an unusual form (`127.1`, `0x7f.1`, `2130706433`) is no
-/// name. Source: the last part of a name is never a number, RFC 3696, 2.
+/// Rejects texts that a system might read as an unusual form of an address (`127.1`, `0x7f.1`, `2130706433`). Source:
+/// the last part of a name is never a number, RFC 3696, 2.
 fn name(text: &str) -> Result<String, MalformedRule> {
     let lower = text.to_ascii_lowercase();
     let name = lower.strip_suffix('.').unwrap_or(&lower);
@@ -315,14 +314,14 @@ fn name(text: &str) -> Result<String, MalformedRule> {
         && last.starts_with(|first: char| first.is_ascii_alphabetic());
     if !is_name {
         return Err(MalformedRule(format!(
-            "{} is no name of a host; expected such as api.example.com, in ASCII",
+            "invalid host name {}; expected a name such as api.example.com, in ASCII",
             quoted(text)
         )));
     }
     Ok(name.to_owned())
 }
 
-/// The address that an IPv6 address stands for, if it holds one of IPv4 that is reached through it.
+/// The IPv4 address that an IPv6 address contains, if connections go to that address.
 const fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         // IPv4-mapped: RFC 4291, 2.5.5.2. NAT64: RFC 6052, 2.1. 6to4: RFC 3056, 2.

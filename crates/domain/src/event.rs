@@ -1,4 +1,4 @@
-//! What the log keeps: CloudEvents in JSON, chained within their run by the hash of their bytes.
+//! Events of the log: CloudEvents in JSON, chained within a run by the hash of their bytes.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,19 @@ use crate::digest::Digest;
 use crate::id::EventId;
 use crate::writer::is_kept_under;
 
-/// Largest event, in bytes: what is larger travels as an artifact and the event holds its digest.
+/// Largest event, in bytes: larger content becomes an artifact, and the event contains its digest.
 pub const EVENT_SIZE_BYTES_MAX: usize = 32 * 1024;
 
 /// The version of CloudEvents that the envelope follows.
 const SPEC_VERSION: &str = "1.0";
 
-/// What an event says about itself besides what happened.
+/// The metadata of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub id: EventId,
     /// The program that wrote it: `/node/node_…`, `/gateway/gateway_…`.
     pub source: String,
-    /// When its writer decided, by its writer's clock.
+    /// Time of the decision, by the writer's clock.
     pub time: Timestamp,
 }
 
@@ -35,11 +35,11 @@ pub struct CloudEvent<E> {
     specversion: String,
     pub id: EventId,
     pub source: String,
-    /// What it is about: `run_…`, `capsule/…`, `node_…`.
+    /// The object of the event: `run_…`, `capsule/…`, `node_…`.
     pub subject: String,
     pub time: Timestamp,
     datacontenttype: String,
-    /// The hash of the stored bytes of the event before it in its chain; the first has none.
+    /// The hash of the stored bytes of the previous event in the chain; the first event has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previoushash: Option<Digest>,
     /// Tagged by CloudEvents' `type`, with its fields in `data`.
@@ -47,12 +47,12 @@ pub struct CloudEvent<E> {
     pub event: E,
 }
 
-/// Bytes that are not an event of the type expected.
+/// Bytes that are not an event of the expected type.
 #[derive(Debug, Error)]
 #[error("an event cannot be read")]
 pub struct MalformedEvent(#[source] serde_json::Error);
 
-/// An event is larger than [`EVENT_SIZE_BYTES_MAX`]: a bug of whoever should have made artifacts of its parts.
+/// An event exceeds [`EVENT_SIZE_BYTES_MAX`]: a bug of the writer, which should have stored parts of it as artifacts.
 #[derive(Debug, Error)]
 #[error("an event of {size_bytes} bytes is larger than {EVENT_SIZE_BYTES_MAX}")]
 pub struct EventTooLarge {
@@ -73,7 +73,7 @@ impl<E: Serialize> CloudEvent<E> {
         }
     }
 
-    /// The bytes that are stored and hashed.
+    /// The bytes to store and to hash.
     pub fn encode(&self) -> Result<Vec<u8>, EventTooLarge> {
         let bytes = serde_json::to_vec(self).expect("events are plain data with text keys");
         if bytes.len() > EVENT_SIZE_BYTES_MAX {
@@ -85,8 +85,7 @@ impl<E: Serialize> CloudEvent<E> {
     }
 }
 
-/// The envelope with its event unread: together in one go, as [`CloudEvent`] would have it, every field
-/// is copied aside first.
+/// The envelope with its event unparsed: parsing both together, as [`CloudEvent`] would, copies every field first.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -118,7 +117,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// What the stored `bytes` of any event say about it.
+/// The metadata of the stored `bytes` of any event.
 pub fn header_of(bytes: &[u8]) -> Result<Header, MalformedEvent> {
     let envelope = Envelope::read(bytes)?;
     Ok(Header {
@@ -144,12 +143,12 @@ impl<E: DeserializeOwned> CloudEvent<E> {
     }
 }
 
-/// An event as it stands in the log.
+/// An event with its position in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded<E> {
-    /// Its place in the log, from 1.
+    /// Its position in the log, from 1.
     pub sequence: u64,
-    /// The hash of its stored bytes, which the next event of its chain names.
+    /// The hash of its stored bytes, which the next event of its chain contains.
     pub hash: Digest,
     pub id: EventId,
     pub time: Timestamp,
@@ -158,8 +157,8 @@ pub struct Recorded<E> {
 }
 
 impl<E: DeserializeOwned> Recorded<E> {
-    /// Reads the `bytes` that are stored under `subject` at `sequence`: of a type that belongs there, since
-    /// who may write what is told by subjects.
+    /// Parses the `bytes` stored under `subject` at `sequence`, of a type that belongs there, because rights to write
+    /// depend on subjects.
     pub fn decode_under(
         subject: &str,
         sequence: u64,
@@ -168,13 +167,13 @@ impl<E: DeserializeOwned> Recorded<E> {
         let envelope = Envelope::read(bytes)?;
         let kind = envelope.kind.get().trim_matches('"');
         if !is_kept_under(kind, subject) {
-            let message = format!("{kind} is no event of {subject}");
+            let message = format!("an event of the type {kind} does not belong under {subject}");
             return Err(MalformedEvent(serde::de::Error::custom(message)));
         }
         Self::of(sequence, bytes, &envelope)
     }
 
-    /// Reads the stored `bytes` of the event at `sequence`, wherever they were stored.
+    /// Parses the stored `bytes` of the event at `sequence`, under any subject.
     pub fn decode(sequence: u64, bytes: &[u8]) -> Result<Self, MalformedEvent> {
         Self::of(sequence, bytes, &Envelope::read(bytes)?)
     }
@@ -192,7 +191,7 @@ impl<E: DeserializeOwned> Recorded<E> {
 }
 
 impl<E> Recorded<E> {
-    /// The same record of another view on its event.
+    /// The same record with a converted event.
     pub fn map<F>(self, change: impl FnOnce(E) -> F) -> Recorded<F> {
         Recorded {
             sequence: self.sequence,

@@ -1,7 +1,7 @@
-//! Files that people hand over ahead of a run: whose they are.
+//! Uploaded files and their tenants.
 //!
-//! The artifact store knows contents, not owners. A digest opens a file to the tenant that uploaded it, and to
-//! the one whose runs or capsules have it.
+//! The artifact store knows contents, not owners. A tenant may use a digest if the tenant uploaded the file, or if a
+//! run or a capsule of the tenant names it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,11 @@ use crate::digest::Digest;
 use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 
-/// What happens to a file.
+/// A change of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// A tenant has sent its bytes; stored once for each tenant, as long as that is known.
+    /// A tenant uploaded the bytes; stored once for each tenant, as long as gateways remember the event.
     #[serde(rename = "dev.aod.file.uploaded.v1")]
     Uploaded {
         digest: Digest,
@@ -28,7 +28,7 @@ impl Event {
         *digest
     }
 
-    /// Where it is stored if the file is `tenant`'s.
+    /// The subject of the event if `tenant` owns the file.
     pub fn subject(&self, tenant: &Tenant) -> Subject {
         subject::file_event(tenant, &self.digest(), "uploaded")
     }

@@ -1,8 +1,7 @@
 //! Names of the files that travel with a run: relative paths that cannot leave their directory.
 //!
-//! A name is checked once, here; whoever opens the file still opens it beneath a directory handle,
-//! because the tree it stands in belongs to a capsule. A name is not fit for a subject of the
-//! broker: `*` and `>` are ordinary file names.
+//! Names are checked once, here. A program that opens a file still opens it beneath a directory handle, because the
+//! tree belongs to a capsule. A name cannot be part of a broker subject: `*` and `>` are ordinary file names.
 
 mod unique;
 
@@ -16,24 +15,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::contract::quoted;
+use crate::text::quoted;
 
 pub use unique::unique_name;
 
 /// Longest component of a name, in bytes. Source: `NAME_MAX` of Linux.
 pub const COMPONENT_LENGTH_BYTES_MAX: usize = 255;
 
-/// Longest name, in bytes: a quarter of Linux' `PATH_MAX`, so that our own directories fit before it.
+/// Longest name, in bytes: a quarter of Linux' `PATH_MAX`, so that AOD's own directories fit before it.
 pub const NAME_LENGTH_BYTES_MAX: usize = 1_024;
 
-/// Most components of a name: nobody's outputs are deeper, and walks over them stay bounded.
+/// Maximum components of a name: real outputs are not deeper, and walks stay bounded.
 pub const NAME_DEPTH_MAX: usize = 16;
 
 /// A relative path of normal components, in UTF-8 without control characters.
 ///
-/// At most [`NAME_LENGTH_BYTES_MAX`] bytes, [`NAME_DEPTH_MAX`] components, and
-/// [`COMPONENT_LENGTH_BYTES_MAX`] bytes a component. A backslash is a character like any other, as
-/// it is on Linux.
+/// At most [`NAME_LENGTH_BYTES_MAX`] bytes, [`NAME_DEPTH_MAX`] components, and [`COMPONENT_LENGTH_BYTES_MAX`] bytes a
+/// component. A backslash is an ordinary character, as on Linux.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FileName(String);
@@ -65,7 +63,7 @@ pub enum Rejection {
 }
 
 impl FileName {
-    /// Checks `name`, which must already be free of `./` and of `/io/…`: see [`Directory::relative`].
+    /// Checks `name`; [`Directory::relative`] must have removed `./` and `/io/…` before.
     pub fn parse(name: &str) -> Result<Self, Rejection> {
         if name.is_empty() {
             return Err(Rejection::Empty);
@@ -109,7 +107,7 @@ impl FileName {
         &self.0
     }
 
-    /// The parts between the slashes; at least one, none of them empty, `.` or `..`.
+    /// The parts between the slashes; at least one, and none is empty, `.` or `..`.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/')
     }
@@ -176,21 +174,21 @@ impl Borrow<str> for FileName {
     }
 }
 
-/// The directories of a container in which files have names.
+/// The directories of a container that have named files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Directory {
-    /// What a run was given.
+    /// The input files of a run.
     Input,
-    /// What a run made.
+    /// The output files of a run.
     Output,
-    /// What a caller hands to its callees.
+    /// The files that a caller hands to its callees.
     Outgoing,
-    /// What a caller got back from its callees.
+    /// The files that a caller receives from its callees.
     Incoming,
 }
 
 impl Directory {
-    /// Where the directory is in a container, without a slash at the end.
+    /// The path of the directory in a container, without a slash at the end.
     pub fn path(self) -> &'static str {
         match self {
             Self::Input => "/io/input",
@@ -200,9 +198,9 @@ impl Directory {
         }
     }
 
-    /// `text` without this directory's own path, and without `./`, before it.
+    /// `text` without the path of this directory and without `./` at its beginning.
     ///
-    /// The path of another directory stays, so that such a name is refused as absolute.
+    /// The path of another directory stays, so that the name is rejected as absolute.
     pub fn relative(self, text: &str) -> &str {
         let name = text
             .strip_prefix(self.path())

@@ -1,15 +1,14 @@
-//! Flow control: how many runs of a kind go at once, how often they begin, and who is next.
+//! Flow control: maximum concurrency, maximum rate and order of the runs that match a rule.
 //!
-//! A request that a rule is for is stored as such and waits for *admission*: its launch, and with it its
-//! place in the work queue, comes only when it may go. Which rooms it needs is settled when it is asked for;
-//! how large they are, the rules say at any moment. All admissions are one chain with one guard, so that
-//! whoever admits has seen all that was admitted before, and no room is ever given twice. A room is free again
-//! when the run has its result, whoever stored that; who does not start and stands in a callee's way gives it back.
+//! A request that matches a rule is stored as `requested` and waits for *admission*; only then its launch enters the
+//! work queue. The request fixes the buckets that the run needs; the current rules fix the size of each bucket. All
+//! admissions form one chain with one guard: a gateway that admits has seen all earlier admissions, so no place in a
+//! bucket is granted twice. A run leaves its buckets with its result, whichever part stores that. A run that does not
+//! start, and holds a bucket that a callee needs, returns its admission.
 
 mod ahead;
 mod deadlock;
 mod late;
-mod rule;
 #[cfg(test)]
 mod tests;
 mod why;
@@ -23,108 +22,35 @@ use serde::{Deserialize, Serialize};
 use self::ahead::Ahead;
 pub use self::deadlock::Deadlock;
 pub use self::late::Grant;
-pub use self::rule::{
-    CAPSULES_MAX, Event, Facts, KeyPart, MalformedKeyPart, MalformedRuleName, PARTS_MAX,
-    RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule, RuleKey, RuleName, TENANTS_MAX, WEIGHT_MAX,
-    WEIGHTS_MAX,
-};
 pub use self::why::{Block, Why};
 use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::RunId;
+pub use crate::name::{MalformedRuleName, RuleName};
+pub use crate::rule::{
+    Admission, CAPSULES_MAX, Event, Facts, Held, KeyPart, MalformedKeyPart, PARTS_MAX,
+    PRIORITY_MAX, RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rejection, Rule, RuleKey, Rules,
+    TENANTS_MAX, WEIGHT_MAX, WEIGHTS_MAX, check,
+};
+
 use crate::run::{self, Launched};
-use crate::subject::{self, Class, Label, Subject};
+use crate::subject::{self, Class, Pool, Subject};
 use crate::tenant::Tenant;
 
-/// Runs that one event admits, so that it stays small.
+/// Maximum runs that one event admits, so that the event stays small.
 pub const GRANTS_MAX: usize = 128;
 
-/// Roots that are admitted for each slot: one that runs, and one in the queue, so that a slot that gets
-/// free finds work while everyone else keeps their place.
+/// Roots admitted for each slot: one that runs and one in the queue, so that a free slot finds work while all other
+/// roots keep their place in line.
 const ROOTS_PER_SLOT: usize = 2;
 
-/// Ends of which the times are kept for estimates, of each room.
+/// Number of recent ends in each bucket whose times are kept for estimates.
 const ENDS_KEPT_MAX: usize = 32;
 
-/// Rooms that are kept in any case; beyond them those that nobody is in are forgotten now and then.
-const ROOMS_KEPT_MAX: usize = 10_000;
+/// Number of buckets that are always kept; above it, empty buckets are dropped from time to time.
+const BUCKETS_KEPT_MAX: usize = if cfg!(test) { 100 } else { 10_000 };
 
-/// The highest priority; the lowest is its negative.
-pub const PRIORITY_MAX: i8 = 100;
-
-/// How a request waits for admission.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Admission {
-    /// Who goes first of those that wait, from -100 to 100; callees have their caller's.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub priority: i8,
-    /// The rooms that it needs; without any it does not wait.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rooms: Vec<RuleKey>,
-    /// Rooms that a run above it has: whoever is called is in them with its caller, and never waits for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared: Vec<Held>,
-}
-
-/// A room, and the run that is in it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Held {
-    #[serde(flatten)]
-    pub room: RuleKey,
-    pub run: RunId,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_zero(priority: &i8) -> bool {
-    *priority == 0
-}
-
-impl Admission {
-    /// What the request for a run of `class` needs by `rules`; none if nothing of it is worth keeping. `shared`
-    /// is what the runs above it have.
-    pub fn of<'a>(
-        rules: impl IntoIterator<Item = &'a Rule>,
-        facts: &Facts<'_>,
-        priority: i8,
-        shared: Vec<Held>,
-        class: Class,
-    ) -> Option<Self> {
-        let is_root = class == Class::Root;
-        let rules = rules.into_iter();
-        let rooms = rules.filter(|rule| is_root || rule.is_for_callees());
-        let rooms = rooms.filter_map(|rule| {
-            let room = rule.room(facts)?;
-            let is_needed = rule.rate.is_some() || !shared.iter().any(|held| held.room == room);
-            is_needed.then_some(room)
-        });
-        let admission = Self {
-            priority,
-            rooms: rooms.collect(),
-            shared,
-        };
-        (admission != Self::default()).then_some(admission)
-    }
-
-    /// What those share that `run` calls, which has this.
-    pub fn shared_below(&self, run: RunId) -> Vec<Held> {
-        let above = self.shared.iter().map(|held| &held.room);
-        let above: BTreeSet<&RuleKey> = above.collect();
-        let own = self.rooms.iter().filter(|room| !above.contains(room));
-        let own = own.map(|room| Held {
-            room: room.clone(),
-            run,
-        });
-        let mut shared: Vec<Held> = self.shared.iter().cloned().chain(own).collect();
-        shared.sort_unstable();
-        shared
-    }
-
-    pub fn must_wait(&self) -> bool {
-        !self.rooms.is_empty()
-    }
-}
-
-/// Runs may go.
+/// Runs are admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Granted {
@@ -132,7 +58,7 @@ pub enum Granted {
     Granted {
         /// In this order, at most [`GRANTS_MAX`].
         runs: Vec<RunId>,
-        /// The sequence of the last event about a rule that this was decided on; 0 if there was none.
+        /// The sequence of the last rule event that this admission is based on; 0 without one.
         rules: u64,
     },
 }
@@ -148,13 +74,13 @@ impl Granted {
     }
 }
 
-/// What all runs that wait for the same have in common: of those the earliest goes first.
+/// The common properties of all runs that wait for the same; the earliest of them goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Lane {
     class: Class,
     priority: Reverse<i8>,
-    label: Label,
-    rooms: Vec<RuleKey>,
+    pool: Pool,
+    buckets: Vec<RuleKey>,
     shared: Vec<RuleKey>,
 }
 
@@ -163,19 +89,21 @@ impl Lane {
         Self {
             class: launched.placement.class,
             priority: Reverse(admission.priority),
-            label: launched.placement.label.clone(),
-            rooms: admission.rooms.clone(),
+            pool: launched.placement.pool.clone(),
+            buckets: admission.buckets.clone(),
             shared: admission
                 .shared
                 .iter()
-                .map(|held| held.room.clone())
+                .map(|held| held.bucket.clone())
                 .collect(),
         }
     }
 
-    /// The rooms that its runs are in alone, without a run above them.
+    /// The buckets that its runs hold themselves, without those of runs above them.
     fn held(&self) -> impl Iterator<Item = &RuleKey> {
-        self.rooms.iter().filter(|room| !self.shared.contains(room))
+        self.buckets
+            .iter()
+            .filter(|bucket| !self.shared.contains(bucket))
     }
 }
 
@@ -184,12 +112,12 @@ impl Lane {
 struct Waiting {
     lane: Lane,
     tenant: Tenant,
-    /// The sequence of its request.
+    /// The sequence of the request.
     sequence: u64,
     caller: Option<RunId>,
-    /// The runs above it that are in rooms.
+    /// The runs above it that hold buckets.
     above: BTreeSet<RunId>,
-    /// Whether it takes something of its node that others have while they wait for what they called.
+    /// Whether the run takes devices of its node, which waiting callers keep.
     takes_devices: bool,
 }
 
@@ -198,57 +126,54 @@ struct Waiting {
 struct Going {
     lane: Lane,
     tenant: Tenant,
-    /// The sequence of its admission.
+    /// The sequence of the admission.
     granted: u64,
     granted_at: Timestamp,
     is_launched: bool,
-    /// Whether a node has had it.
+    /// Whether a node has leased the run.
     is_taken: bool,
     caller: Option<RunId>,
     above: BTreeSet<RunId>,
     takes_devices: bool,
 }
 
-/// Who is in a room, and what went through it.
+/// The runs in a bucket, and its recent starts and ends.
 #[derive(Clone, Debug, Default)]
-struct Room {
+struct Bucket {
     going: BTreeSet<RunId>,
-    /// When runs were admitted to it, as far back as its rate looks.
+    /// Admission times, as far back as the rate counts.
     begun: VecDeque<Timestamp>,
-    /// When the last runs in it ended.
+    /// End times of the last runs.
     ended: VecDeque<Timestamp>,
 }
 
-/// Slots of live nodes, by their labels.
-pub type Slots = BTreeMap<Label, usize>;
+/// Slots of live nodes, by their pools.
+pub type Slots = BTreeMap<Pool, usize>;
 
-/// All that waits for admission and all that was admitted, as events tell it. Events are taken in in the
-/// order of the log, from before the first request of a run that has not ended.
+/// All waiting and all admitted runs, computed from events. Events are applied in the order of the log, starting before
+/// the first request of a run that has not ended.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
-    rules: BTreeMap<RuleName, Rule>,
-    /// The sequence of the last event about a rule.
-    rules_at: u64,
+    rules: Rules,
     lanes: BTreeMap<Lane, BTreeMap<u64, RunId>>,
     waiting: HashMap<RunId, Waiting>,
     going: HashMap<RunId, Going>,
-    rooms: HashMap<RuleKey, Room>,
-    /// How many rooms there are before those are forgotten that nobody is in.
-    rooms_before_sweep: usize,
-    /// Roots that go, by the label that they ask for, with the times at which others ended.
-    roots: HashMap<Label, Room>,
+    buckets: HashMap<RuleKey, Bucket>,
+    /// Number of buckets at which empty buckets are dropped.
+    buckets_before_sweep: usize,
+    /// Admitted roots, and end times of earlier ones, by pool.
+    roots: HashMap<Pool, Bucket>,
     last: Option<(u64, Digest)>,
-    /// The admission up to which all must be taken in before anybody is admitted here.
+    /// The admission that must be applied before this gateway admits runs.
     behind: Option<u64>,
 }
 
 impl Flow {
-    /// The same rules, before any run is taken in. From now on events from the sequence `from` on are taken in;
-    /// `last` is the last admission that there is, which may be among them.
+    /// The same rules, without any run. Afterwards, events from the sequence `from` on are applied; `last` is the last
+    /// existing admission, which may be among them.
     pub fn begin(&self, from: u64, last: Option<&Recorded<Granted>>) -> Self {
         Self {
             rules: self.rules.clone(),
-            rules_at: self.rules_at,
             last: last.map(|last| (last.sequence, last.hash)),
             behind: last
                 .map(|last| last.sequence)
@@ -257,25 +182,25 @@ impl Flow {
         }
     }
 
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.values()
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
     }
 
-    pub fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
+    pub const fn rules_mut(&mut self) -> &mut Rules {
+        &mut self.rules
     }
 
-    /// Whether nobody waits, and nobody is in a room.
+    /// Whether no run waits, and no run is in a bucket.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.going.is_empty()
     }
 
-    /// Whether `run` waits for admission, or was admitted and has not ended.
+    /// Whether `run` waits for admission, or is admitted and has not ended.
     pub fn knows(&self, run: RunId) -> bool {
         self.waiting.contains_key(&run) || self.going.contains_key(&run)
     }
 
-    /// The last admission: what the next one is guarded on and chained to.
+    /// The last admission: the next one is guarded by it and chained to it.
     pub fn last(&self) -> Option<(u64, Digest)> {
         self.last
     }
@@ -285,29 +210,21 @@ impl Flow {
         self.waiting.len()
     }
 
-    /// How many runs a rule lets go, and how many wait by it.
+    /// Number of admitted runs and of waiting runs of a rule.
     pub fn counts(&self, rule: &RuleName) -> (usize, usize) {
-        let is_by = |rooms: &[RuleKey]| rooms.iter().any(|room| room.rule == *rule);
-        let going = self.going.values().filter(|going| is_by(&going.lane.rooms));
-        let lanes = self.lanes.iter().filter(|(lane, _)| is_by(&lane.rooms));
+        let is_by = |buckets: &[RuleKey]| buckets.iter().any(|bucket| bucket.rule == *rule);
+        let going = self
+            .going
+            .values()
+            .filter(|going| is_by(&going.lane.buckets));
+        let lanes = self.lanes.iter().filter(|(lane, _)| is_by(&lane.buckets));
         (going.count(), lanes.map(|(_, queue)| queue.len()).sum())
     }
 
-    /// The longest that a rate looks back, in seconds; none without rates.
+    /// The longest period of a rate, in seconds; none without rates.
     pub fn rate_seconds_max(&self) -> Option<u32> {
-        let rates = self.rules.values().filter_map(|rule| rule.rate);
+        let rates = self.rules.iter().filter_map(|rule| rule.rate);
         rates.map(|rate| rate.seconds).max()
-    }
-
-    pub fn apply_rule(&mut self, recorded: Recorded<Event>) {
-        if recorded.sequence <= self.rules_at {
-            return;
-        }
-        self.rules_at = recorded.sequence;
-        match recorded.event {
-            Event::Set { rule, .. } => drop(self.rules.insert(rule.name.clone(), rule)),
-            Event::Removed { name, .. } => drop(self.rules.remove(&name)),
-        }
     }
 
     pub fn apply_run(&mut self, id: RunId, recorded: &Recorded<run::Event>) {
@@ -325,7 +242,7 @@ impl Flow {
                     going.is_taken = true;
                 }
             }
-            run::Event::Returned(_) => self.wait_again(id, recorded.sequence),
+            run::Event::AdmissionReturned(_) => self.wait_again(id, recorded.sequence),
             run::Event::Ended(_) => self.end(id, recorded.time),
             _ => (),
         }
@@ -345,7 +262,7 @@ impl Flow {
         self.enter_lane(run, waiting);
     }
 
-    /// Behind all others: its turn was of no use to it.
+    /// Behind all other runs, because the run did not use its turn.
     fn wait_again(&mut self, run: RunId, sequence: u64) {
         let Some(going) = self.leave(run, |_| ()) else {
             return;
@@ -367,7 +284,7 @@ impl Flow {
         self.waiting.insert(run, waiting);
     }
 
-    /// Takes an admission in. What has ended before it is left out: it is in no room.
+    /// Applies an admission. Runs that have already ended are skipped.
     pub fn apply_granted(&mut self, recorded: &Recorded<Granted>) {
         if self.last.is_none_or(|(last, _)| recorded.sequence >= last) {
             self.last = Some((recorded.sequence, recorded.hash));
@@ -390,17 +307,17 @@ impl Flow {
             ..
         } = waited;
         let held: BTreeSet<RuleKey> = lane.held().cloned().collect();
-        for key in &lane.rooms {
+        for key in &lane.buckets {
             let seconds = self.rate_of(key).map_or(0, |rate| rate.seconds);
-            let room = self.rooms.entry(key.clone()).or_default();
-            forget_before(&mut room.begun, earlier(at, seconds));
-            room.begun.push_back(at);
+            let bucket = self.buckets.entry(key.clone()).or_default();
+            forget_before(&mut bucket.begun, earlier(at, seconds));
+            bucket.begun.push_back(at);
             if held.contains(key) {
-                room.going.insert(run);
+                bucket.going.insert(run);
             }
         }
         if lane.class == Class::Root {
-            let roots = self.roots.entry(lane.label.clone()).or_default();
+            let roots = self.roots.entry(lane.pool.clone()).or_default();
             roots.going.insert(run);
         }
         let going = Going {
@@ -415,31 +332,31 @@ impl Flow {
             takes_devices,
         };
         self.going.insert(run, going);
-        self.forget_empty_rooms(at);
+        self.forget_empty_buckets(at);
     }
 
     fn end(&mut self, run: RunId, at: Timestamp) {
         drop(self.leave_lane(run));
-        self.leave(run, |room| {
-            room.ended.push_back(at);
-            if room.ended.len() > ENDS_KEPT_MAX {
-                room.ended.pop_front();
+        self.leave(run, |bucket| {
+            bucket.ended.push_back(at);
+            if bucket.ended.len() > ENDS_KEPT_MAX {
+                bucket.ended.pop_front();
             }
         });
     }
 
-    /// Takes `run` out of all rooms, and tells `left` of each.
-    fn leave(&mut self, run: RunId, mut left: impl FnMut(&mut Room)) -> Option<Going> {
+    /// Removes `run` from all buckets, and calls `left` with each.
+    fn leave(&mut self, run: RunId, mut left: impl FnMut(&mut Bucket)) -> Option<Going> {
         let going = self.going.remove(&run)?;
-        let mut leave = |room: &mut Room| {
-            if room.going.remove(&run) {
-                left(room);
+        let mut leave = |bucket: &mut Bucket| {
+            if bucket.going.remove(&run) {
+                left(bucket);
             }
         };
-        for key in &going.lane.rooms {
-            self.rooms.get_mut(key).map(&mut leave);
+        for key in &going.lane.buckets {
+            self.buckets.get_mut(key).map(&mut leave);
         }
-        self.roots.get_mut(&going.lane.label).map(&mut leave);
+        self.roots.get_mut(&going.lane.pool).map(&mut leave);
         Some(going)
     }
 
@@ -454,24 +371,24 @@ impl Flow {
         Some(waiting)
     }
 
-    /// Rooms that nobody is in, and that no rate looks at any more, are of use for estimates only.
-    fn forget_empty_rooms(&mut self, now: Timestamp) {
-        if self.rooms.len() < self.rooms_before_sweep.max(ROOMS_KEPT_MAX) {
+    /// Empty buckets that no rate counts any more serve only for estimates.
+    fn forget_empty_buckets(&mut self, now: Timestamp) {
+        if self.buckets.len() < self.buckets_before_sweep.max(BUCKETS_KEPT_MAX) {
             return;
         }
         let rules = &self.rules;
-        self.rooms.retain(|key, room| {
+        self.buckets.retain(|key, bucket| {
             let rate = rules.get(&key.rule).and_then(|rule| rule.rate);
             let since = rate.map(|rate| earlier(now, rate.seconds));
-            let begun = room.begun.back();
-            !room.going.is_empty() || since.is_some_and(|since| begun.is_some_and(|&at| at > since))
+            let begun = bucket.begun.back();
+            !bucket.going.is_empty()
+                || since.is_some_and(|since| begun.is_some_and(|&at| at > since))
         });
-        // Looked at again when they are twice as many, so that each is looked at a few times at the most.
-        self.rooms_before_sweep = 2 * self.rooms.len();
+        // The next sweep comes at twice the number, so each bucket is checked only a few times.
+        self.buckets_before_sweep = 2 * self.buckets.len();
     }
 
-    /// Which runs are admitted now, in this order: none if nobody may go, or if not all that were admitted are
-    /// taken in.
+    /// The runs to admit now, in this order: none if no run may start, or if not all earlier admissions are applied.
     pub fn next(&self, slots: &Slots, now: Timestamp) -> Option<Granted> {
         if self.behind.is_some() {
             return None;
@@ -480,36 +397,38 @@ impl Flow {
         let runs: Vec<RunId> = std::iter::from_fn(|| ahead.admit())
             .take(GRANTS_MAX)
             .collect();
-        let rules = self.rules_at;
+        let rules = self.rules.sequence();
         (!runs.is_empty()).then_some(Granted::Granted { runs, rules })
     }
 
-    /// How many may be in `room`, if the `going` are so many that a run of `lane` has to wait for one to end.
-    fn limit_reached(&self, room: &RuleKey, lane: &Lane, going: usize) -> Option<u32> {
-        // A rule that was removed holds nobody.
-        let max = self.rules.get(&room.rule)?.concurrency_max?;
-        (!lane.shared.contains(room) && going >= max as usize).then_some(max)
+    /// The maximum of `bucket`, if `going` runs reach it so that a run of `lane` must wait for an end.
+    fn limit_reached(&self, bucket: &RuleKey, lane: &Lane, going: usize) -> Option<u32> {
+        // A removed rule blocks no run.
+        let max = self.rules.get(&bucket.rule)?.concurrency_max?;
+        (!lane.shared.contains(bucket) && going >= max as usize).then_some(max)
     }
 
     fn rate_of(&self, key: &RuleKey) -> Option<Rate> {
         self.rules.get(&key.rule)?.rate
     }
 
-    /// The room that a lane shares with others by weight, and its weight.
+    /// The bucket in which a lane shares slots by weight, and its weight.
     fn share<'a>(&'a self, lane: &'a Lane) -> Option<(&'a RuleKey, u64)> {
-        let fair = |room: &'a RuleKey| {
-            let rule = self.rules.get(&room.rule).filter(|rule| rule.is_fair)?;
-            Some((room, rule.weight(&room.key)))
+        let fair = |bucket: &'a RuleKey| {
+            let rule = self.rules.get(&bucket.rule).filter(|rule| rule.is_fair)?;
+            Some((bucket, rule.weight(&bucket.key)))
         };
-        lane.rooms.iter().find_map(fair)
+        lane.buckets.iter().find_map(fair)
     }
 
-    fn going_in(&self, room: &RuleKey) -> usize {
-        self.rooms.get(room).map_or(0, |room| room.going.len())
+    fn going_in(&self, bucket: &RuleKey) -> usize {
+        self.buckets
+            .get(bucket)
+            .map_or(0, |bucket| bucket.going.len())
     }
 
-    fn begun_in(&self, room: &RuleKey, since: Timestamp) -> usize {
-        let begun = self.rooms.get(room).map(|room| &room.begun);
+    fn begun_in(&self, bucket: &RuleKey, since: Timestamp) -> usize {
+        let begun = self.buckets.get(bucket).map(|bucket| &bucket.begun);
         begun.map_or(0, |begun| {
             begun.iter().rev().take_while(|&&at| at > since).count()
         })

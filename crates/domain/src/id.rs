@@ -1,7 +1,7 @@
-//! Ids that show their kind in text: `run_01J9ZK…`, `node_01J9ZM…`.
+//! Ids whose text shows their kind: `run_01J9ZK…`, `node_01J9ZM…`.
 //!
-//! An id is 128 bits, as text 26 digits of Crockford's base32 in upper case, so that the text of a
-//! UUIDv7 sorts by time. The shell draws them; nothing here does.
+//! An id has 128 bits; its text has 26 digits of Crockford's base32 in upper case, so that the text of a UUIDv7 sorts
+//! by time. Callers draw the ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,12 +36,12 @@ fn encode(bytes: [u8; 16]) -> String {
     CROCKFORD.encode(&bytes)
 }
 
-/// Strict: only the text that [`encode`] gives, so that an id has one spelling.
+/// Strict: accepts only the output of [`encode`], so that an id has one spelling.
 fn decode(token: &str) -> Option<[u8; 16]> {
     text::decode(&CROCKFORD, token)
 }
 
-/// Gives a type the serde form of its text.
+/// Implements serde for a type by its text.
 macro_rules! text_form {
     ($name:ident) => {
         impl fmt::Debug for $name {
@@ -105,11 +105,11 @@ macro_rules! plain_id {
 }
 
 plain_id!(
-    /// A host's agent, for as long as its data directory lives.
+    /// A node, as long as its data directory exists.
     NodeId, "node"
 );
 plain_id!(
-    /// One start of a program: a node or gateway that is started again is another incarnation.
+    /// One start of a program: each start of a node or gateway is a new incarnation.
     IncarnationId, "incarnation"
 );
 plain_id!(
@@ -141,7 +141,7 @@ impl RunId {
         }
     }
 
-    /// The id of the root run that `key` stands for: the same key is the same run.
+    /// The id of the root run for `key`: the same key gives the same run.
     pub fn root_of_key(key: &Digest) -> Self {
         Self {
             root: key.prefix(),
@@ -149,7 +149,7 @@ impl RunId {
         }
     }
 
-    /// The id of the child that this run starts with `call_key`: the same call is the same child.
+    /// The id of the child for `call_key`: the same call gives the same child.
     pub fn child(&self, call_key: &Digest) -> Self {
         let mut hasher = Hasher::new();
         hasher.field(self.token().as_bytes());
@@ -179,7 +179,7 @@ impl RunId {
         }
     }
 
-    /// Reads what [`RunId::token`] wrote.
+    /// Parses the output of [`RunId::token`].
     pub fn from_token(token: &str) -> Option<Self> {
         match token.split_once('-') {
             None => Some(Self {
@@ -208,7 +208,7 @@ impl FromStr for RunId {
             .and_then(Self::from_token)
             .ok_or_else(|| MalformedId {
                 text: text.chars().take(80).collect(),
-                expected: "run_ and 26 digits of base32, for a child twice with a dash between",
+                expected: "run_ and 26 digits of base32, or for a child two such groups with a dash between",
             })
     }
 }
@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_id_goes_there_and_back(root: u128, key: [u8; 8]) {
+        fn run_id_round_trips(root: u128, key: [u8; 8]) {
             let root = RunId::root_of(Uuid::from_u128(root));
             let child = root.child(&Digest::of(key));
             for id in [root, child] {

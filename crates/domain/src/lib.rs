@@ -1,7 +1,7 @@
-//! The rules of AOD. Pure: no clock, no randomness, no IO, no async.
+//! The domain rules of AOD. Pure: no clock, no randomness, no IO, no async.
 //!
-//! The shell brings the time and fresh ids, stores the [`event`]s that `decide` answers with, and
-//! only then acts. What a run has become is [`run::Run::replay`] of its stored events.
+//! Callers pass the time and new ids, store the [`event`]s that `decide` returns, and only then act.
+//! [`run::Run::replay`] computes a run from its stored events.
 
 pub mod access;
 pub mod admission;
@@ -9,6 +9,7 @@ pub mod archive;
 pub mod artifacts;
 pub mod audit;
 pub mod capsule;
+pub mod chain;
 pub mod contract;
 pub mod dead_letter;
 pub mod difference;
@@ -20,13 +21,19 @@ pub mod event;
 pub mod file;
 pub mod file_name;
 pub mod flow;
+pub mod grant;
 pub mod handoff;
 pub mod id;
+pub mod launch;
+pub mod lineage;
 pub mod manifest;
+pub mod name;
 pub mod node;
 pub mod placement;
 pub mod rerun;
+pub mod resources;
 pub mod retention;
+pub mod rule;
 pub mod run;
 pub mod selection;
 pub mod spending;

@@ -1,4 +1,4 @@
-//! A node: what operators ask of it, and what it must clear away when it looks at its containers.
+//! Commands of operators to a node, and the containers that the node must remove.
 
 use std::collections::BTreeSet;
 
@@ -7,60 +7,60 @@ use serde::{Deserialize, Serialize};
 use crate::id::{NodeId, RunId};
 use crate::subject::{self, Subject};
 
-/// What operators asked of a node.
+/// A command of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// It takes no new work.
-    #[serde(rename = "dev.aod.node.drain.v1")]
-    DrainRequested {
+    /// The node takes no new runs.
+    #[serde(rename = "dev.aod.node.drained.v1")]
+    Drained {
         node: NodeId,
         requested_by: String,
-        /// So long after this event it hands back what has not ended; without it, it never does.
+        /// Time after this event when the node returns its unfinished runs to the queue; without it, it never does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within_seconds: Option<u32>,
     },
-    /// It takes work again.
-    #[serde(rename = "dev.aod.node.resume.v1")]
-    ResumeRequested { node: NodeId, requested_by: String },
+    /// The node takes runs again.
+    #[serde(rename = "dev.aod.node.resumed.v1")]
+    Resumed { node: NodeId, requested_by: String },
 }
 
 impl Event {
     pub fn node(&self) -> NodeId {
         match self {
-            Self::DrainRequested { node, .. } | Self::ResumeRequested { node, .. } => *node,
+            Self::Drained { node, .. } | Self::Resumed { node, .. } => *node,
         }
     }
 
     pub fn subject(&self) -> Subject {
         match self {
-            Self::DrainRequested { node, .. } => subject::node_event(*node, "drain"),
-            Self::ResumeRequested { node, .. } => subject::node_event(*node, "resume"),
+            Self::Drained { node, .. } => subject::node_event(*node, "drained"),
+            Self::Resumed { node, .. } => subject::node_event(*node, "resumed"),
         }
     }
 }
 
-/// A container of this cluster, as seen on a container engine.
+/// A container of this cluster on a container engine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObservedContainer {
     pub name: String,
     pub run: RunId,
-    /// Which lease of the run it was started under.
+    /// The lease that the container was started under.
     pub attempt: u32,
     pub is_running: bool,
 }
 
-/// What to do about a container.
+/// An action on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Kill it if it runs, and remove it with its volumes.
     Remove { name: String },
 }
 
-/// Compares what an engine has with the attempts that are held by their nodes: all else goes.
+/// Compares the containers of an engine with the attempts that nodes hold: all other containers must go.
 ///
-/// `held` are the leases of the log that no later event has ended, whichever node has them;
-/// `mine` are the attempts that this very process is busy with, among them those it is removing.
+/// `held` are all leases in the log that no later event has ended, on any node; `mine` are the attempts of this
+/// process, including those that it is removing.
 pub fn plan(
     observed: &[ObservedContainer],
     held: &BTreeSet<(RunId, u32)>,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_containers_that_nobody_holds_are_removed() {
+    fn only_containers_without_a_holder_are_removed() {
         let run = RunId::root_of(Uuid::from_u128(1));
         let container = |attempt| ObservedContainer {
             name: format!("c{attempt}"),

@@ -1,8 +1,7 @@
-//! Where a run may start: what it requires of a node, what a node is, and why the two do not go together.
+//! Placement: the requirements of a run, the properties of a node, and why a node cannot run it.
 //!
-//! Runs that require nothing wait in the queue of their label, as ever. Runs that require something wait in a queue
-//! of their own, named by all that they require: only nodes that have it take from there, so that no launch travels
-//! from node to node until it finds one.
+//! Runs without requirements wait in the queue of their pool. Runs with requirements wait in a queue named by all their
+//! requirements; only nodes that meet them take launches from there, so no launch travels from node to node.
 
 mod event;
 mod facts;
@@ -22,43 +21,44 @@ pub use self::facts::{ATTRIBUTES_MAX, Devices, Equipment};
 pub use self::locality::{LOCALITY_BYTES_MIN, Near, Spot, preferred};
 pub use self::refusal::Refusal;
 pub use self::requirement::{MalformedName, MalformedRequirement, Name, Requirement};
-use crate::capsule::Resources;
 use crate::contract::canonical;
 use crate::digest::Digest;
-use crate::subject::Label;
+use crate::resources::Resources;
+use crate::subject::Pool;
 
-/// How long it is taken for granted that nodes take from a queue after they were asked to, in seconds. Then gateways ask
-/// again before they store another launch; nodes go on for twice as long.
+/// How long gateways assume that nodes take from a queue after a request to do so, in seconds. Then gateways repeat the
+/// request before they store another launch; nodes continue for twice that time.
 pub const ASK_AGAIN_SECONDS: u64 = 300;
 
-/// Requirements of one run, and kinds of devices: a capsule has a handful, and each launch holds them.
+/// Maximum requirements of one run, and maximum kinds of devices: a capsule has a handful, and each launch contains
+/// them.
 pub const REQUIREMENTS_MAX: usize = 16;
 pub const DEVICE_KINDS_MAX: usize = 8;
 
-/// Devices of one kind that a run can ask for: more than one machine has.
+/// Maximum devices of one kind: more than one machine has.
 pub const DEVICES_MAX: u16 = 64;
 
-/// How the names of queues begin that are for more than a label. Operators give no such labels.
+/// Prefix of the names of queues for requirements; pools of operators cannot start with it.
 const QUEUE_PREFIX: &str = "needs-";
 
 /// Hexadecimal digits of the hash in such a name: 128 bits.
 const QUEUE_DIGITS: usize = 32;
 
-/// What a run requires of its node beside a label.
+/// The requirements of a run for its node in addition to the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Requirements {
-    /// All of these.
+    /// The node must have all of them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub attributes: BTreeSet<Requirement>,
-    /// So many devices of a kind, which it has alone as long as it lives.
+    /// The number of devices of each kind; the run holds them exclusively until it ends.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<Name, u16>,
-    /// Its container's size; only there where some nodes of its label can hold it and others cannot.
+    /// The size of its container; only set if some nodes of its pool are large enough and some are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
 }
 
-/// How large a container may grow.
+/// The maximum size of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Size {
     pub cpu_millis: u32,
@@ -79,7 +79,7 @@ impl Requirements {
         *self == Self::default()
     }
 
-    /// These and `others`; of devices the larger number.
+    /// Combines both sets of requirements; of devices, the larger number.
     #[must_use]
     pub fn and(mut self, others: &Self) -> Self {
         self.attributes.extend(others.attributes.iter().cloned());
@@ -91,31 +91,31 @@ impl Requirements {
         self
     }
 
-    /// Whether there are no more of them than a run may have.
+    /// Whether the number of requirements is within the limit of a run.
     pub fn are_few(&self) -> bool {
         self.attributes.len() <= REQUIREMENTS_MAX && self.devices.len() <= DEVICE_KINDS_MAX
     }
 
-    /// The queue in which a run waits that requires this and `label`: the label's own if it requires nothing else.
-    pub fn queue(&self, label: &Label) -> Label {
+    /// The queue of a run that requires this and `pool`: the pool's own queue without other requirements.
+    pub fn queue(&self, pool: &Pool) -> Pool {
         if self.is_nothing() {
-            return label.clone();
+            return pool.clone();
         }
-        let all = serde_json::json!({"label": label, "requirements": self});
+        let all = serde_json::json!({"pool": pool, "requirements": self});
         let hash = Digest::of(canonical(&all)).to_string();
         let digits: String = hash.chars().take(QUEUE_DIGITS).collect();
         let name = format!("{QUEUE_PREFIX}{digits}");
-        name.parse().expect("a prefix and digits are a label")
+        name.parse().expect("a prefix and digits are a pool")
     }
 }
 
-/// What was said of `queue`, as a filter of the log.
-pub fn said_of(queue: &Label) -> String {
-    crate::subject::placement_event(queue, "asked").to_string()
+/// The events about `queue`, as a filter of the log.
+pub fn said_of(queue: &Pool) -> String {
+    crate::subject::placement_event(queue, "queue_opened").to_string()
 }
 
-/// Whether `queue` is for more than a label.
-pub fn is_for_requirements(queue: &Label) -> bool {
+/// Whether `queue` is the queue of a set of requirements.
+pub fn is_for_requirements(queue: &Pool) -> bool {
     let digits = queue.as_str().strip_prefix(QUEUE_PREFIX);
     digits.is_some_and(|digits| {
         digits.len() == QUEUE_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
@@ -137,30 +137,30 @@ impl fmt::Display for Requirements {
     }
 }
 
-/// Thousandths of a processor as people say it.
+/// Thousandths of a processor as a decimal number.
 pub(crate) fn cpus(millis: u32) -> String {
     (f64::from(millis) / 1_000.0).to_string()
 }
 
-/// Bytes as people say it, to a tenth.
+/// Bytes in GiB, to a tenth.
 #[expect(clippy::cast_precision_loss, reason = "shown to a tenth")]
 pub(crate) fn gibibytes(bytes: u64) -> String {
     let tenths = (bytes as f64 / f64::from(1 << 30) * 10.0).round() / 10.0;
     format!("{tenths} GiB")
 }
 
-/// Whether a node with `labels` and `equipment` can take a run that asks for `label` and `requirements` at all, whatever
-/// it is busy with now.
+/// Whether a node with `pools` and `equipment` can take a run that requires `pool` and `requirements`, regardless of
+/// its current load.
 ///
 /// # Errors
-/// Everything that stands against it.
+/// Every reason why it cannot.
 pub fn fits(
-    label: &Label,
+    pool: &Pool,
     requirements: &Requirements,
-    labels: &[Label],
+    pools: &[Pool],
     equipment: &Equipment,
 ) -> Result<(), Vec<Refusal>> {
-    let missing = (!labels.contains(label)).then(|| Refusal::NoLabel(label.clone()));
+    let missing = (!pools.contains(pool)).then(|| Refusal::NoPool(pool.clone()));
     let attributes = requirements.attributes.iter();
     let attributes = attributes.filter_map(|wanted| {
         let found = equipment.attributes.get(wanted.name());
@@ -203,24 +203,24 @@ pub fn fits(
     }
 }
 
-/// The size that a run of `resources` requires of a node of `label`: none where all `nodes` of the label could hold it,
-/// or none could, for then it changes nothing but the queue.
+/// The size that a run of `resources` requires of a node of `pool`: none if all `nodes` of the pool are large enough,
+/// or none is, because the size would then only change the queue.
 pub fn size_that_matters<'a>(
-    label: &Label,
+    pool: &Pool,
     resources: &Resources,
-    nodes: impl IntoIterator<Item = (&'a [Label], &'a Equipment)>,
+    nodes: impl IntoIterator<Item = (&'a [Pool], &'a Equipment)>,
 ) -> Option<Size> {
     let size = Size::from(resources);
     let sized = Requirements {
         size: Some(size),
         ..Requirements::default()
     };
-    // A node of an earlier version says nothing, and takes from the queues of labels only.
-    let of_label = nodes
+    // A node of an earlier version does not announce its size, and takes only from the queues of pools.
+    let of_pool = nodes
         .into_iter()
-        .filter(|(labels, equipment)| labels.contains(label) && equipment.memory_bytes.is_some());
-    let held: Vec<bool> = of_label
-        .map(|(labels, equipment)| fits(label, &sized, labels, equipment).is_ok())
+        .filter(|(pools, equipment)| pools.contains(pool) && equipment.memory_bytes.is_some());
+    let held: Vec<bool> = of_pool
+        .map(|(pools, equipment)| fits(pool, &sized, pools, equipment).is_ok())
         .collect();
     (held.contains(&true) && held.contains(&false)).then_some(size)
 }

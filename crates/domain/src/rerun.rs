@@ -1,8 +1,7 @@
-//! A rerun: a recorded request asked for again, as a tree of its own, which takes over what is recorded
-//! and need not be done again.
+//! A rerun: a new tree for a recorded request, which reuses recorded results.
 //!
-//! Which callee of the recorded run a call repeats, its key says; where the caller is another than then, its
-//! target, arguments and files do. Nothing of the recorded tree is changed.
+//! The key of a call identifies the recorded callee that the call repeats. If the caller differs from the recorded one,
+//! target, arguments and files identify the callee. A rerun changes nothing in the recorded tree.
 
 use std::collections::BTreeMap;
 
@@ -11,45 +10,46 @@ use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::RunId;
 use crate::manifest::CapsuleName;
-use crate::run::{Anew, Ended, Launched, Outcome, Rerun, Reuses, Run, Timings, Usage, Work};
+use crate::run::{Ended, Launched, Outcome, Recompute, Rerun, Reuses, Run, Timings, Usage, Work};
 
-/// What becomes of a call in a rerun.
+/// How a rerun handles a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Callee {
-    /// It is answered with a recorded result.
+    /// The call returns a recorded result.
     Reused(Reuses),
-    /// It is started.
+    /// The call starts a run.
     Started(Rerun),
 }
 
-/// What a run that is to be repeated is asked for with: all of it `anew`, or what is unchanged taken over.
-pub fn begin(of: &Run, anew: Anew) -> Rerun {
+/// The first `rerun` of a repeated run: which runs are recomputed, and whose recorded results are reused.
+pub fn begin(of: &Run, recompute: Recompute) -> Rerun {
     Rerun {
         tree: of.id,
         of: Some(origin(of)),
-        anew,
+        recompute,
     }
 }
 
-/// What becomes of a call with `signature` in a run that repeats by `rerun`; `recorded` is what the same
-/// call came to there, if it was made. Only successes are taken over: whoever asks again after a failure
-/// wants it tried again.
+/// How a run that repeats by `rerun` handles a call with `signature`; `recorded` is the same call in the recorded tree.
+/// Only successes are reused: a rerun retries failures.
 pub fn callee(rerun: &Rerun, recorded: Option<&Run>, signature: Digest) -> Callee {
-    let started = |anew| {
+    let started = |recompute| {
         Callee::Started(Rerun {
             tree: rerun.tree,
             of: recorded.map(origin),
-            anew,
+            recompute,
         })
     };
     let Some(recorded) = recorded else {
-        return started(rerun.anew.clone());
+        return started(rerun.recompute.clone());
     };
-    match &rerun.anew {
-        Anew::All => return started(Anew::All),
-        Anew::Way(way) if way.last() == Some(&recorded.id) => return started(Anew::All),
-        Anew::Way(way) if way.contains(&recorded.id) => return started(Anew::Way(way.clone())),
-        Anew::Way(_) | Anew::Nothing => (),
+    match &rerun.recompute {
+        Recompute::All => return started(Recompute::All),
+        Recompute::Way(way) if way.last() == Some(&recorded.id) => return started(Recompute::All),
+        Recompute::Way(way) if way.contains(&recorded.id) => {
+            return started(Recompute::Way(way.clone()));
+        }
+        Recompute::Way(_) | Recompute::Nothing => (),
     }
     let is_unchanged = recorded.launched.event.lineage.signatures.last() == Some(&signature);
     match recorded.ended() {
@@ -58,24 +58,24 @@ pub fn callee(rerun: &Rerun, recorded: Option<&Run>, signature: Digest) -> Calle
                 run: recorded.id,
                 hash: ended.hash,
             };
-            // Of a rerun: what it had taken over itself.
+            // A rerun of a rerun: the result that it reused itself.
             Callee::Reused(recorded.launched.event.reuses.unwrap_or(own))
         }
-        _ => started(Anew::Nothing),
+        _ => started(Recompute::Nothing),
     }
 }
 
-/// What becomes of a call whose recorded result cannot be taken over, because it was collected: it is started, and
-/// takes over what is left below it.
+/// The rerun of a call whose recorded result was deleted: the callee starts, and reuses the results that are left below
+/// it.
 pub fn again(rerun: &Rerun, recorded: &Run) -> Rerun {
     Rerun {
         tree: rerun.tree,
         of: Some(origin(recorded)),
-        anew: Anew::Nothing,
+        recompute: Recompute::Nothing,
     }
 }
 
-/// The run that did what `run` answers with: itself, unless it has taken a result over.
+/// The run that produced the result of `run`: `run` itself, unless `run` reused a result.
 fn origin(run: &Run) -> RunId {
     run.launched
         .event
@@ -83,38 +83,32 @@ fn origin(run: &Run) -> RunId {
         .map_or(run.id, |reuses| reuses.run)
 }
 
-/// The end of a run in its `attempt` that takes over what `recorded` came to. What was used then is not
-/// used again.
+/// The end of `attempt` of a run that reuses the result `recorded`. Its past usage does not count again.
 pub fn taken_over(attempt: u32, recorded: &Ended) -> Ended {
     Ended {
         attempt,
-        outcome: recorded.outcome,
-        output: recorded.output.clone(),
-        files: recorded.files.clone(),
-        error: recorded.error.clone(),
-        exit: recorded.exit,
         children: Vec::new(),
         children_summary: None,
         notes: None,
-        logs: recorded.logs.clone(),
         timings: Timings::default(),
         usage: Usage::default(),
+        ..recorded.clone()
     }
 }
 
-/// What a recorded tree used and called.
+/// The capsules and calls of a recorded tree.
 #[derive(Clone, Debug)]
 pub struct RecordedTree {
-    /// Each capsule as the first run of it that succeeded had it, else the first.
+    /// For each capsule, its version in the first run that succeeded, else in the first run.
     pub capsules: BTreeMap<CapsuleName, Recorded<Registration>>,
-    /// By target, arguments and files the first run that succeeded, else the first.
+    /// By target, arguments and files: the first run that succeeded, else the first run.
     pub calls: BTreeMap<Digest, RunId>,
-    /// The tree that it is itself a rerun of.
+    /// The tree that this tree is a rerun of.
     pub repeats: Option<RunId>,
 }
 
 impl RecordedTree {
-    /// Of the `runs` of the tree that `id` is in.
+    /// From the `runs` of the tree of `id`.
     pub fn of<'a>(id: RunId, runs: impl IntoIterator<Item = &'a Run>) -> Self {
         let mut runs: Vec<&Run> = runs.into_iter().collect();
         runs.sort_by_key(|run| (!has_succeeded(run), run.launched.sequence));
@@ -143,7 +137,7 @@ fn has_succeeded(run: &Run) -> bool {
         .is_some_and(|ended| ended.event.outcome == Outcome::Succeeded)
 }
 
-/// The capsule as it was when `launched` was stored; none of a build.
+/// The capsule as of `launched`; none for a build.
 pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registration>> {
     let Launched {
         work, placement, ..
@@ -174,7 +168,7 @@ pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registrati
         handoffs,
         models: models.map(|models| *models),
         needs,
-        label: placement.label.clone(),
+        pool: placement.pool.clone(),
         registered_by: launched.event.requested_by.clone(),
     };
     Some(launched.clone().map(|_| registration))
@@ -189,11 +183,11 @@ mod tests {
 
     const SIGNATURE: &str = "signature";
 
-    fn nothing_anew() -> Rerun {
+    fn recompute_nothing() -> Rerun {
         Rerun {
             tree: root(),
             of: Some(root()),
-            anew: Anew::Nothing,
+            recompute: Recompute::Nothing,
         }
     }
 
@@ -209,58 +203,64 @@ mod tests {
         }
     }
 
-    fn started(rerun: &Rerun, recorded: Option<&Run>) -> Option<Anew> {
+    fn started(rerun: &Rerun, recorded: Option<&Run>) -> Option<Recompute> {
         match callee(rerun, recorded, Digest::of(SIGNATURE)) {
-            Callee::Started(rerun) => Some(rerun.anew),
+            Callee::Started(rerun) => Some(rerun.recompute),
             Callee::Reused(_) => None,
         }
     }
 
     #[test]
-    fn an_unchanged_success_is_taken_over_and_nothing_else() {
+    fn only_an_unchanged_success_is_reused() {
         let success = recorded(ended(1));
         let expected = Reuses {
             run: child(),
             hash: success.ended().unwrap().hash,
         };
-        let rerun = nothing_anew();
+        let rerun = recompute_nothing();
         assert_eq!(
             callee(&rerun, Some(&success), Digest::of(SIGNATURE)),
             Callee::Reused(expected)
         );
         let changed = callee(&rerun, Some(&success), Digest::of("other arguments"));
         assert!(matches!(changed, Callee::Started(Rerun { of: Some(of), .. }) if of == child()));
-        assert_eq!(started(&rerun, None), Some(Anew::Nothing));
+        assert_eq!(started(&rerun, None), Some(Recompute::Nothing));
         for outcome in [Outcome::Failed, Outcome::TimedOut, Outcome::Cancelled] {
             let error = error(ErrorCode::CapsuleExit);
             let failure = recorded(Ended::without_start(1, outcome, error));
-            assert_eq!(started(&rerun, Some(&failure)), Some(Anew::Nothing));
+            assert_eq!(started(&rerun, Some(&failure)), Some(Recompute::Nothing));
         }
     }
 
     #[test]
-    fn the_way_to_a_run_that_run_and_all_below_it_are_started() {
+    fn path_to_a_run_and_all_runs_below_it_are_started() {
         let success = recorded(ended(1));
         let below = child().child(&Digest::of("below"));
-        let with = |anew| Rerun {
-            anew,
-            ..nothing_anew()
+        let with = |recompute| Rerun {
+            recompute,
+            ..recompute_nothing()
         };
-        let further = Anew::Way(vec![root(), child(), below]);
+        let further = Recompute::Way(vec![root(), child(), below]);
         assert_eq!(
             started(&with(further.clone()), Some(&success)),
             Some(further)
         );
-        let up_to_here = with(Anew::Way(vec![root(), child()]));
-        assert_eq!(started(&up_to_here, Some(&success)), Some(Anew::All));
-        assert_eq!(started(&with(Anew::All), Some(&success)), Some(Anew::All));
-        let elsewhere = with(Anew::Way(vec![root(), root().child(&Digest::of("other"))]));
+        let up_to_here = with(Recompute::Way(vec![root(), child()]));
+        assert_eq!(started(&up_to_here, Some(&success)), Some(Recompute::All));
+        assert_eq!(
+            started(&with(Recompute::All), Some(&success)),
+            Some(Recompute::All)
+        );
+        let elsewhere = with(Recompute::Way(vec![
+            root(),
+            root().child(&Digest::of("other")),
+        ]));
         assert_eq!(started(&elsewhere, Some(&success)), None);
     }
 
-    /// The tree may have met two versions of a capsule, and tried a call twice.
+    /// The tree may contain two versions of a capsule, and a repeated call.
     #[test]
-    fn a_success_says_which_image_and_result_are_recorded() {
+    fn recorded_image_and_result_come_from_a_success() {
         let mut failed = recorded(Ended::without_start(
             1,
             Outcome::Failed,
@@ -281,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_over_before_is_taken_over_from_where_it_was_made() {
+    fn reused_result_is_reused_from_its_origin() {
         let origin = Reuses {
             run: root().child(&Digest::of("first")),
             hash: Digest::of("its result"),
         };
         let mut success = recorded(ended(1));
         success.launched.event.reuses = Some(origin);
-        let again = callee(&nothing_anew(), Some(&success), Digest::of(SIGNATURE));
+        let again = callee(&recompute_nothing(), Some(&success), Digest::of(SIGNATURE));
         assert_eq!(again, Callee::Reused(origin));
-        assert_eq!(begin(&success, Anew::All).of, Some(origin.run));
+        assert_eq!(begin(&success, Recompute::All).of, Some(origin.run));
     }
 }

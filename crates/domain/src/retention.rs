@@ -1,13 +1,13 @@
-//! How long artifacts are kept once the trees that name them have ended, and what may go now.
+//! How long artifacts are kept after the trees that name them have ended, and which may be deleted now.
 //!
 //! ```text
-//! policy   what operators lay down, and the trees that are not to be touched
-//! survey   the whole log against all that a store has: what may go, and why the rest stays
+//! policy   policies of operators, and holds
+//! survey   the whole log against all artifacts of a store: what may be deleted, and why the rest stays
 //! ```
 //!
-//! Nothing here removes anything: a collector lists the store, then reads the log from its first event to its
-//! end, and only then asks for the plan. What is listed first and named later is seen; what is put again later
-//! is young again, and its store leaves it.
+//! This module deletes nothing. A garbage collector lists the store, then reads the log from its first event to its
+//! end, and then computes the plan. The survey sees artifacts that are listed first and named later; an artifact that
+//! is put again later is young, so its store rejects the deletion.
 
 mod policy;
 mod survey;
@@ -19,28 +19,27 @@ use serde::{Deserialize, Serialize};
 
 pub use self::policy::{
     CAPSULES_MAX, Class, Event, HOLDS_MAX, Hold, KEEP_SECONDS_MAX, Keep, LABELS_MAX, MalformedKeep,
-    POLICIES_MAX, Policy, REASON_LENGTH_MAX, Retention, TENANTS_MAX,
+    POLICIES_MAX, Policy, Rejection, Retention, TENANTS_MAX, check,
 };
 pub use self::survey::{Collectable, Kept, Plan, Survey, Tally};
 use crate::digest::Digest;
 pub use crate::flow::RuleName as PolicyName;
 use crate::subject::{self, Subject};
 
-/// Younger artifacts stay whatever names them: an artifact is durable before the event that names it, so one
-/// that nothing names may be about to be named. Uploads to a broker may take twelve hours, and nothing else
-/// takes as long.
+/// Younger artifacts always stay: an artifact is durable before the event that names it, so an unnamed artifact may be
+/// about to be named. Uploads to a broker may take twelve hours; nothing else takes as long.
 pub const UNNAMED_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-/// Artifacts that one event says were collected: it stays below what an event may hold.
-pub const COLLECTED_PER_EVENT: usize = 400;
+/// Maximum artifacts that one event records as deleted, so that the event stays below the maximum size.
+pub const DELETED_PER_EVENT: usize = 400;
 
-/// What becomes of artifacts.
+/// A change of artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum ArtifactEvent {
-    /// They are about to be removed; what is put again afterwards is there again.
-    #[serde(rename = "dev.aod.artifact.collected.v1")]
-    Collected {
+    /// The artifacts are about to be deleted; an artifact that is put again afterwards exists again.
+    #[serde(rename = "dev.aod.artifact.deleted.v1")]
+    Deleted {
         artifacts: Vec<Digest>,
         size_bytes: u64,
         requested_by: String,
@@ -48,20 +47,20 @@ pub enum ArtifactEvent {
 }
 
 impl ArtifactEvent {
-    /// Where it is stored; all that one event names has the same first digit, so that one artifact is found
-    /// without reading about all.
+    /// The subject of the event. All artifacts of one event have the same first digit, so a reader finds one artifact
+    /// without reading the events of all.
     pub fn subject(&self) -> Subject {
-        let Self::Collected { artifacts, .. } = self;
-        subject::artifact_event(artifacts.first(), "collected")
+        let Self::Deleted { artifacts, .. } = self;
+        subject::artifact_event(artifacts.first(), "deleted")
     }
 }
 
-/// What goes, in the pieces that one event each tells of.
+/// The deletions, in batches for one event each.
 pub fn batches(collectable: &[Collectable]) -> impl Iterator<Item = &[Collectable]> {
     let of_one_digit = |one: &Collectable, other: &Collectable| {
         subject::first_digit(&one.digest) == subject::first_digit(&other.digest)
     };
     collectable
         .chunk_by(of_one_digit)
-        .flat_map(|shard| shard.chunks(COLLECTED_PER_EVENT))
+        .flat_map(|shard| shard.chunks(DELETED_PER_EVENT))
 }

@@ -1,19 +1,23 @@
-//! A run: one capsule, once, from its request to its one terminal event.
+//! A run: one execution of a capsule, from its request to its result.
 //!
-//! The log keeps [`Event`]s; a [`Run`] is what they add up to. Nothing here reads a clock, draws
-//! an id or waits: callers bring `now`, store the event, and only then carry out what it asks for.
+//! The log stores [`Event`]s; a [`Run`] is computed from them. This module reads no clock, draws no id and never waits:
+//! callers pass `now`, store the event, and only then act on it.
 //!
-//! A run costs three durable events: `launch`, `lease`, `result`. What happens in between is told
-//! by [`Note`]s, which nothing depends on.
+//! A run takes three durable events: `launched`, `leased`, `ended`. [`Note`]s record progress in between; no decision
+//! depends on them.
 
+mod chain;
 mod dead_letter;
 mod decide;
+mod error;
 mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+mod left_out;
 mod limits;
 mod note;
 mod retries;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -21,17 +25,20 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+pub use self::chain::RunChain;
 pub use self::dead_letter::{
     DELIVERIES_COUNTED_MAX, DELIVERIES_MAX, DELIVERIES_UNCOUNTED, DeadLetterReason, Deliveries,
 };
 pub use self::decide::{Command, Decision, Rejection, decide};
+pub use self::error::{RunError, error_text};
 pub use self::event::{
-    Admitted, Anew, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
-    ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder, Launched,
-    Lease, LogsSummary, NotesSummary, Outcome, PAYLOAD_INLINE_BYTES_MAX, Parent, Payload,
-    Placement, Refused, Rerun, Returned, Reuses, RunError, Sealed, SealedTree, Timings, Usage,
-    Work, WorkPosition,
+    Admitted, AttemptFailed, AttemptLost, CHILDREN_LISTED_MAX, CancelRequested, ChildResult,
+    ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder,
+    LABEL_BYTES_MAX, LABELS_MAX, Launched, Lease, LogsSummary, NotesSummary, Outcome,
+    PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, REASON_LENGTH_MAX, Recompute, Refused,
+    Rerun, Returned, Reuses, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
 };
+pub use self::left_out::{LEFT_OUT_NAMED_MAX, LeftOut};
 pub use self::limits::{
     COLLECTION_SECONDS_DEFAULT, LIMIT_SECONDS_MAX, Limits, PREPARATION_SECONDS_DEFAULT,
     queued_until,
@@ -40,30 +47,32 @@ pub use self::note::{
     CallRefused, Egress, EgressRefused, Note, NoteKind, REFUSED_TARGET_LENGTH_MAX,
 };
 pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
+pub use self::state::State;
+use crate::chain::Chain as _;
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::Recorded;
-use crate::flow::Admission;
 use crate::id::RunId;
+use crate::rule::Admission;
 
-/// Leases that may be lost before a run is given up: a launch that kills every node it meets
-/// must not meet them all.
+/// Maximum leases that may be lost before a run is dead-lettered: a launch that kills every node it meets must not meet
+/// all nodes.
 pub const ATTEMPTS_LOST_MAX: u32 = 5;
 
-/// Nodes that may refuse a run before it fails with what the last of them says: whatever is missing on so many is
-/// missing everywhere.
+/// Maximum nodes that may refuse a run before it fails with the last refusal: what all of them lack,
+/// every node lacks.
 pub const REFUSALS_MAX: usize = 8;
 
-/// How long a whole run may take, from its request to its end, unless the request says.
-pub const TOTAL_SECONDS_DEFAULT: u64 = 24 * 60 * 60;
+/// Default of the maximum time of a run, from its request to its end.
+pub const TOTAL_SECONDS_DEFAULT: u32 = 24 * 60 * 60;
 
-/// A run as its events tell it.
+/// The state of a run after its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     pub id: RunId,
     pub launched: Recorded<Launched>,
     pub phase: Phase,
-    /// Leases granted so far; the number of the current attempt.
+    /// Number of leases granted; also the number of the current attempt.
     pub attempts: u32,
     /// Leases that ended without a result.
     pub attempts_lost: u32,
@@ -74,18 +83,18 @@ pub struct Run {
     /// When a node took it for the first time.
     pub first_taken_at: Option<Timestamp>,
     pub deliveries: Deliveries,
-    /// Which nodes have given it back since they cannot run it, and why.
+    /// The nodes that returned it because they cannot run it, and why.
     pub refusals: Vec<Refused>,
-    /// Attempts that failed and were tried again, by the kind of the failure.
+    /// Number of attempts that failed and were retried, by the kind of failure.
     pub failed: Retries,
-    /// Until when it rests before another attempt, and why; the queue keeps it so long.
+    /// The pause before another attempt, with its reason; the queue holds the launch until then.
     pub rests: Option<Rest>,
-    /// The last admission that it has given back.
+    /// The last admission that the run has returned.
     pub returned: Option<u64>,
-    /// Who had the lease when the current attempt took over; none if nobody had.
+    /// The holder that the current attempt replaced; none if there was none.
     pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
-    /// The last state event: what the next one is guarded on and chained to.
+    /// The last state event: the next one is guarded by it and chained to it.
     pub last: Position,
 }
 
@@ -93,7 +102,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
     pub until: Timestamp,
-    /// What the failed attempt would have ended with.
+    /// The error that the failed attempt would have ended with.
     pub error: RunError,
 }
 
@@ -107,7 +116,7 @@ impl Rest {
 }
 
 impl AttemptFailed {
-    /// Until when the run rests if this is stored at `at`.
+    /// The end of the pause if the failure is stored at `at`.
     pub fn rests_until(&self, at: Timestamp) -> Timestamp {
         later(at, Duration::from_millis(self.pause_ms))
     }
@@ -118,24 +127,24 @@ impl AttemptFailed {
 pub enum Phase {
     /// Its admission: its launch is not stored yet.
     Requested,
-    /// A node with room.
+    /// A node with free capacity.
     Queued,
     /// Its holder to end it.
     Leased(Box<Recorded<Lease>>),
-    /// Nothing: it has its one result.
+    /// Nothing: it has its result.
     Ended(Box<Recorded<Ended>>),
 }
 
-/// The place of an event in the log and in its chain.
+/// The position of an event in the log and in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub sequence: u64,
     pub hash: Digest,
 }
 
-/// Stored events that no run can have: the log was tampered with, or a bug wrote it.
+/// Stored events that cannot be a run: the log was tampered with, or a bug wrote them.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("event {sequence} of {run} does not follow: {reason}")]
+#[error("event {sequence} of {run} contradicts the earlier events: {reason}")]
 pub struct BrokenHistory {
     pub run: RunId,
     pub sequence: u64,
@@ -143,25 +152,19 @@ pub struct BrokenHistory {
 }
 
 impl Run {
-    /// What `history`, all state events of `id` in their order, adds up to; nothing gives `None`.
+    /// The state after `history`, all state events of `id` in their order; `None` without events.
     ///
     /// # Errors
-    /// [`BrokenHistory`] when an event does not follow from those before it, by rule or by chain.
+    /// [`BrokenHistory`] if an event does not follow from those before it, by rule or by chain.
     pub fn replay(
         id: RunId,
         history: impl IntoIterator<Item = Recorded<Event>>,
     ) -> Result<Option<Self>, BrokenHistory> {
-        let mut run: Option<Self> = None;
+        let mut chain = RunChain { id, run: None };
         for recorded in history {
-            run = Some(match run {
-                None => Self::begin(id, recorded)?,
-                Some(mut run) => {
-                    run.apply(recorded)?;
-                    run
-                }
-            });
+            chain.apply(recorded)?;
         }
-        Ok(run)
+        Ok(chain.run)
     }
 
     fn begin(id: RunId, recorded: Recorded<Event>) -> Result<Self, BrokenHistory> {
@@ -200,7 +203,7 @@ impl Run {
         }
     }
 
-    /// Takes the next stored event in.
+    /// Applies the next stored event.
     pub fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), BrokenHistory> {
         let (id, sequence) = (self.id, recorded.sequence);
         let broken = |reason| BrokenHistory {
@@ -209,7 +212,7 @@ impl Run {
             reason,
         };
         if recorded.previous != Some(self.last.hash) {
-            return Err(broken("its chain names another event before it"));
+            return Err(broken("the event names another event as its predecessor"));
         }
         let is_ended = matches!(self.phase, Phase::Ended(_));
         let last = Position {
@@ -227,11 +230,11 @@ impl Run {
                 self.queue_at(recorded.time);
             }
             Event::Admitted(_) => return Err(broken("only a request is admitted, and once")),
-            Event::Returned(returned) if self.may_return(returned.granted) => {
+            Event::AdmissionReturned(returned) if self.may_return(returned.granted) => {
                 self.wait_again(returned.granted);
             }
-            Event::Returned(_) => {
-                return Err(broken("only an admission that is of no use is given back"));
+            Event::AdmissionReturned(_) => {
+                return Err(broken("only an unused admission can be returned"));
             }
             Event::Delivered(delivered) if matches!(self.phase, Phase::Queued) => {
                 self.deliveries.count(delivered.work);
@@ -247,14 +250,14 @@ impl Run {
                 self.queue_at(recorded.time);
             }
             Event::AttemptLost(_) => return Err(broken("only the current attempt can be lost")),
-            Event::Refused(refused) if self.holds(refused.attempt) => {
+            Event::AttemptRefused(refused) if self.holds(refused.attempt) => {
                 self.refusals.push(refused.clone());
                 self.queue_at(recorded.time);
             }
-            Event::Refused(_) => return Err(broken("only the current attempt can be refused")),
+            Event::AttemptRefused(_) => return Err(broken("only the current attempt refuses")),
             Event::AttemptFailed(failed) if self.holds(failed.attempt) => {
                 if !self.has_retry(failed.kind) {
-                    return Err(broken("no failure of this kind is tried again"));
+                    return Err(broken("the run has no retry left for this kind of failure"));
                 }
                 self.count_failure(failed.kind);
                 let rest = Rest::after(failed, recorded.time);
@@ -301,7 +304,7 @@ impl Run {
         self.last_loss = Some(error);
     }
 
-    /// What a lease says of the deliveries, and of the time in the queue.
+    /// Records the deliveries and the end of queueing from a lease.
     fn take_note(&mut self, lease: &Lease, at: Timestamp) {
         let work = match &lease.holder {
             Holder::Node { work, .. } => Some(*work),
@@ -313,7 +316,7 @@ impl Run {
         self.deliveries.lease(work);
     }
 
-    /// Whether the admission at `granted` can be given back: no node has had the run, so it has called nobody.
+    /// Whether the admission at `granted` can be returned: no node has had the run, so it has no callees.
     pub fn may_return(&self, granted: u64) -> bool {
         let admission = self.launched.event.admission.as_deref();
         matches!(self.phase, Phase::Queued)
@@ -322,12 +325,12 @@ impl Run {
             && !self.has_returned(granted)
     }
 
-    /// Whether the admission at `granted` is spent.
+    /// Whether the admission at `granted` has been returned.
     pub fn has_returned(&self, granted: u64) -> bool {
         self.returned.is_some_and(|returned| granted <= returned)
     }
 
-    /// Whether `attempt` has the lease now.
+    /// Whether `attempt` holds the lease now.
     pub fn holds(&self, attempt: u32) -> bool {
         matches!(&self.phase, Phase::Leased(lease) if lease.event.attempt == attempt)
     }
@@ -346,23 +349,22 @@ impl Run {
         }
     }
 
-    /// When the run must have ended, queueing included.
+    /// When the run must have ended, including queueing.
     pub fn deadline(&self) -> Timestamp {
         self.launched.event.deadline
     }
 
-    /// How much time its request has when it is asked for again, as a root: as much as it had; what was called
-    /// has as much as a root has by default.
+    /// The time limit of its request if it is launched again as a root: the same, or for a callee the default of roots.
     pub fn total_as_root(&self) -> SignedDuration {
         let launched = &self.launched;
         if launched.event.parent.is_some() {
-            SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.cast_signed())
+            SignedDuration::from_secs(TOTAL_SECONDS_DEFAULT.into())
         } else {
             launched.event.deadline.duration_since(launched.time)
         }
     }
 
-    /// Why a holder must end this run instead of starting it, if it must.
+    /// Why a holder must end this run instead of starting it, if so.
     pub fn forbids_start(&self, now: Timestamp) -> Option<(Outcome, RunError)> {
         if let Some(cancel) = &self.cancel {
             let text = format!("cancelled by {}: {}", cancel.requested_by, cancel.reason);
@@ -375,7 +377,10 @@ impl Run {
             return Some((Outcome::Failed, self.dead_letter_error(reason)));
         }
         if now >= self.deadline() {
-            let text = format!("not started by its deadline {}", self.deadline());
+            let text = format!(
+                "the run had not started by its deadline {}",
+                self.deadline()
+            );
             return Some((
                 Outcome::TimedOut,
                 RunError::new(ErrorCode::DeadlineExceeded, text),
@@ -384,8 +389,8 @@ impl Run {
         self.queued_too_long(now)
     }
 
-    /// When a gateway may end the run over the head of its holder, who should have ended it itself:
-    /// two lease times after the deadline, so that a holder cut off has killed what it ran.
+    /// When a gateway may end the run in place of its holder, which should have ended it: two lease times after the
+    /// deadline, so that an isolated holder has killed its capsule.
     pub fn abandoned_at(&self, lease_seconds: u32) -> Timestamp {
         later(
             self.deadline(),
@@ -394,7 +399,7 @@ impl Run {
     }
 }
 
-/// `at` and `span` more, or the end of all time: an event may hold any instant and any span.
+/// `at` plus `span`, at most [`Timestamp::MAX`]: events may contain any time and any duration.
 fn later(at: Timestamp, span: Duration) -> Timestamp {
     at.saturating_add(span).unwrap_or(Timestamp::MAX)
 }

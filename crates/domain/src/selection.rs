@@ -1,5 +1,5 @@
-//! Which events of the whole log somebody wants to see: as far as their subjects tell by a filter of the
-//! broker, and for the rest event by event.
+//! Queries for events of the whole log: by subject with a filter of the broker, and by the remaining conditions event
+//! by event.
 
 mod kind;
 #[cfg(test)]
@@ -16,40 +16,40 @@ use crate::manifest::CapsuleName;
 use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 
-/// How far the clocks of two hosts may be apart for a search by time to find everything: the log is in the
-/// order of the appends, and each event has the time of its writer.
+/// Maximum clock difference between two hosts for which a search by time finds everything: the log is in the order of
+/// appends, and each event has the time of its writer.
 pub const CLOCKS_APART_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// The runs that events are wanted of.
+/// The runs whose events are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Run(RunId),
-    /// A root and all below it.
+    /// A root and all runs below it.
     Tree(RunId),
 }
 
-/// What must hold for an event; what is empty does not matter.
+/// The conditions of a query; empty conditions match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Any of these types.
     pub kinds: Vec<&'static Kind>,
     pub tenant: Option<Tenant>,
-    /// Whether whoever asks must see nothing but what one tenant has: not what is of the whole cluster.
+    /// Only events of tenants, not of the whole cluster.
     pub is_of_tenants_only: bool,
     pub scope: Option<Scope>,
-    /// Registrations of this capsule, and everything about its runs.
+    /// Registrations of this capsule, and all events of its runs.
     pub capsule: Option<CapsuleName>,
-    /// Labels that a run or the root of its tree has, all of them.
+    /// All of these labels, on a run or on the root of its tree.
     pub labels: Vec<(String, String)>,
-    /// The first time that is wanted.
+    /// The first wanted time.
     pub since: Option<Timestamp>,
-    /// The first time that is not wanted any more.
+    /// The first time that is no longer wanted.
     pub until: Option<Timestamp>,
-    /// Words that occur in the values of an event, all of them, in lower case.
+    /// All of these words, in lower case, occur in the values of an event.
     pub words: Vec<String>,
 }
 
-/// An event that is looked at.
+/// An event to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     pub subject: &'a str,
@@ -57,7 +57,7 @@ pub struct Candidate<'a> {
     pub data: &'a Value,
 }
 
-/// What the launch of a run says that its later events do not repeat.
+/// Facts from the launch of a run that its later events do not repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchFacts {
     pub capsule: CapsuleName,
@@ -65,12 +65,12 @@ pub struct LaunchFacts {
 }
 
 impl Selection {
-    /// Everything that is wanted, and as little else as one filter of the broker can have.
+    /// The narrowest single filter of the broker for all wanted events.
     pub fn filter(&self) -> String {
         subject::covering(self.filters().iter().map(String::as_str))
     }
 
-    /// One of these is above each event that is wanted.
+    /// Each wanted event matches one of these.
     fn filters(&self) -> Vec<String> {
         let tenant = self.tenant.as_ref().map_or("*", Tenant::as_str);
         if !self.kinds.is_empty() {
@@ -86,7 +86,7 @@ impl Selection {
         }]
     }
 
-    /// Whether the event itself says nothing against it.
+    /// Whether the event itself matches.
     pub fn takes(&self, event: &Candidate<'_>) -> bool {
         let is_in_time = self.since.is_none_or(|since| event.time >= since)
             && self.until.is_none_or(|until| event.time < until);
@@ -121,13 +121,13 @@ impl Selection {
         is_in_scope && is_of_capsule && (self.labels.is_empty() || run.is_some())
     }
 
-    /// The run whose launch must be looked at too, for an event that it [takes](Self::takes).
+    /// The run whose launch must match too, for an event that [matches](Self::takes).
     pub fn asks_about(&self, subject: &str) -> Option<RunId> {
         let is_asked = self.capsule.is_some() || !self.labels.is_empty();
         Subject::about_run(subject).filter(|_| is_asked)
     }
 
-    /// Whether what `run`, and the `root` of its tree, were launched with says nothing against it.
+    /// Whether the launches of `run` and of the `root` of its tree match.
     pub fn takes_launch(&self, run: &LaunchFacts, root: &LaunchFacts) -> bool {
         let is_of_capsule = self
             .capsule
@@ -140,7 +140,7 @@ impl Selection {
         is_of_capsule && labels.all(|(name, value)| has(run, name, value) || has(root, name, value))
     }
 
-    /// No event before one of this time is wanted, however its writer's clock goes.
+    /// No event before this time is wanted, for any clock of its writer.
     pub fn begins(&self) -> Option<Timestamp> {
         let since = self.since?;
         Some(
@@ -150,7 +150,7 @@ impl Selection {
         )
     }
 
-    /// Whether nothing is wanted that follows an event of `time`.
+    /// Whether no wanted event can follow an event of `time`.
     pub fn is_over(&self, time: Timestamp) -> bool {
         let end = self.until.map(|until| {
             until
@@ -171,7 +171,7 @@ impl Scope {
     }
 }
 
-/// The words of `text`, as [`Selection::words`] has them.
+/// The words of `text` for [`Selection::words`].
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_lowercase).collect()
 }

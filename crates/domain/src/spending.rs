@@ -1,8 +1,8 @@
-//! What a tree of runs spends on models: calls reserve their worst case before they are made and settle
-//! afterwards, so that no budget is exceeded however many of them run at once.
+//! The spending of a tree on models: calls reserve their maximum cost in advance and settle afterwards, so that
+//! concurrent calls never exceed a budget.
 //!
-//! The events of a tree are one chain, and one guard covers them: whoever reserves has read all
-//! that was reserved before.
+//! The spending events of a tree form one chain under one guard: a writer that reserves has read all earlier
+//! reservations.
 
 mod cost;
 mod price;
@@ -10,25 +10,31 @@ mod price;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::cost::Cost;
 pub use self::price::{Price, Prices};
+use crate::chain::Chain;
 use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::{EventId, RunId};
 use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 
-/// What may be spent; what is none has no limit.
+/// The maximum spending; a missing value is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Tokens of all requests and answers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_max: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "cost_picodollars_max",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cost_max: Option<Cost>,
 }
 
@@ -45,30 +51,34 @@ pub struct ModelCall {
     pub id: EventId,
     pub run: RunId,
     pub attempt: u32,
-    /// As the operator calls it: `openai`.
+    /// The operator's name of the provider: `openai`.
     pub provider: String,
-    /// As the capsule asked for it.
+    /// As the capsule requested it.
     pub model: String,
 }
 
-/// The most that a call may take.
+/// The maximum usage of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worst {
     pub tokens: u64,
     /// None for a model without a price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "cost_picodollars",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cost: Option<Cost>,
 }
 
 /// Tokens as the provider counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Of the request, those from the provider's cache included.
+    /// Of the request, including those from the provider's cache.
     pub input: u64,
-    /// Of `input`, those that the provider had in its cache.
+    /// The part of `input` from the provider's cache.
     #[serde(default)]
     pub cached_input: u64,
-    /// Of the answer, what the model thought included.
+    /// Of the answer, including the model's thinking.
     pub output: u64,
 }
 
@@ -82,22 +92,22 @@ impl Tokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answered {
-    /// The whole answer was passed on.
+    /// The node passed on the whole answer.
     Whole,
-    /// The provider refused, or failed before it began to answer: it charges nothing.
+    /// The provider rejected the request, or failed before it answered: it charges nothing.
     Refused,
-    /// The answer broke off, or nobody read it to its end.
+    /// The answer was incomplete, or the capsule did not read it to its end.
     Broken,
 }
 
-/// What was said in a call, where the operator of its node has it kept.
+/// The contents of a call, if the operator of its node stores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    /// The body of the request as it was sent; none if it could not be stored.
+    /// The body of the request as sent; none if it could not be stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Kept>,
-    /// The body of the answer as it came, of a stream all its events; none if there was none, or it could
-    /// not be stored.
+    /// The body of the answer as received, of a stream all its events; none without an answer, or if it could not be
+    /// stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Kept>,
 }
@@ -107,22 +117,22 @@ pub struct Contents {
 pub struct Kept {
     pub digest: Digest,
     pub size_bytes: u64,
-    /// What is not in it, because there was too much.
+    /// Bytes beyond the maximum size, which are not in it.
     pub dropped_bytes: u64,
 }
 
-/// What happens to the money of a tree.
+/// A spending event of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// A call is about to be made.
+    /// A call is about to start.
     #[serde(rename = "dev.aod.spending.reserved.v1")]
     Reserved {
         #[serde(flatten)]
         call: ModelCall,
         worst: Worst,
     },
-    /// A call is over; what it had reserved and did not take is free again.
+    /// A call is over; the unused part of its reservation is free again.
     #[serde(rename = "dev.aod.spending.settled.v1")]
     Settled(Box<Settled>),
 }
@@ -133,19 +143,23 @@ pub struct Settled {
     #[serde(flatten)]
     pub call: ModelCall,
     pub answered: Answered,
-    /// The HTTP status; none if the provider was not reached.
+    /// The HTTP status; none if the provider was unreachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// None if the answer did not tell: then what was reserved counts as taken.
+    /// None if the answer did not report it: then the reservation counts as used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// What it counts as; none for a model without a price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The cost that counts; none for a model without a price.
+    #[serde(
+        rename = "cost_picodollars",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cost: Option<Cost>,
-    /// The names of the tools that the model asked for, in order, at most [`TOOLS_NAMED_MAX`].
+    /// The names of the tools that the model requested, in order, at most [`TOOLS_NAMED_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// How many it asked for.
+    /// Number of requested tools.
     #[serde(default)]
     pub tool_calls: u32,
     pub is_streamed: bool,
@@ -153,23 +167,23 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<u64>,
     pub duration_ms: u64,
-    /// None unless the operator asks for it.
+    /// None unless the operator enables it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<Contents>,
 }
 
 impl Settled {
-    /// Whether nobody knows what it took.
-    pub fn is_untold(&self) -> bool {
+    /// Whether the usage of the call is unknown.
+    pub fn is_unreported(&self) -> bool {
         self.tokens.is_none() && self.answered != Answered::Refused
     }
 }
 
-/// Tools that one event names; of more it holds the number. An answer of a model has few.
+/// Maximum tools that one event names; the rest is counted. An answer of a model requests few.
 pub const TOOLS_NAMED_MAX: usize = 64;
 
-/// Characters of the name of a tool, a provider or a model that are kept. Source: providers allow 64
-/// for tools, and no model has a longer name.
+/// Maximum characters of the name of a tool, a provider or a model. Source: providers allow 64 for tools, and no model
+/// has a longer name.
 pub const NAME_LENGTH_MAX: usize = 128;
 
 impl Event {
@@ -180,7 +194,7 @@ impl Event {
         }
     }
 
-    /// Where it is stored if the tree is `tenant`'s.
+    /// The subject of the event if the tree belongs to `tenant`.
     pub fn subject(&self, tenant: &Tenant) -> Subject {
         let token = match self {
             Self::Reserved { .. } => "reserved",
@@ -190,29 +204,30 @@ impl Event {
     }
 }
 
-/// What was taken so far.
+/// The spending so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     pub model_calls: u64,
     pub input_tokens: u64,
     pub cached_input_tokens: u64,
     pub output_tokens: u64,
-    /// Tokens of calls whose answers did not tell: their worst case.
-    pub untold_tokens: u64,
+    /// Reserved tokens of calls whose answers did not report their usage.
+    pub unreported_tokens: u64,
     pub tool_calls: u64,
+    #[serde(rename = "cost_picodollars")]
     pub cost: Cost,
-    /// Calls of models without a price; they are not in `cost`.
+    /// Calls of models without a price, which are not part of `cost`.
     pub unpriced_calls: u64,
 }
 
 impl Spent {
     pub fn tokens(&self) -> u64 {
-        let told = self.input_tokens.saturating_add(self.output_tokens);
-        told.saturating_add(self.untold_tokens)
+        let reported = self.input_tokens.saturating_add(self.output_tokens);
+        reported.saturating_add(self.unreported_tokens)
     }
 
-    /// Of one call, whose answer did not tell of `untold_tokens`.
-    pub fn of(settled: &Settled, untold_tokens: u64) -> Self {
+    /// The spending of one call, whose answer did not report `unreported_tokens`.
+    pub fn of(settled: &Settled, unreported_tokens: u64) -> Self {
         let tokens = settled.tokens.unwrap_or_default();
         let is_unpriced = settled.cost.is_none() && settled.answered != Answered::Refused;
         Self {
@@ -220,7 +235,7 @@ impl Spent {
             input_tokens: tokens.input,
             cached_input_tokens: tokens.cached_input,
             output_tokens: tokens.output,
-            untold_tokens,
+            unreported_tokens,
             tool_calls: settled.tool_calls.into(),
             cost: settled.cost.unwrap_or_default(),
             unpriced_calls: is_unpriced.into(),
@@ -236,24 +251,26 @@ impl AddAssign for Spent {
             .cached_input_tokens
             .saturating_add(other.cached_input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.untold_tokens = self.untold_tokens.saturating_add(other.untold_tokens);
+        self.unreported_tokens = self
+            .unreported_tokens
+            .saturating_add(other.unreported_tokens);
         self.tool_calls += other.tool_calls;
         self.cost = self.cost + other.cost;
         self.unpriced_calls += other.unpriced_calls;
     }
 }
 
-/// Whose budget it is.
+/// The scope of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// What the request for the root allows.
+    /// The whole tree: the request for the root sets it.
     Tree,
-    /// What `agent.yaml` allows one run, its callees not counted.
+    /// One run without its callees: `agent.yaml` sets it.
     Run,
 }
 
-/// What is limited.
+/// The limited quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -262,27 +279,29 @@ pub enum Limit {
     Cost,
 }
 
-/// A call would exceed a budget, if it took all that it may.
+/// The maximum usage of a call would exceed a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceeded {
     pub scope: Scope,
     pub limit: Limit,
     pub allowed: u64,
     pub spent: u64,
-    /// By calls that are under way.
+    /// By calls in progress.
     pub reserved: u64,
     pub asked: u64,
 }
 
-/// Why a call may not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a call is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    #[error("the call exceeds a budget")]
     Exceeded(Exceeded),
-    /// A cost is limited and the model has no price.
+    /// A cost limit applies, but the model has no price.
+    #[error("the model has no price")]
     Unpriced,
 }
 
-/// What somebody wants to happen.
+/// A spending command.
 #[derive(Clone, Debug)]
 pub enum Command {
     Reserve {
@@ -296,7 +315,7 @@ pub enum Command {
     Settle(Box<Settled>),
 }
 
-/// What a tree has spent and reserved, replayed from its events.
+/// The spending and the reservations of a tree, replayed from its events.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     /// Sequence and hash of the last event.
@@ -308,7 +327,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Takes an event in; events come in the order of the log.
+    /// Applies an event, in the order of the log.
     pub fn apply(&mut self, recorded: &Recorded<Event>) {
         self.last = Some((recorded.sequence, recorded.hash));
         match &recorded.event {
@@ -320,31 +339,31 @@ impl Account {
                     return;
                 }
                 let worst = self.open.remove(&settled.call.id).map(|(_, worst)| worst);
-                let untold = worst.filter(|_| settled.is_untold());
-                let untold = untold.map_or(0, |worst| worst.tokens);
-                let spent = Spent::of(settled, untold);
+                let unreported = worst.filter(|_| settled.is_unreported());
+                let unreported = unreported.map_or(0, |worst| worst.tokens);
+                let spent = Spent::of(settled, unreported);
                 self.tree += spent;
                 *self.by_run.entry(settled.call.run).or_default() += spent;
             }
         }
     }
 
-    /// What the whole tree has spent.
+    /// The spending of the whole tree.
     pub const fn tree(&self) -> &Spent {
         &self.tree
     }
 
-    /// What `run` alone has spent.
+    /// The spending of `run` alone.
     pub fn of_run(&self, run: RunId) -> Spent {
         self.by_run.get(&run).copied().unwrap_or_default()
     }
 
-    /// All runs that have spent anything.
+    /// All runs with spending.
     pub fn runs(&self) -> impl Iterator<Item = (RunId, &Spent)> {
         self.by_run.iter().map(|(run, spent)| (*run, spent))
     }
 
-    /// What is reserved by calls under way, of `run` alone if one is given.
+    /// The reservations of calls in progress, of `run` alone if one is given.
     pub fn reserved(&self, run: Option<RunId>) -> Worst {
         let open = self.open.values();
         let counted = open.filter(|(of, _)| run.is_none_or(|run| run == *of));
@@ -392,7 +411,59 @@ fn within(
     }))
 }
 
-/// The event to store; none when what the command wants is so already.
+/// The spending events of one tree.
+#[derive(Clone, Debug)]
+pub struct AccountChain {
+    pub tenant: Tenant,
+    pub root: RunId,
+    pub account: Account,
+}
+
+impl AccountChain {
+    /// The tree of `root` without any event.
+    pub fn new(tenant: Tenant, root: RunId) -> Self {
+        Self {
+            tenant,
+            root,
+            account: Account::default(),
+        }
+    }
+}
+
+impl Chain for AccountChain {
+    type Event = Event;
+    type Broken = Infallible;
+
+    /// A run has at most 256 calls in progress, and each of them reserves and settles.
+    const DECISIONS_MAX: u32 = 1_000;
+
+    fn name(&self) -> String {
+        format!("the spending of {}", self.root)
+    }
+
+    fn filter(&self) -> String {
+        subject::spending(self.root)
+    }
+
+    fn subject(&self, event: &Event) -> Subject {
+        event.subject(&self.tenant)
+    }
+
+    fn about(&self, event: &Event) -> String {
+        event.call().run.to_string()
+    }
+
+    fn last(&self) -> Option<(u64, Digest)> {
+        self.account.last
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), Infallible> {
+        self.account.apply(&recorded);
+        Ok(())
+    }
+}
+
+/// The event to store; none if the state is already as the command wants.
 pub fn decide(account: &Account, command: &Command) -> Result<Option<Event>, Refusal> {
     match command {
         Command::Reserve {
@@ -414,7 +485,7 @@ pub fn decide(account: &Account, command: &Command) -> Result<Option<Event>, Ref
         Command::Settle(settled) if account.settled.contains(&settled.call.id) => Ok(None),
         Command::Settle(settled) => {
             let mut settled = settled.clone();
-            if settled.is_untold() {
+            if settled.is_unreported() {
                 let reserved = account.open.get(&settled.call.id);
                 settled.cost = settled.cost.or(reserved.and_then(|(_, worst)| worst.cost));
             }

@@ -1,72 +1,71 @@
-//! The subjects of the log: one subtree a run, so that one guard covers a run.
+//! The subjects of the log: each run has its own subtree, so that one guard covers a run.
 //!
 //! ```text
-//! ev.<tenant>.run.<root>.<run>.s.<type>[.<label>.<class>]   state events, guarded and chained
+//! ev.<tenant>.run.<root>.<run>.s.<type>[.<pool>.<class>]    state events, guarded and chained
 //! ev.<tenant>.run.<root>.<run>.n.<type>                     notes, neither
-//! ev.<tenant>.run.<root>.<run>.m.<type>                     what it spends on models, guarded and chained for its tree
-//! ev.<tenant>.{capsule,deadletter,file}.<id>.<type>         what else is of one tenant
-//! ev.default.{node,rule,admission,archive,placement,retention,artifact}.<id>.<type>    what is of the whole cluster
-//! ev.<tenant>.token.<id>.<type>                             who may do what; for all tenants `default`
+//! ev.<tenant>.run.<root>.<run>.m.<type>                     spending on models, guarded and chained for its tree
+//! ev.<tenant>.{capsule,deadletter,file}.<id>.<type>         other objects of one tenant
+//! ev.default.{node,rule,admission,archive,placement,retention,artifact}.<id>.<type>    the whole cluster
+//! ev.<tenant>.token.<id>.<type>                             tokens; for all tenants `default`
 //! ```
 //!
-//! Where a run's events are follows from its tenant and its id. An id belongs to one run whoever's that is, so
-//! whoever reads, and every guard, has `*` for the tenant: nobody has to know it to find a run, and a second
-//! run of the same id under another tenant is never stored.
+//! The subjects of a run follow from its tenant and its id. An id belongs to one run of one tenant, so readers and
+//! guards use `*` for the tenant: they find a run without its tenant, and a second run with the same id under another
+//! tenant is never stored.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::flow::RuleName;
 use crate::id::{NodeId, RunId, TokenId};
-use crate::manifest::CapsuleName;
+use crate::name::{CapsuleName, RuleName};
 use crate::tenant::{self, Tenant};
 use crate::text;
 
-/// Where events of the whole cluster are, as they were when there was one tenant.
+/// The tenant token of events of the whole cluster, as before tenants existed.
 const CLUSTER: &str = tenant::DEFAULT;
 
-/// Everything the log may hold.
+/// All subjects of the log.
 pub const ALL: &str = "ev.>";
 
-/// The launches, which the work queue is made from.
-pub const LAUNCHES: &str = "ev.*.run.*.*.s.launch.>";
+/// The launches, from which the work queue is derived.
+pub const LAUNCHES: &str = "ev.*.run.*.*.s.launched.>";
 
-/// The state events of all runs, which wake whoever waits for a result.
+/// The state events of all runs, which wake waiters for a result.
 pub const STATES: &str = "ev.*.run.*.*.s.>";
 
 /// The terminal events of all runs.
-pub const RESULTS: &str = "ev.*.run.*.*.s.result";
+pub const RESULTS: &str = "ev.*.run.*.*.s.ended";
 
-/// The requests to cancel, which the holders of the runs watch for.
-pub const CANCELS: &str = "ev.*.run.*.*.s.cancel";
+/// The requests to cancel, which holders of runs watch.
+pub const CANCELS: &str = "ev.*.run.*.*.s.cancel_requested";
 
-/// The registrations of capsules.
+/// The registrations of capsules, and their removals.
 pub const CAPSULES: &str = "ev.*.capsule.>";
 
-/// What operators laid down about admission.
+/// Changes of flow-control rules.
 pub const RULES: &str = "ev.*.rule.>";
 
-/// Which runs were admitted: what the guard of the next admission covers.
+/// Admissions: the guard of the next admission covers them.
 pub const ADMISSIONS: &str = "ev.*.admission.>";
 
-/// What became of old parts of the log: what the guard of the next event about them covers.
+/// Changes of the archive: the guard of the next change covers them.
 pub const ARCHIVE: &str = "ev.*.archive.>";
 
-/// Who may do what: what the guard of the next such event covers.
+/// Changes of tokens: the guard of the next change covers them.
 pub const TOKENS: &str = "ev.*.token.>";
 
-/// What nodes must know of queues that are for more than a label.
+/// Queues for requirements that nodes must know.
 pub const PLACEMENTS: &str = "ev.*.placement.>";
 
-/// What operators laid down about keeping, and what they hold.
+/// Changes of retention policies and holds.
 pub const RETENTION: &str = "ev.*.retention.>";
 
-/// What operators asked of nodes.
+/// Commands of operators to nodes.
 pub const NODES: &str = "ev.*.node.>";
 
-/// Where an event is stored.
+/// The subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject(String);
 
@@ -75,14 +74,14 @@ impl Subject {
         &self.0
     }
 
-    /// The tenant that the subject `text` is of.
+    /// The tenant in the subject `text`.
     pub fn tenant_of(text: &str) -> Option<Tenant> {
         let mut tokens = text.split('.');
         (tokens.next() == Some("ev")).then_some(())?;
         tokens.next()?.parse().ok()
     }
 
-    /// Whether `text` is the subject of something that one tenant has: a run, a capsule, a dead letter or a file.
+    /// Whether `text` is a subject of one tenant's object: a run, a capsule, a dead letter or a file.
     pub fn is_of_one_tenant(text: &str) -> bool {
         matches!(
             text.split('.').nth(2),
@@ -90,7 +89,7 @@ impl Subject {
         )
     }
 
-    /// The run that the subject `text` belongs to, where it belongs to one.
+    /// The run in the subject `text`, if there is one.
     pub fn run_of(text: &str) -> Option<RunId> {
         let mut tokens = text.split('.');
         let (Some("ev"), Some(_), Some("run"), Some(_)) =
@@ -101,7 +100,7 @@ impl Subject {
         RunId::from_token(tokens.next()?)
     }
 
-    /// The run that the subject `text` tells of: its own, or the one that was given up.
+    /// The run that the subject `text` is about: its own, or a dead-lettered run.
     pub fn about_run(text: &str) -> Option<RunId> {
         if Self::is_dead_letter(text) {
             return RunId::from_token(text.split('.').nth(3)?);
@@ -109,24 +108,23 @@ impl Subject {
         Self::run_of(text)
     }
 
-    /// Whether `text` is the subject of an event that may be the first of a run: its launch, its request if it
-    /// waits for admission, or the reuse of a result.
+    /// Whether `text` is the subject of a possible first event of a run: `launched`, `requested` or `reused`.
     pub fn begins_run(text: &str) -> bool {
-        let begins = |word| matches!(word, "launch" | "request" | "reuse");
+        let begins = |word| matches!(word, "launched" | "requested" | "reused");
         Self::is_state(text) && text.split('.').nth(6).is_some_and(begins)
     }
 
     /// Whether `text` is the subject of a request that waits for admission.
     pub fn is_request(text: &str) -> bool {
-        Self::is_state(text) && text.split('.').nth(6) == Some("request")
+        Self::is_state(text) && text.split('.').nth(6) == Some("requested")
     }
 
-    /// Whether `text` is the subject of a launch, which the work queue takes in.
+    /// Whether `text` is the subject of a launch, which the work queue receives.
     pub fn is_launch(text: &str) -> bool {
-        Self::is_state(text) && text.split('.').nth(6) == Some("launch")
+        Self::is_state(text) && text.split('.').nth(6) == Some("launched")
     }
 
-    /// Whether `text` is the subject of what operators did about a rule.
+    /// Whether `text` is the subject of a rule event.
     pub fn is_rule(text: &str) -> bool {
         text.split('.').nth(2) == Some("rule")
     }
@@ -136,7 +134,7 @@ impl Subject {
         text.split('.').nth(2) == Some("capsule")
     }
 
-    /// Whether `text` is the subject of what became of a file.
+    /// Whether `text` is the subject of a file event.
     pub fn is_file(text: &str) -> bool {
         text.split('.').nth(2) == Some("file")
     }
@@ -146,22 +144,22 @@ impl Subject {
         text.split('.').nth(2) == Some("admission")
     }
 
-    /// Whether `text` is the subject of what became of artifacts.
+    /// Whether `text` is the subject of an artifact event.
     pub fn is_artifact(text: &str) -> bool {
         text.split('.').nth(2) == Some("artifact")
     }
 
-    /// Whether `text` is the subject of what operators did about a dead letter.
+    /// Whether `text` is the subject of an operator's action on a dead letter.
     pub fn is_dead_letter(text: &str) -> bool {
         text.split('.').nth(2) == Some("deadletter")
     }
 
     /// Whether `text` is the subject of the terminal event of a run.
     pub fn is_result(text: &str) -> bool {
-        Self::is_state(text) && text.split('.').nth(6) == Some("result")
+        Self::is_state(text) && text.split('.').nth(6) == Some("ended")
     }
 
-    /// Whether `text` is the subject of what a run spends on models.
+    /// Whether `text` is the subject of a spending event.
     pub fn is_spending(text: &str) -> bool {
         text.split('.').nth(2) == Some("run") && text.split('.').nth(5) == Some("m")
     }
@@ -178,7 +176,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Whether `subject` lies under `filter`, with the wildcards of NATS.
+/// Whether `subject` matches `filter`, with the wildcards of NATS.
 pub fn is_under(subject: &str, filter: &str) -> bool {
     let pairs = subject.bytes().zip(filter.bytes());
     let same = pairs
@@ -195,15 +193,14 @@ pub fn is_under(subject: &str, filter: &str) -> bool {
     }
 }
 
-/// A filter that has everything that lies under any of `filters`, and as little else as one can; of
-/// none, everything.
+/// The narrowest single filter that covers all `filters`; without filters, one that matches everything.
 pub fn covering<'a>(filters: impl IntoIterator<Item = &'a str>) -> String {
     let filters = filters.into_iter().map(str::to_owned);
     let covering = filters.reduce(|one, other| widened(&one, &other));
     covering.unwrap_or_else(|| ALL.to_owned())
 }
 
-/// Covers both: token by token where they differ, and all the rest where one is longer.
+/// Covers both: a wildcard for each token that differs, and for the rest if one is longer.
 fn widened(one: &str, other: &str) -> String {
     let (ones, others): (Vec<&str>, Vec<&str>) =
         (one.split('.').collect(), other.split('.').collect());
@@ -225,12 +222,12 @@ fn widened(one: &str, other: &str) -> String {
     tokens.join(".")
 }
 
-/// Where `run` is, whoever's it is.
+/// The subjects of `run`, of any tenant.
 fn any_run(run: RunId) -> String {
     format!("ev.*.run.{}.{}", run.root().token(), run.token())
 }
 
-/// All state events of `run`: what its guard covers.
+/// All state events of `run`: its guard covers them.
 pub fn run_state(run: RunId) -> String {
     format!("{}.s.>", any_run(run))
 }
@@ -247,7 +244,7 @@ pub fn tree(root: RunId) -> String {
 
 /// The one terminal event of `run`.
 pub fn run_result(run: RunId) -> String {
-    format!("{}.s.result", any_run(run))
+    format!("{}.s.ended", any_run(run))
 }
 
 fn run_prefix(tenant: &Tenant, run: RunId) -> String {
@@ -258,25 +255,30 @@ pub(crate) fn run_event(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
     Subject(format!("{}.s.{kind}", run_prefix(tenant, run)))
 }
 
-pub(crate) fn run_launch(tenant: &Tenant, run: RunId, label: &Label, class: Class) -> Subject {
+pub(crate) fn run_launch(tenant: &Tenant, run: RunId, pool: &Pool, class: Class) -> Subject {
     let prefix = run_prefix(tenant, run);
-    Subject(format!("{prefix}.s.launch.{label}.{class}"))
+    Subject(format!("{prefix}.s.launched.{pool}.{class}"))
 }
 
 pub(crate) fn run_note(tenant: &Tenant, run: RunId, kind: &str) -> Subject {
     Subject(format!("{}.n.{kind}", run_prefix(tenant, run)))
 }
 
-/// The registrations of one capsule name, whoever has it.
-pub fn registrations(name: &CapsuleName) -> String {
-    format!("ev.*.capsule.{name}.registered")
+/// The events of one capsule name, of any tenant.
+pub fn capsule(name: &CapsuleName) -> String {
+    format!("ev.*.capsule.{name}.>")
+}
+
+/// The events of a capsule of `tenant`.
+pub(crate) fn capsule_of(tenant: &Tenant, name: &CapsuleName) -> String {
+    format!("ev.{tenant}.capsule.{name}.>")
 }
 
 pub(crate) fn capsule_event(tenant: &Tenant, name: &CapsuleName, kind: &str) -> Subject {
     Subject(format!("ev.{tenant}.capsule.{name}.{kind}"))
 }
 
-/// What operators did about the dead letter of `run`: what its guard covers.
+/// Actions on the dead letter of `run`: its guard covers them.
 pub fn dead_letter(run: RunId) -> String {
     format!("ev.*.deadletter.{}.>", run.token())
 }
@@ -285,7 +287,7 @@ pub(crate) fn dead_letter_event(tenant: &Tenant, run: RunId, kind: &str) -> Subj
     Subject(format!("ev.{tenant}.deadletter.{}.{kind}", run.token()))
 }
 
-/// What the tree of `root` spends on models: what its guard covers.
+/// The spending events of the tree of `root`: their guard covers them.
 pub fn spending(root: RunId) -> String {
     format!("ev.*.run.{}.*.m.>", root.root().token())
 }
@@ -302,7 +304,7 @@ pub(crate) fn rule_event(name: &RuleName, kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.rule.{name}.{kind}"))
 }
 
-/// Admissions are of no run: one guard covers all of them.
+/// Admissions have no run: one guard covers all of them.
 pub(crate) fn admission_event(kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.admission.runs.{kind}"))
 }
@@ -318,8 +320,8 @@ pub(crate) fn archive_event(kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.archive.log.{kind}"))
 }
 
-/// What nodes must know of `queue`.
-pub(crate) fn placement_event(queue: &Label, kind: &str) -> Subject {
+/// Events about the queue `queue`.
+pub(crate) fn placement_event(queue: &Pool, kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.placement.{queue}.{kind}"))
 }
 
@@ -327,12 +329,12 @@ pub(crate) fn retention_event(id: &str, kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.retention.{id}.{kind}"))
 }
 
-/// What became of artifacts whose names begin as that of `digest` does.
+/// Events about artifacts whose digests have the same first digit as `digest`.
 pub fn artifacts_like(digest: Digest) -> String {
     format!("ev.{CLUSTER}.artifact.{:x}.>", first_digit(&digest))
 }
 
-/// An event about artifacts whose names begin as that of `first` does.
+/// An event about artifacts whose digests have the same first digit as `first`.
 pub(crate) fn artifact_event(first: Option<&Digest>, kind: &str) -> Subject {
     let digit = first.map_or(0, first_digit);
     Subject(format!("ev.{CLUSTER}.artifact.{digit:x}.{kind}"))
@@ -343,7 +345,7 @@ pub(crate) fn first_digit(digest: &Digest) -> u8 {
     digest.as_bytes()[0] >> 4
 }
 
-/// All that operators have asked of `node`.
+/// Commands of operators to `node`.
 pub fn asked_of(node: NodeId) -> String {
     format!("ev.{CLUSTER}.node.{}.>", node.token())
 }
@@ -352,7 +354,7 @@ pub(crate) fn node_event(node: NodeId, kind: &str) -> Subject {
     Subject(format!("ev.{CLUSTER}.node.{}.{kind}", node.token()))
 }
 
-/// Roots start new trees; children are called from within one and go first.
+/// Roots start new trees; children are called within a tree and go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -369,13 +371,14 @@ impl fmt::Display for Class {
     }
 }
 
-/// A property of nodes that a run may ask for: 1 to 63 of `a-z`, `0-9` and `-`, a token of subjects.
+/// The name of a pool of nodes, or of the queue of a set of requirements: 1 to 63 of `a-z`, `0-9` and `-`, a token of
+/// subjects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Label(String);
+pub struct Pool(String);
 
-impl Label {
-    /// Carried by every node that is not given labels of its own only, asked for by default.
+impl Pool {
+    /// The default pool, of runs and of nodes.
     pub fn any() -> Self {
         Self("any".into())
     }
@@ -385,30 +388,30 @@ impl Label {
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for Pool {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-/// A text that cannot be a [`Label`].
+/// A text that is not a [`Pool`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the label {0:?} is not 1 to 63 of a-z, 0-9 and -")]
-pub struct MalformedLabel(String);
+#[error("invalid pool {0:?}; expected 1 to 63 of a-z, 0-9 and -")]
+pub struct MalformedPool(String);
 
-impl std::str::FromStr for Label {
-    type Err = MalformedLabel;
+impl std::str::FromStr for Pool {
+    type Err = MalformedPool;
 
-    fn from_str(text: &str) -> Result<Self, MalformedLabel> {
+    fn from_str(text: &str) -> Result<Self, MalformedPool> {
         if text::is_token(text) {
             Ok(Self(text.into()))
         } else {
-            Err(MalformedLabel(text.chars().take(80).collect()))
+            Err(MalformedPool(text.chars().take(80).collect()))
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Label {
+impl<'de> Deserialize<'de> for Pool {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text::deserialize(deserializer)
     }
@@ -421,19 +424,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_tells_its_run() {
+    fn run_is_parsed_from_its_subject() {
         let run = RunId::root_of(Uuid::from_u128(5)).child(&Digest::of("call"));
         let tenant: Tenant = "acme".parse().unwrap();
-        let subject = run_launch(&tenant, run, &Label::any(), Class::Child);
+        let subject = run_launch(&tenant, run, &Pool::any(), Class::Child);
         assert_eq!(Subject::run_of(subject.as_str()), Some(run));
         assert_eq!(Subject::tenant_of(subject.as_str()), Some(tenant.clone()));
         assert!(Subject::is_state(subject.as_str()));
         assert!(is_under(subject.as_str(), &run_state(run)));
         assert!(is_under(subject.as_str(), &self::tree(run)));
-        let note = run_note(&tenant, run, "running");
+        let note = run_note(&tenant, run, "capsule_started");
         assert!(!Subject::is_state(note.as_str()));
         assert!(is_under(note.as_str(), &run_all(run)));
-        assert_eq!(Subject::run_of("ev.default.node.x.drain"), None);
+        assert_eq!(Subject::run_of("ev.default.node.x.drained"), None);
     }
 
     #[test]
@@ -452,17 +455,17 @@ mod tests {
         };
         check(&[], "ev.>");
         check(&["ev.a.b"], "ev.a.b");
-        check(&["ev.a.s.lease", "ev.a.s.result"], "ev.a.s.*");
-        check(&["ev.a.s.launch.>", "ev.a.s.result"], "ev.a.s.>");
-        check(&["ev.a.s.result", "ev.a.n.running"], "ev.a.*.*");
+        check(&["ev.a.s.leased", "ev.a.s.ended"], "ev.a.s.*");
+        check(&["ev.a.s.launched.>", "ev.a.s.ended"], "ev.a.s.>");
+        check(&["ev.a.s.ended", "ev.a.n.capsule_started"], "ev.a.*.*");
         check(&["ev.a.b.c", "ev.x"], "ev.>");
-        check(&["ev.a.s.lease", "ev.a.s.result", "ev.b.>"], "ev.*.>");
+        check(&["ev.a.s.leased", "ev.a.s.ended", "ev.b.>"], "ev.*.>");
     }
 
     #[test]
-    fn wildcards_are_no_labels() {
+    fn wildcards_are_no_pools() {
         for text in ["", "*", ">", "a.b", "A", "a b", "ä"] {
-            assert!(text.parse::<Label>().is_err(), "{text}");
+            assert!(text.parse::<Pool>().is_err(), "{text}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A tenant: whose a run is, and everything about it.
+//! A tenant: the owner of runs, files, capsules and secrets.
 
 use std::sync::Arc;
 
 use crate::text::token_text;
 
-/// The tenant of all that was stored before there were others, and of whoever does not say.
+/// The tenant of data from before tenants existed, and of requests that name none.
 pub const DEFAULT: &str = "default";
 
 /// The name of a tenant: 1 to 63 of `a-z`, `0-9` and `-`, a token of subjects. Cheap to clone.
@@ -25,7 +25,7 @@ impl Default for Tenant {
 
 token_text!(
     Tenant,
-    /// A text that cannot be the name of a [`Tenant`].
+    /// A text that is not the name of a [`Tenant`].
     MalformedTenant,
     "tenant"
 );

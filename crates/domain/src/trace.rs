@@ -1,5 +1,5 @@
-//! The trace that a tree of runs is told as: one trace a root, with ids that follow from its runs, so that
-//! whoever tells it, and how often, tells the same. Form of the ids: W3C Trace Context.
+//! The trace of a tree of runs: one trace for each root, with ids derived from its runs, so that a trace that is sent
+//! twice is identical. Format of the ids: W3C Trace Context.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub struct TraceId([u8; 16]);
 pub struct SpanId([u8; 8]);
 
 impl TraceId {
-    /// Of the tree of `root`, for which its request brought `origin`.
+    /// For the tree of `root`; its request may have belonged to the trace `origin`.
     pub fn of(root: RunId, origin: Option<TraceParent>) -> Self {
         match origin {
             Some(origin) => origin.trace,
@@ -35,27 +35,27 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The run itself, from its launch to its result.
+    /// The span of a run, from its launch to its result.
     pub fn of_run(run: RunId) -> Self {
         Self::named(&[b"run", run.token().as_bytes()])
     }
 
-    /// One attempt of a run.
+    /// The span of one attempt.
     pub fn of_attempt(run: RunId, attempt: u32) -> Self {
         Self::named(&[b"attempt", run.token().as_bytes(), &attempt.to_be_bytes()])
     }
 
-    /// The call that made `callee`, as its caller sees it.
+    /// The span of the call that made `callee`, as its caller sees it.
     pub fn of_handoff(callee: RunId) -> Self {
         Self::named(&[b"handoff", callee.token().as_bytes()])
     }
 
-    /// A call of a model, or what else has an event of its own.
+    /// The span of a model call, or of another event.
     pub fn of_event(event: EventId) -> Self {
         Self::named(&[b"event", event.token().as_bytes()])
     }
 
-    /// The tool that a model asked for as the `index`th in the answer to `call`.
+    /// The span of the `index`th tool that the model requested in the answer to `call`.
     pub fn of_tool(call: EventId, index: u32) -> Self {
         Self::named(&[b"tool", call.token().as_bytes(), &index.to_be_bytes()])
     }
@@ -87,20 +87,20 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// A place in a trace, as the header `traceparent` and the variable `TRACEPARENT` have it.
+/// A position in a trace, as in the header `traceparent` and the variable `TRACEPARENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace: TraceId,
     pub parent: SpanId,
 }
 
-/// A text that is not a place in a trace.
+/// A text that is not a position in a trace.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("expected a traceparent, 00-<32 digits>-<16 digits>-<2 digits>")]
 pub struct MalformedTraceParent;
 
 impl fmt::Display for TraceParent {
-    /// Sampled: what is in the log is told whole or not at all.
+    /// Sampled: a trace is sent as a whole or not at all.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "00-{}-{}-01", self.trace, self.parent)
     }
@@ -109,7 +109,7 @@ impl fmt::Display for TraceParent {
 impl FromStr for TraceParent {
     type Err = MalformedTraceParent;
 
-    /// Later versions are read as far as they are like the first. Source: W3C Trace Context, 3.2.
+    /// Accepts later versions as far as they follow the first. Source: W3C Trace Context, 3.2.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts: Vec<&str> = text.split('-').collect();
         let [version, trace, parent, flags, later @ ..] = parts.as_slice() else {
@@ -148,7 +148,7 @@ mod tests {
     const PLACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_place_in_a_trace_is_read_and_written() {
+    fn traceparent_round_trips() {
         let place: TraceParent = PLACE.parse().expect("it is one");
         assert_eq!(place.to_string(), PLACE);
         let later = format!("cc{}-what-comes", &PLACE[2..]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_in_a_trace_is_refused() {
+    fn malformed_traceparent_is_refused() {
         let zeros = PLACE.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32));
         for text in [
             "",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_one_trace_which_is_that_of_its_request() {
+    fn tree_has_the_trace_of_its_request() {
         let root = RunId::root_of_key(&Digest::of("a"));
         let place: TraceParent = PLACE.parse().expect("it is one");
         assert_eq!(TraceId::of(root, Some(place)), place.trace);

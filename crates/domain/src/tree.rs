@@ -1,4 +1,4 @@
-//! Trees of runs, looked at afterwards: what a run waited for, and in what two trees differ.
+//! Trees of runs after the fact: why a run waits, and how two trees differ.
 
 mod comparison;
 #[cfg(test)]
@@ -10,35 +10,35 @@ pub use self::comparison::{Comparison, DIFFERENCES_MAX, OneSided, Pair, compare}
 use crate::id::RunId;
 use crate::run::{Phase, Run, RunError};
 use crate::spending::Spent;
-use crate::subject::Label;
+use crate::subject::Pool;
 
-/// A run with everything that it called, its callees in the order of their launches.
+/// A run with all its callees, in the order of their launches.
 #[derive(Clone, Debug)]
 pub struct Branch<'a> {
     pub run: &'a Run,
-    /// What the run alone spent on models.
+    /// The spending of the run alone.
     pub spent: Spent,
     pub callees: Vec<Self>,
 }
 
-/// What a run waits for, as far as stored events alone tell.
+/// Why a run waits, as far as stored events show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait<'a> {
-    /// Its admission, since a rule is for it.
+    /// For admission by a rule.
     Admission,
-    /// A node with this label.
-    Node(&'a Label),
-    /// The end of the pause after a failed attempt.
+    /// For a node of this pool.
+    Node(&'a Pool),
+    /// For the end of the pause after a failed attempt.
     Rest {
         until: Timestamp,
         error: &'a RunError,
     },
-    /// What it called, and has no answer from.
+    /// For these callees.
     Callees(Vec<RunId>),
 }
 
 impl Branch<'_> {
-    /// What the run waits for; nothing for one that has ended, or that has everything that it asked for.
+    /// Why the run waits; none if it has ended or does not wait.
     pub fn waits_for(&self) -> Option<Wait<'_>> {
         match (&self.run.phase, &self.run.rests) {
             (Phase::Ended(_), _) => None,
@@ -47,7 +47,7 @@ impl Branch<'_> {
                 until: rest.until,
                 error: &rest.error,
             }),
-            (Phase::Queued, None) => Some(Wait::Node(&self.run.launched.event.placement.label)),
+            (Phase::Queued, None) => Some(Wait::Node(&self.run.launched.event.placement.pool)),
             (Phase::Leased(_), _) => {
                 let open = self
                     .callees

@@ -1,6 +1,4 @@
-//! Who writes which events: what the broker lets gateways and nodes store, as filters of subjects.
-
-use std::fmt;
+//! The events that the broker lets gateways and nodes store, as filters of subjects.
 
 /// A part that writes events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,36 +7,37 @@ pub enum Writer {
     Node,
 }
 
-/// The state events of a run that its holder writes, and before it whoever takes it.
+/// The state events of a run that nodes write: its holder, or the node that is about to lease it.
 const STATES_OF_NODES: [&str; 6] = [
     "delivered",
-    "lease",
+    "leased",
     "attempt_lost",
-    "refused",
+    "attempt_refused",
     "attempt_failed",
-    "result",
+    "ended",
 ];
 
-/// The state events of a run that gateways write: what begins it, what takes it from a queue that no node
-/// serves, and what ends one that no node ends.
+/// The state events of a run that gateways write: they begin runs, take them from queues that no node serves, and end
+/// runs that no node ends.
 const STATES_OF_GATEWAYS: [&str; 8] = [
-    "launch.*.*",
-    "request",
-    "returned",
-    "reuse",
-    "cancel",
-    "lease",
-    "result",
+    "launched.*.*",
+    "requested",
+    "admission_returned",
+    "reused",
+    "cancel_requested",
+    "leased",
+    "ended",
     "sealed",
 ];
 
-/// What a run spends on models.
+/// Spending on models.
 const SPENDING: [&str; 2] = ["reserved", "settled"];
 
-/// What is of no run: what users and operators lay down and ask for, and what gateways decide for the whole
-/// cluster, after the tenant.
-const OF_NO_RUN: [&str; 19] = [
+/// Subjects without a run, after the tenant: objects of users and operators, and decisions of gateways for the whole
+/// cluster.
+const OF_NO_RUN: [&str; 20] = [
     "capsule.*.registered",
+    "capsule.*.removed",
     "file.*.uploaded",
     "token.*.issued",
     "token.*.revoked",
@@ -47,20 +46,20 @@ const OF_NO_RUN: [&str; 19] = [
     "rule.*.set",
     "rule.*.removed",
     "admission.runs.granted",
-    "placement.*.asked",
+    "placement.*.queue_opened",
     "archive.log.archived",
     "archive.log.released",
     "retention.*.policy_set",
     "retention.*.policy_removed",
-    "retention.*.held",
+    "retention.*.hold_placed",
     "retention.*.hold_removed",
-    "artifact.*.collected",
-    "node.*.drain",
-    "node.*.resume",
+    "artifact.*.deleted",
+    "node.*.drained",
+    "node.*.resumed",
 ];
 
 impl Writer {
-    /// Filters of all that it may store.
+    /// Filters of all subjects that it may write.
     pub fn subjects(self) -> Vec<String> {
         let state = |kind: &&str| format!("ev.*.run.*.*.s.{kind}");
         match self {
@@ -79,17 +78,8 @@ impl Writer {
     }
 }
 
-impl fmt::Display for Writer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Gateway => "gateway",
-            Self::Node => "node",
-        })
-    }
-}
-
-/// Whether events of the type `kind` are kept under `subject`. Writers are told apart by subjects, so
-/// whoever read an event by its type alone would believe anybody anything.
+/// Whether events of the type `kind` are stored under `subject`. Rights to write depend on subjects, so a reader that
+/// checked only the type would trust any writer.
 pub fn is_kept_under(kind: &str, subject: &str) -> bool {
     let mut words = kind.split('.').skip(2);
     let (Some(thing), Some(word)) = (words.next(), words.next()) else {
@@ -106,8 +96,8 @@ pub fn is_kept_under(kind: &str, subject: &str) -> bool {
         _ => None,
     };
     match (thing, word) {
-        // The launch of a run that has waited: the queue must see no difference.
-        ("run", "admitted") => token == Some("launch"),
+        // The launch of a run that waited for admission: the queue must see no difference.
+        ("run", "admitted") => token == Some("launched"),
         _ => token == Some(word),
     }
 }
@@ -119,28 +109,34 @@ mod tests {
     use super::*;
     use crate::subject::is_under;
 
-    /// All types of events, as the samples in docs/contracts name them.
+    /// All types of events, from the names of the samples in docs/contracts.
     fn kinds() -> BTreeSet<String> {
         let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contracts/events");
         let names = std::fs::read_dir(samples).expect("samples of all events");
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // The name of a variant of a sample follows the version.
+        // The name of a variant follows the version.
         names
             .map(|name| name.split_inclusive('.').take(5).collect::<String>())
             .map(|kind| kind.trim_end_matches('.').to_owned())
             .collect()
     }
 
-    /// A subject that events of this type are kept under.
+    /// A subject of events of this type.
     fn subject_of(kind: &str) -> String {
         let words: Vec<&str> = kind.split('.').collect();
         let run = "ev.default.run.r.r";
         match (words[2], words[3]) {
-            ("run", "admitted" | "launch") => format!("{run}.s.launch.any.root"),
+            ("run", "admitted" | "launched") => format!("{run}.s.launched.any.root"),
             (
                 "run",
-                word @ ("preparing" | "running" | "waiting" | "resumed" | "collecting"
-                | "call_refused" | "egress" | "egress_refused"),
+                word @ ("preparation_started"
+                | "capsule_started"
+                | "wait_started"
+                | "wait_ended"
+                | "collection_started"
+                | "call_refused"
+                | "egress_closed"
+                | "egress_refused"),
             ) => format!("{run}.n.{word}"),
             ("run", word) => format!("{run}.s.{word}"),
             ("spending", word) => format!("{run}.m.{word}"),
@@ -160,15 +156,15 @@ mod tests {
         for kind in kinds() {
             let subject = subject_of(&kind);
             let writers = [Writer::Gateway, Writer::Node].map(|writer| may(writer, &subject));
-            assert_ne!(writers, [false, false], "nobody may write {kind}");
+            assert_ne!(writers, [false, false], "no part may write {kind}");
             let is_shared =
-                ["dev.aod.run.lease.v1", "dev.aod.run.result.v1"].contains(&kind.as_str());
+                ["dev.aod.run.leased.v1", "dev.aod.run.ended.v1"].contains(&kind.as_str());
             assert_eq!(writers == [true, true], is_shared, "{kind}");
         }
     }
 
     #[test]
-    fn a_type_is_kept_under_its_own_subject_and_no_other() {
+    fn type_is_stored_only_under_its_own_subject() {
         let kinds = kinds();
         for kind in &kinds {
             for other in &kinds {
@@ -180,19 +176,19 @@ mod tests {
                 );
             }
         }
-        for kind in ["", "launch", "dev.aod.run", "dev.aod.run.lease"] {
-            let subject = "ev.default.run.r.r.s.lease";
-            assert_eq!(is_kept_under(kind, subject), kind == "dev.aod.run.lease");
+        for kind in ["", "launched", "dev.aod.run", "dev.aod.run.leased"] {
+            let subject = "ev.default.run.r.r.s.leased";
+            assert_eq!(is_kept_under(kind, subject), kind == "dev.aod.run.leased");
             assert!(!is_kept_under(kind, "ev.default"));
             assert!(!is_kept_under(kind, ""));
         }
     }
 
     #[test]
-    fn filters_are_no_wider_than_what_is_written() {
+    fn filters_are_no_wider_than_written_subjects() {
         for subject in [
-            "ev.default.run.r.r.s.launch",
-            "ev.default.run.r.r.s.launch.any.root.more",
+            "ev.default.run.r.r.s.launched",
+            "ev.default.run.r.r.s.launched.any.root.more",
             "ev.default.run.r.r.s.unheard",
             "ev.default.rule.x",
             "ev.default.anything.x.set",

@@ -1,4 +1,4 @@
-//! The golden cases of the contract, in `tests/contract/`: the Python SDK is held against the same.
+//! The golden cases of the contract in `tests/contract/`; the Python SDK has to pass the same cases.
 
 #[path = "contract/case.rs"]
 mod case;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use case::{Case, expanded};
 
-/// The fewest cases that there are: a directory that was not found has none.
+/// Minimum number of cases: a missing directory has none.
 const CASES_MIN: usize = 150;
 
 fn directory() -> PathBuf {

@@ -1,5 +1,5 @@
-//! Compares `docs/errors/` with the error codes: every code has its page and its row in the index,
-//! and there is no page without a code. What the pages advise is left to their writers.
+//! Compares `docs/errors/` with the error codes: every code has its page and its row in the index, and every page has a
+//! code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 
-/// The one page that is about no code: the index.
+/// The only page without a code: the index.
 const INDEX: &str = "README.md";
 
 fn directory() -> PathBuf {
@@ -19,20 +19,16 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-const fn who_can_mend(code: ErrorCode) -> &'static str {
+const fn fixed_by(code: ErrorCode) -> &'static str {
     match code.source() {
         ErrorSource::Capsule => "the capsule's author",
-        ErrorSource::Caller => "whoever asked for the run",
+        ErrorSource::Caller => "the caller",
         ErrorSource::Platform => "the operator",
     }
 }
 
-const fn same_request_again(code: ErrorCode) -> &'static str {
-    if code.is_retryable() {
-        "may succeed later"
-    } else {
-        "fails again"
-    }
+const fn retryable(code: ErrorCode) -> &'static str {
+    if code.is_retryable() { "yes" } else { "no" }
 }
 
 #[test]
@@ -42,8 +38,8 @@ fn every_code_has_its_page() {
         let heading = format!("# {code}: {}", code.title());
         assert_eq!(page.lines().next(), Some(heading.as_str()));
         for expected in [
-            format!("- Who can mend it: {}", who_can_mend(code)),
-            format!("- The same request again: {}", same_request_again(code)),
+            format!("- Fixed by: {}", fixed_by(code)),
+            format!("- Retryable: {}", retryable(code)),
             "## What to do".to_owned(),
             "## Example".to_owned(),
         ] {
@@ -53,6 +49,22 @@ fn every_code_has_its_page() {
             );
         }
     }
+}
+
+#[test]
+fn remedy_is_one_sentence_that_a_terminal_can_show() {
+    for code in ErrorCode::ALL {
+        let remedy = code.remedy();
+        assert!(
+            remedy.ends_with('.'),
+            "{code}: {remedy:?} is not a sentence"
+        );
+        assert!(!remedy.contains("]("), "{code}: {remedy:?} has a link");
+    }
+    assert_eq!(
+        ErrorCode::CapsuleExit.remedy(),
+        "Read the output of the capsule: `aod runs logs RUN`."
+    );
 }
 
 #[test]
@@ -79,7 +91,7 @@ fn the_index_has_a_row_for_every_code_and_no_other() {
         .filter(|line| line.starts_with("| ["))
         .collect();
     let row = |&code: &ErrorCode| {
-        let (title, who, again) = (code.title(), who_can_mend(code), same_request_again(code));
+        let (title, who, again) = (code.title(), fixed_by(code), retryable(code));
         format!("| [{code}]({code}.md) | {title} | {who} | {again} |")
     };
     assert_eq!(rows, ErrorCode::ALL.iter().map(row).collect::<Vec<_>>());

@@ -1,8 +1,8 @@
-//! The stored samples of all events in `docs/contracts/events`: what was once written is read for
-//! ever, and what is written now looks like that.
+//! The stored samples of all events in `docs/contracts/events`: every program reads old samples, and writes events in
+//! the same form.
 //!
-//! `AOD_UPDATE_CONTRACTS=1` writes the samples of new types. A sample that no longer matches means
-//! that the type needs a new version beside the old one.
+//! `AOD_UPDATE_CONTRACTS=1` writes the samples of new types. If a sample no longer matches, its type needs a new
+//! version in addition to the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use aod_domain::access::{self, Role, Token};
 use aod_domain::archive::{self, Archive, Artifact, Segment};
 use aod_domain::audit::SealKey;
-use aod_domain::capsule::{self, Handoffs, Needs, Registration, Resources};
+use aod_domain::capsule::{self, Handoffs, Needs, Registration, Removed, Resources};
+use aod_domain::chain::Chain as _;
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
@@ -19,7 +20,7 @@ use aod_domain::flow::{self, Granted, KeyPart, Rate, Rule};
 use aod_domain::id::{EventId, NodeId, RunId, TokenId};
 use aod_domain::node;
 use aod_domain::placement::{self, Near, Requirements, Size};
-use aod_domain::retention::{self, ArtifactEvent, Keep, Policy};
+use aod_domain::retention::{self, ArtifactEvent, Keep, Policy, Retention};
 use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, launched_child, root};
 use aod_domain::run::{
     CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, Outcome, SealedTree,
@@ -27,7 +28,7 @@ use aod_domain::run::{
 use aod_domain::spending::{
     self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
 };
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -36,7 +37,7 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/contracts/events")
 }
 
-/// Compares the sample of `event` with the stored one and reads that back; the name of its file.
+/// Compares `event` with its stored sample, and reads the sample; returns the name of its file.
 fn check<E>(event: E, subject: &str) -> String
 where
     E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
@@ -44,7 +45,7 @@ where
     check_variant(event, subject, "")
 }
 
-/// As [`check`], of an event with optional fields that its first sample has not: `variant` says which.
+/// Like [`check`], for an event with optional fields that the first sample lacks: `variant` names the sample.
 fn check_variant<E>(event: E, subject: &str, variant: &str) -> String
 where
     E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
@@ -104,17 +105,17 @@ fn notes() -> Vec<Note> {
         previous: Some(Digest::of("the note before")),
     };
     vec![
-        Note::Preparing(note(1)),
-        Note::Running(note(2)),
-        Note::Waiting(note(3)),
-        Note::Resumed(note(4)),
-        Note::Collecting(note(5)),
+        Note::PreparationStarted(note(1)),
+        Note::CapsuleStarted(note(2)),
+        Note::WaitStarted(note(3)),
+        Note::WaitEnded(note(4)),
+        Note::CollectionStarted(note(5)),
         Note::CallRefused(CallRefused {
             kind: note(6),
             target: "Capsule B".into(),
             code: "target_not_allowed".into(),
         }),
-        Note::Egress(Egress {
+        Note::EgressClosed(Egress {
             kind: note(7),
             host: "api.example.com".into(),
             port: 443,
@@ -147,7 +148,7 @@ fn registration() -> Registration {
         handoffs: Handoffs::Listed(vec!["chart".into()]),
         models: None,
         needs: Needs::default(),
-        label: Label::any(),
+        pool: Pool::any(),
         registered_by: "operator".into(),
     }
 }
@@ -208,7 +209,7 @@ fn retention_events() -> [retention::Event; 4] {
             name,
             requested_by: requested_by(),
         },
-        retention::Event::Held {
+        retention::Event::HoldPlaced {
             run: root(),
             reason: "a lawsuit".into(),
             requested_by: requested_by(),
@@ -270,12 +271,12 @@ fn archive_events() -> [archive::Event; 2] {
 fn node_events(node: NodeId) -> [node::Event; 2] {
     let requested_by = || "operator".to_owned();
     [
-        node::Event::DrainRequested {
+        node::Event::Drained {
             node,
             requested_by: requested_by(),
             within_seconds: None,
         },
-        node::Event::ResumeRequested {
+        node::Event::Resumed {
             node,
             requested_by: requested_by(),
         },
@@ -314,7 +315,7 @@ fn token_events() -> [access::Event; 2] {
     [access::Event::Issued(token), revoked]
 }
 
-/// The launch of a run that is not the first tenant's.
+/// The launch of a run of another tenant than the first.
 fn launch_of_tenant() -> Event {
     Event::Launched(Box::new(Launched {
         tenant: "acme".parse().expect("a name"),
@@ -322,7 +323,7 @@ fn launch_of_tenant() -> Event {
     }))
 }
 
-/// A launch that requires something of its node.
+/// A launch with requirements.
 fn placed() -> Launched {
     let requirements = Requirements {
         attributes: ["gpu_memory>=24", "ssd", "zone=eu"]
@@ -344,7 +345,7 @@ fn placed() -> Launched {
     launched
 }
 
-/// The end of a call whose contents are kept.
+/// The end of a call with stored contents.
 fn settled_with_contents() -> spending::Event {
     let [_, spending::Event::Settled(settled)] = spending_events() else {
         panic!("the second is the end of a call");
@@ -364,7 +365,7 @@ fn settled_with_contents() -> spending::Event {
     }))
 }
 
-/// Compares the samples that came with tenants; the names of their files.
+/// Compares the samples with tenants; returns the names of their files.
 fn check_tenants(run: &RunId) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     names.insert(check_variant(rule_of_tenants(), "rule/teams", ".tenants"));
@@ -384,8 +385,8 @@ fn check_tenants(run: &RunId) -> BTreeSet<String> {
     names
 }
 
-/// What operators do about nodes and dead letters; the names of the files.
-fn check_what_operators_do() -> Vec<String> {
+/// Commands of operators to nodes, and actions on dead letters; returns the names of the files.
+fn check_operator_commands() -> Vec<String> {
     let node = NodeId::new(Uuid::from_u128(4));
     let mut names = Vec::new();
     for event in node_events(node) {
@@ -419,24 +420,29 @@ fn every_event_has_a_sample_that_is_read() {
         names.insert(check::<Note>(note, &run.to_string()));
     }
     names.insert(check(
-        capsule::Event::Registered(registration()),
+        capsule::Event::Registered(Box::new(registration())),
         "capsule/capsule-b",
     ));
-    names.extend(check_what_operators_do());
+    let removed = Removed {
+        name: registration().name,
+        requested_by: "operator".into(),
+    };
+    names.insert(check(capsule::Event::Removed(removed), "capsule/capsule-b"));
+    names.extend(check_operator_commands());
     for event in rule_events() {
         names.insert(check(event, "rule/teams"));
     }
     names.extend(check_tenants(&run));
     for event in retention_events() {
-        let about = event.about();
+        let about = Retention::default().about(&event);
         names.insert(check(event, &about));
     }
-    let collected = ArtifactEvent::Collected {
+    let deleted = ArtifactEvent::Deleted {
         artifacts: vec![Digest::of("logs"), Digest::of("report.pdf")],
         size_bytes: 12_345,
         requested_by: "operator".into(),
     };
-    names.insert(check(collected, "artifacts"));
+    names.insert(check(deleted, "artifacts"));
     let granted = Granted::Granted {
         runs: vec![root(), child()],
         rules: 12,
@@ -446,8 +452,8 @@ fn every_event_has_a_sample_that_is_read() {
         names.insert(check(event, "archive"));
     }
     let placed = placed();
-    let asked = placement::Event::Asked {
-        label: placed.placement.label.clone(),
+    let asked = placement::Event::QueueOpened {
+        pool: placed.placement.pool.clone(),
         requirements: placed.placement.requirements.clone(),
     };
     names.insert(check(asked, "placement"));

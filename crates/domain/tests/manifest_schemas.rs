@@ -1,5 +1,5 @@
-//! Holds the JSON Schemas in `docs/schemas`, which editors use, against the parsers, which decide:
-//! both take and refuse the same samples.
+//! Compares the JSON Schemas in `docs/schemas`, which editors use, with the parsers: both accept and reject the same
+//! samples.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn published(name: &str) -> Value {
     serde_json::from_str(&text).expect("a schema is JSON")
 }
 
-/// Whether schema and parser say that the sample is fine, as expected.
+/// Checks that schema and parser both accept the sample, or both reject it.
 fn check(schema: &Value, sample: &str, is_parsed: bool, is_fine: bool) {
     let value: Value = serde_saphyr::from_str(sample).expect("a sample is YAML");
     let validator = jsonschema::validator_for(schema).expect("a published schema is one");

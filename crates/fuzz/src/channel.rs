@@ -1,4 +1,4 @@
-//! A run's private channel: whatever a capsule writes on the connection, and whatever a gateway answers.
+//! A run's private channel: any bytes of a capsule on the connection, and any answer of a gateway.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::doubles::{AnswersOnce, Forgetful, OneGateway, Silent};
 use crate::problems::check_problem;
 use crate::{parts, run};
 
-/// Bytes that are on their way, as in the buffer of a socket.
+/// Bytes in transfer, as in the buffer of a socket.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A client says nothing more for so long, and then that it has ended: longer than any answer takes,
-/// a poll's five minutes included.
+/// A client is silent for this time and then closes: longer than any answer takes, including the five minutes of a
+/// poll.
 const SILENCE: Duration = Duration::from_secs(3_600);
 
-/// Within this a connection is over after its client has ended.
+/// Maximum time from the client's end to the connection's end.
 const END: Duration = Duration::from_secs(600);
 
-/// What a capsule writes, the status of the gateway's answer, and its body.
+/// The bytes of a capsule, the status of the gateway's answer, and its body.
 pub fn check(bytes: &[u8]) {
     let [written, status, answer] = parts(bytes);
     let status = str::from_utf8(status).ok();
@@ -38,11 +38,11 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// All that the node writes to a capsule that writes `written`.
+/// All bytes that the node writes to a capsule that writes `written`.
 async fn converse(written: &[u8], gateways: AnswersOnce) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(BUFFER_BYTES);
     let served = tokio::spawn(channel(server, desk(gateways)));
-    // What does not fit is not taken any more: the node has refused it and closes.
+    // Bytes beyond the limit are not read: the node has rejected the request and closes.
     let _ = tokio::time::timeout(SILENCE, client.write_all(written)).await;
     let mut answers = Vec::new();
     let _ = tokio::time::timeout(SILENCE, client.read_to_end(&mut answers)).await;
@@ -65,13 +65,13 @@ fn desk(gateways: AnswersOnce) -> Desk {
     }
 }
 
-/// Files of the capsule, checked in.
+/// Files of the capsule, stored in the repository.
 fn outgoing() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/outgoing")
 }
 
-/// It is HTTP, and a refusal with a body says why: in our words, or in those `of_gateway`, which may be of
-/// another version and is handed on.
+/// The answer is HTTP, and a rejection with a body gives the reason: as a problem of this node, or as `of_gateway`,
+/// which may be of another version and is passed on.
 fn check_first_answer(answers: &[u8], of_gateway: Option<&Problem>) {
     assert!(
         answers.starts_with(b"HTTP/1."),
@@ -89,7 +89,7 @@ fn check_first_answer(answers: &[u8], of_gateway: Option<&Problem>) {
         .unwrap_or("0")
         .parse()
         .expect("a length");
-    // Without a body are what the server below the routes refuses, and answers to HEAD, which another
+    // Rejections by the HTTP server below the routes have no body, and neither have answers to HEAD, which another
     // answer may follow.
     if status < 400 || length == 0 || body.is_empty() || body.starts_with("HTTP/1.") {
         return;

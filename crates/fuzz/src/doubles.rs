@@ -1,5 +1,5 @@
-//! What the parsers have beside them: a store that keeps nothing, one gateway that answers once, and
-//! nobody who reads logs.
+//! Doubles for the parsers: a store that keeps nothing, one gateway that answers once, and a log stream without
+//! readers.
 
 use std::io::Read;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use aod_ports::BoxError;
 use aod_ports::artifact_store::{
     ArtifactStore, Content, Incoming, Listing, LocalFile, Removal, StoreError, Stored,
 };
-use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
+use aod_ports::event_log::{Append, EventLog, Fill, Followed, From, ReadError, StoredEvent, Tried};
 use aod_ports::gateways::{AnswerBody, GatewayTransport};
 use aod_ports::log_stream::{LogLine, LogStream, LogStreamError};
 use aod_ports::presence::{GatewayMember, Member, Presence, PresenceError};
@@ -25,8 +25,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Takes everything and has lost it a moment later. Asked for a size, it claims to have every
-/// artifact whose digest begins with an even byte.
+/// Accepts everything and stores nothing. Asked for a size, it claims to have every artifact whose digest begins with
+/// an even byte.
 #[derive(Debug)]
 pub(crate) struct Forgetful;
 
@@ -60,7 +60,7 @@ impl ArtifactStore for Forgetful {
     }
 
     async fn put_file(&self, path: &Path, _: Option<Stored>) -> Result<Stored, StoreError> {
-        let source = format!("{} is nobody's to give", path.display()).into();
+        let source = format!("{} is not in this store", path.display()).into();
         Err(StoreError::Source { source })
     }
 
@@ -106,7 +106,7 @@ impl ArtifactStore for Forgetful {
     }
 }
 
-/// Knows of one gateway.
+/// Presence with one gateway.
 #[derive(Debug)]
 pub(crate) struct OneGateway;
 
@@ -129,14 +129,14 @@ impl Presence for OneGateway {
     }
 }
 
-/// The way to a gateway that answers the first request with `status` and `body`, and refuses the rest.
+/// A transport to a gateway that answers the first request with `status` and `body`, and fails all others.
 #[derive(Debug)]
 pub(crate) struct AnswersOnce {
     first: Mutex<Option<(u16, Vec<Bytes>)>>,
 }
 
 impl AnswersOnce {
-    /// `body` comes in pieces that end after each line, and in the middle of the last.
+    /// `body` arrives in pieces that end after each line, and in the middle of the last.
     pub(crate) fn new(status: u16, body: &[u8]) -> Self {
         let mut pieces: Vec<Bytes> = body
             .split_inclusive(|&byte| byte == b'\n')
@@ -155,7 +155,7 @@ impl AnswersOnce {
 #[async_trait]
 impl GatewayTransport for AnswersOnce {
     async fn send(&self, _: Request<Bytes>) -> Result<Response<AnswerBody>, BoxError> {
-        let first = self.first.lock().expect("nobody panics with it").take();
+        let first = self.first.lock().expect("no panic with the lock").take();
         let (status, pieces) = first.unwrap_or((409, Vec::new()));
         let body = stream::iter(pieces.into_iter().map(Ok)).boxed();
         Ok(Response::builder().status(status).body(body)?)
@@ -212,7 +212,11 @@ impl EventLog for Silent {
         Err(Self::unread(filter))
     }
 
-    async fn follow(&self, filter: &str, _: From) -> Result<BoxStream<'static, Told>, ReadError> {
+    async fn follow(
+        &self,
+        filter: &str,
+        _: From,
+    ) -> Result<BoxStream<'static, Followed>, ReadError> {
         Err(Self::unread(filter))
     }
 

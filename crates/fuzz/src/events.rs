@@ -1,4 +1,4 @@
-//! Stored events: the envelope, and what they add up to.
+//! Stored events: the envelope, and the state that they result in.
 
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Recorded};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// Seconds of a lease.
 const LEASE_SECONDS: u32 = 30;
 
-/// One event a line.
+/// One event for each line.
 pub fn check(bytes: &[u8]) {
     let mut history = Vec::new();
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -28,7 +28,7 @@ pub fn check(bytes: &[u8]) {
         check_subject(line);
     }
     check_history(history.clone());
-    // No foreign hand can make a chain of hashes: here it is made for it.
+    // A fuzzer cannot create a chain of hashes: it is created here.
     let mut previous = None;
     for event in &mut history {
         event.previous = previous;
@@ -37,7 +37,7 @@ pub fn check(bytes: &[u8]) {
     check_history(history);
 }
 
-/// Whether `line` is an `E`; then it says the same when it is written and read again.
+/// Whether `line` is an `E`; then its encoding decodes to the same event.
 fn check_event<E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(line: &[u8]) -> bool {
     let Ok(event) = CloudEvent::<E>::decode(line) else {
         return false;
@@ -50,7 +50,7 @@ fn check_event<E: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(li
     true
 }
 
-/// However many of the events follow from one another: what they add up to holds together.
+/// For each valid prefix of the events, the resulting state is consistent.
 fn check_history(history: Vec<Recorded<Event>>) {
     let id = RunId::root_of(Uuid::from_u128(1));
     let mut events = history.into_iter();
@@ -69,7 +69,7 @@ fn check_history(history: Vec<Recorded<Event>>) {
     }
 }
 
-/// Nothing but a seal follows the end, and attempts only grow.
+/// Only a seal follows the end, and attempts only grow.
 fn check_step(before: &Run, after: &Run) {
     assert!(after.attempts >= before.attempts);
     assert!(after.attempts_lost >= before.attempts_lost);
@@ -93,7 +93,7 @@ fn check_run(run: &Run) {
     assert_eq!(run.last.hash.to_string().parse(), Ok(run.last.hash));
 }
 
-/// A line as a subject, an id and a digest: what is one has one spelling.
+/// A line as a subject, an id and a digest: each has exactly one spelling.
 fn check_subject(line: &[u8]) {
     let Ok(text) = str::from_utf8(line) else {
         return;

@@ -1,9 +1,8 @@
-//! What gate and node say to each other, in frames.
+//! The protocol between gate and node, in frames.
 
 use aod_gate::protocol::{Decoder, FromGate, HEADER_SIZE_BYTES, Message, ToGate};
 
-/// Both directions: however the bytes are cut into pieces, the same messages come out of them, and
-/// said again they are the same.
+/// Both directions: the messages do not depend on how the bytes are split, and encode to the same messages.
 pub fn check(bytes: &[u8]) {
     check_direction::<FromGate>(bytes);
     check_direction::<ToGate>(bytes);
@@ -22,7 +21,7 @@ fn check_direction<M: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     }
     let mut frames = Vec::new();
     for message in &messages {
-        // A text that was escaped in fewer bytes than ours may not fit any more.
+        // A text that was escaped in fewer bytes may not fit when it is encoded again.
         if message.encode(&mut frames).is_err() {
             return;
         }
@@ -30,7 +29,7 @@ fn check_direction<M: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     assert_eq!(read::<M>(&frames, frames.len().max(1)), (messages, None));
 }
 
-/// The messages in `bytes`, which come `piece` by piece, and why there are no more.
+/// The messages in `bytes`, which arrive in pieces of `piece` bytes, and why there are no more.
 fn read<M: Message>(bytes: &[u8], piece: usize) -> (Vec<M>, Option<String>) {
     let mut decoder = Decoder::<M>::new();
     let mut messages = Vec::new();

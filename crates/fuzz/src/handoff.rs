@@ -1,8 +1,8 @@
-//! Bodies of requests to run a capsule: ours and the original's, at a gateway and on a run's channel,
-//! as JSON and as multipart.
+//! Bodies of requests to run a capsule: AOD's and those of agent-on-demand, at a gateway and on a run's channel, as
+//! JSON and as multipart.
 
+use aod_api::compatibility::Execute;
 use aod_api::internal::{CallLine, CallRequest};
-use aod_api::original::Execute;
 use aod_api::problem::Problem;
 use aod_domain::run::{FileEntry, RETRIES_MAX};
 use aod_gateway::fuzzing as gateway;
@@ -19,22 +19,22 @@ use crate::doubles::Forgetful;
 use crate::problems::check_problem;
 use crate::run;
 
-/// Bytes of a file that comes along.
+/// Maximum bytes of an uploaded file.
 const UPLOAD_BYTES_MAX: u64 = 1024;
 
-/// A body, as whatever it may be; what begins with `--` is multipart.
+/// A body, parsed in every way; one that begins with `--` is multipart.
 pub fn check(bytes: &[u8]) {
     if bytes.starts_with(b"--") {
         return run(check_multipart(bytes));
     }
     run(check_create_run(bytes));
     check_channel(bytes);
-    check_originals(bytes);
+    check_compatibility(bytes);
     check_round_trip::<CallRequest>(bytes);
     check_round_trip::<CallLine>(bytes);
 }
 
-/// What is accepted is accepted again, spelt out.
+/// An accepted request is accepted again in its expanded form.
 async fn check_create_run(bytes: &[u8]) {
     let headers = HeaderMap::new();
     match gateway::create_run(&Forgetful, &headers, bytes).await {
@@ -63,7 +63,7 @@ fn check_channel(bytes: &[u8]) {
                 "timeout_seconds": handoff.timeout_seconds,
                 "retries": {"capsule": retries.capsule, "time": retries.time},
                 "limits": handoff.limits,
-                "label": handoff.label,
+                "pool": handoff.pool,
             });
             let again = node::handoff(text.to_string().as_bytes(), &headers);
             assert_eq!(again, Ok(handoff));
@@ -79,8 +79,8 @@ fn check_channel(bytes: &[u8]) {
     }
 }
 
-/// The original's clients are told of a malformed body by 422, and of nothing else.
-fn check_originals(bytes: &[u8]) {
+/// agent-on-demand clients receive 422 for a malformed body, and no other status.
+fn check_compatibility(bytes: &[u8]) {
     match gateway::execute(bytes) {
         Ok(execute) => {
             let text = serde_json::to_vec(&execute).expect("JSON");
@@ -106,7 +106,7 @@ fn check_round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debu
     }
 }
 
-/// The first line is the boundary; the bytes come whole, and cut in two.
+/// The first line is the boundary; the bytes arrive whole, and split in two.
 async fn check_multipart(bytes: &[u8]) {
     let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next();
     let boundary = line.unwrap_or_default().get(2..).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What must hold for any bytes that come from foreign hands, as one function a parser: it calls the
-//! product's own function and panics when a property is broken.
+//! Properties that must hold for any untrusted bytes, one function for each parser: it calls the product's own
+//! function and panics if a property is violated.
 //!
-//! The fuzz programs in `tests/fuzz` run these for as long as one likes, the tests here over the corpus
-//! that is checked in there. Where a parser takes several texts, a line `%%` stands between them.
+//! The fuzz programs in `tests/fuzz` run these for any time, the tests here over the corpus that is stored there. If a
+//! parser takes several texts, a line `%%` separates them.
 
 pub mod channel;
 pub mod events;
@@ -21,7 +21,7 @@ mod tests;
 /// A property of any bytes.
 pub type Target = fn(&[u8]);
 
-/// All targets by their names, which are those of the fuzz programs and of the directories of the corpus.
+/// All targets by name; the fuzz programs and the directories of the corpus have the same names.
 pub const TARGETS: [(&str, Target); 8] = [
     ("channel", channel::check),
     ("events", events::check),
@@ -33,7 +33,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("schema", schema::check),
 ];
 
-/// The texts of an input: what stands between lines that are `%%`. The last has the rest.
+/// The texts of an input, separated by lines `%%`. The last contains the rest.
 fn parts<const N: usize>(bytes: &[u8]) -> [&[u8]; N] {
     const SEPARATOR: &[u8] = b"\n%%\n";
     let mut rest = bytes;
@@ -54,7 +54,7 @@ fn parts<const N: usize>(bytes: &[u8]) -> [&[u8]; N] {
     parts
 }
 
-/// Runs `future` on one thread, with a clock that jumps to whatever is waited for.
+/// Runs `future` on one thread, with a clock that jumps to the next timer.
 fn run<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -1,5 +1,6 @@
-//! A capsule's output: the gate's frames, cut into lines, written as JSON.
+//! A capsule's output: the gate's frames, split into lines, written as JSON.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aod_gate::protocol::{Decoder, FromGate};
@@ -9,13 +10,13 @@ use aod_ports::log_stream::{LogLine, Output};
 use crate::doubles::Deaf;
 use crate::run;
 
-/// Longest line, in bytes of output.
+/// Maximum length of a line, in bytes of output.
 const LINE_LENGTH_BYTES_MAX: usize = 8 * 1024;
 
-/// Last lines that are kept for a failure.
+/// Last lines that are stored for a failure.
 const LAST_LINES: usize = 20;
 
-/// The frames of a gate, or what is none as bytes on stdout; all of it is kept, then half of it.
+/// The frames of a gate, or other bytes as stdout; stored completely, then with half the limit.
 pub fn check(bytes: &[u8]) {
     let writes = writes(bytes);
     let total: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -25,7 +26,7 @@ pub fn check(bytes: &[u8]) {
     }
     let half = lines(&writes, total as u64 / 2);
     assert!(half.len() <= all.len() + 1);
-    // A mark says what is missing; before it everything is as it was.
+    // A mark states the missing part; everything before it is unchanged.
     let kept = half.len().min(all.len()).saturating_sub(1);
     let texts = |lines: &[LogLine]| -> Vec<_> {
         lines
@@ -53,7 +54,7 @@ fn writes(bytes: &[u8]) -> Vec<(Output, Vec<u8>)> {
     writes
 }
 
-/// The lines that `writes` become, read back from the file.
+/// The lines of `writes`, read back from the file.
 fn lines(writes: &[(Output, Vec<u8>)], bytes_max: u64) -> Vec<LogLine> {
     let directory = tempfile::tempdir().expect("a directory for the file");
     let path = directory.path().join("log");
@@ -76,16 +77,47 @@ fn lines(writes: &[(Output, Vec<u8>)], bytes_max: u64) -> Vec<LogLine> {
     lines
 }
 
-/// There are as many lines as the capsule has ended, and those that too long ones were cut into.
+/// The lines contain the whole output, without the line ends; no line contains parts of two.
 fn check_whole(writes: &[(Output, Vec<u8>)], lines: &[LogLine], output: Output) {
     let mut whole = Vec::new();
     for (_, bytes) in writes.iter().filter(|(of, _)| *of == output) {
         whole.extend_from_slice(bytes);
     }
-    let lines_of_capsule = whole.split_inclusive(|&byte| byte == b'\n');
-    let expected: usize = lines_of_capsule
-        .map(|line| line.len().div_ceil(LINE_LENGTH_BYTES_MAX))
-        .sum();
-    let found = lines.iter().filter(|line| line.output == output).count();
-    assert_eq!(found, expected);
+    let mut written = whole
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
+        .map(escaped)
+        .filter(|line| !line.is_empty());
+    let mut left = String::new();
+    for line in lines
+        .iter()
+        .filter(|line| line.output == output && !line.text.is_empty())
+    {
+        if left.is_empty() {
+            left = written.next().expect("a line of the capsule");
+        }
+        left = left
+            .strip_prefix(&line.text)
+            .expect("the text of the capsule")
+            .to_owned();
+    }
+    assert_eq!((left.as_str(), written.next()), ("", None));
+}
+
+fn escaped(line: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in line.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\t' => text.push('\t'),
+                control if control.is_control() => {
+                    write!(text, "\\x{:02x}", u32::from(control)).expect("memory");
+                }
+                plain => text.push(plain),
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("memory");
+        }
+    }
+    text
 }

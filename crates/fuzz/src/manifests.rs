@@ -1,4 +1,4 @@
-//! What a capsule says of itself: `agent.yaml`, `tools.yaml`, names, and the tar file that holds them.
+//! The files that describe a capsule: `agent.yaml`, `tools.yaml`, names, and the tar file that contains them.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use aod_domain::file_name::{
 use aod_domain::manifest::{
     AgentManifest, CapsuleName, ManifestProblem, Registered, ToolsManifest, resolve, slug,
 };
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use aod_gateway::fuzzing::package;
 
 use crate::problems::{check_message, check_pointer};
 
-/// Most problems of one manifest.
+/// Maximum problems of a manifest.
 const PROBLEMS_MAX: usize = 50;
 
 /// The same bytes as either manifest, as a tar file, and each line as a name.
@@ -42,11 +42,11 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// What is wrong with a manifest stands in one of its lines.
+/// Each problem of a manifest names an existing line.
 fn check_manifest(bytes: &[u8], problems: Option<Vec<ManifestProblem>>) {
     let Some(problems) = problems else { return };
     assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
-    // YAML ends lines at returns too.
+    // YAML also ends lines at carriage returns.
     let is_end = |byte: &&u8| matches!(byte, b'\n' | b'\r');
     let lines = bytes.iter().filter(is_end).count() as u64 + 1;
     for problem in problems {
@@ -56,7 +56,7 @@ fn check_manifest(bytes: &[u8], problems: Option<Vec<ManifestProblem>>) {
     }
 }
 
-/// A file name cannot lead anywhere else, and there is always another one beside it.
+/// A file name cannot leave its directory, and always has an alternative name.
 fn check_file_name(name: &FileName) {
     assert!(name.as_str().len() <= NAME_LENGTH_BYTES_MAX);
     assert!(name.components().count() <= NAME_DEPTH_MAX);
@@ -78,8 +78,8 @@ fn check_names(text: &str) {
         let relative = directory.relative(text);
         assert!(text.ends_with(relative));
     }
-    if let Ok(label) = text.parse::<Label>() {
-        assert_eq!(label.as_str(), text);
+    if let Ok(pool) = text.parse::<Pool>() {
+        assert_eq!(pool.as_str(), text);
     }
     let named = CapsuleName::parse(text);
     if let Ok(name) = &named {

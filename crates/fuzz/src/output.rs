@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use crate::parts;
 
-/// The files that the capsule left.
+/// The files of the capsule.
 const FILES: [&str; 4] = ["a", "chart.png", "data/table.csv", "report-2.pdf"];
 
-/// A schema, and behind the separator an output.
+/// A schema and, after the separator, an output.
 pub fn check(bytes: &[u8]) {
     let [schema, document] = parts(bytes);
     if let Some(error) = error_of_output(document) {
@@ -32,12 +32,12 @@ pub fn check(bytes: &[u8]) {
         (Some(answer), None) => {
             assert!(answer.is_object());
             let text = serde_json::to_vec(&answer).expect("JSON");
-            // References are bare names by now: where the schema takes those too, nothing changes.
+            // References are bare file names by now: if the schema accepts those too, nothing changes.
             if let (again, None) = output(&text, &contract, &names) {
                 assert_eq!(again, Some(answer));
             }
         }
-        // What does not fit is kept as it was written.
+        // An invalid output is stored unchanged.
         (Some(kept), Some(error)) => {
             assert_eq!(serde_json::from_slice::<Value>(document).ok(), Some(kept));
             check_error(error);
@@ -47,7 +47,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// The error has words, and fits the event that the run ends with.
+/// The error has a text, and fits into the final event of the run.
 fn check_error(error: RunError) {
     assert!(
         !error.code.is_empty() || !error.message.is_empty(),

@@ -1,13 +1,13 @@
-//! What holds for every refusal, whoever wrote it: it names a place, and it is short.
+//! Properties of every rejection from any part: it names a place, and it is short.
 
 use aod_api::problem::{Problem, ProblemItem};
 use aod_domain::contract::{self, PROBLEMS_MAX};
 use aod_domain::error_code::ErrorCode;
 
-/// Most characters of a message: a thousand of a schema's own text, and some words around them.
+/// Maximum characters of a message: a thousand of a schema's own text, with some words around them.
 const MESSAGE_LENGTH_MAX: usize = 1_100;
 
-/// A refusal of a request.
+/// The rejection of a request.
 pub(crate) fn check_problem(problem: &Problem) {
     assert!((400..600).contains(&problem.status), "{problem:?}");
     let is_known = |code: &ErrorCode| code.as_str() == problem.code;
@@ -20,7 +20,7 @@ pub(crate) fn check_problem(problem: &Problem) {
     }
 }
 
-/// What is wrong with a schema or a payload.
+/// Problems of a schema or a payload.
 pub(crate) fn check_contract_problems(problems: &[contract::Problem]) {
     assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
     for problem in problems {
@@ -41,7 +41,7 @@ pub(crate) fn check_pointer(pointer: &str) {
     }
 }
 
-/// Words for people: some, and not too many.
+/// Text for people: not empty, and not too long.
 pub(crate) fn check_message(message: &str) {
     let length = message.chars().count();
     assert!((1..=MESSAGE_LENGTH_MAX).contains(&length), "{message:?}");

@@ -1,4 +1,4 @@
-//! `schema.json`, and a payload that is held against it: limits, defaults, references.
+//! `schema.json`, and a payload that is checked against it: limits, defaults, references.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::parts;
 use crate::problems::check_contract_problems;
 
-/// A schema, and behind the separator a payload.
+/// A schema and, after the separator, a payload.
 pub fn check(bytes: &[u8]) {
     let [schema, payload] = parts(bytes);
     let contract = match Contract::parse(schema) {
@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Files of one letter and what has an extension exist; directories are called `data`.
+/// Names of one letter or with an extension are existing files; `data` is a directory.
 fn exists(name: &str) -> Option<FileKind> {
     match name {
         "data" => Some(FileKind::Directory),
@@ -39,7 +39,7 @@ fn exists(name: &str) -> Option<FileKind> {
     }
 }
 
-/// Defaults are filled in once, every reference is where it says, and only declared ones are rewritten.
+/// Defaults are filled in once, every reference is where its pointer says, and only declared ones are rewritten.
 fn check_accepted(contract: &Contract, checked: &Checked, directory: Directory) {
     let Checked {
         payload,
@@ -68,7 +68,7 @@ fn check_accepted(contract: &Contract, checked: &Checked, directory: Directory) 
     }
 }
 
-/// What is hashed reads back as what it was made of.
+/// The hashed text parses to the same value.
 fn check_canonical(payload: &Value) {
     let text = canonical(payload);
     let read: Value = serde_json::from_slice(&text).expect("canonical text is JSON");

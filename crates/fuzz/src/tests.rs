@@ -1,4 +1,4 @@
-//! The corpus, run through every target: what was once found stays mended.
+//! Runs the corpus through every target: regression tests for fixed bugs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn names_in(directory: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// A directory of the corpus through its target; the name of an input that fails is printed.
+/// Runs a directory of the corpus through its target; prints the name of a failing input.
 fn check_corpus(name: &str) {
     let (_, target) = TARGETS
         .iter()
@@ -66,7 +66,7 @@ corpus_tests!(
 );
 
 #[test]
-fn parts_stand_between_separators() {
+fn input_is_split_at_separators() {
     assert_eq!(parts(b"a\n%%\nb\n%%\nc"), [&b"a"[..], b"b\n%%\nc"]);
     assert_eq!(parts(b"a"), [&b"a"[..], b"", b""]);
 }

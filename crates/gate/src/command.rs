@@ -1,4 +1,4 @@
-//! Starting the image's own command.
+//! Starts the image's own command.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,44 +18,44 @@ use crate::protocol::{EXIT_CODE_NOT_EXECUTABLE, EXIT_CODE_NOT_FOUND, Go};
 #[cfg(test)]
 mod tests;
 
-/// Where commands are looked up if the environment names no `PATH`. Source: Docker sets this one for
-/// images that have none (moby `oci/defaults.go`, `DefaultPathEnv`).
+/// The `PATH` of an environment without one. Source: Docker's default for images without a `PATH` (moby
+/// `oci/defaults.go`, `DefaultPathEnv`).
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The main process, which leads a process group of its own.
+    /// The main process, leader of its own process group.
     pub(crate) main: Pid,
-    /// Its outputs, ready for reading without blocking.
+    /// The outputs of the command, set to non-blocking reads.
     pub(crate) outputs: Outputs,
 }
 
-/// Why a command does not run.
+/// Why a command cannot start.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
     /// The image names no command.
-    #[error("there is no command: the image has neither an entrypoint nor a cmd")]
+    #[error("the image has no command; set ENTRYPOINT or CMD in the Dockerfile")]
     NoCommand,
     /// No such file.
     #[error("{}: no such file", path.display())]
     NoFile { path: PathBuf },
-    /// The name is in none of the directories.
+    /// No directory of `PATH` contains the name.
     #[error("{name}: not found in PATH={search}")]
     NotInPath { name: String, search: String },
-    /// The file is there, but not for running.
-    #[error("{}: is a directory or may not be executed", path.display())]
+    /// The file exists, but is not executable.
+    #[error("{}: is a directory or not executable", path.display())]
     NotExecutable { path: PathBuf },
-    /// The file is there, but what it needs to run is not.
+    /// The file exists, but its interpreter or loader does not.
     #[error("{}: its interpreter or loader does not exist", path.display())]
     NoInterpreter { path: PathBuf },
-    /// The system refuses.
+    /// The system rejects the start.
     #[error("{}: cannot be started: {source}", path.display())]
     Refused { path: PathBuf, source: io::Error },
 }
 
 impl StartError {
-    /// The exit code that says so.
+    /// The exit code for this error.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::NoCommand
@@ -67,8 +67,7 @@ impl StartError {
     }
 }
 
-/// Starts the command with exactly the given environment, `/dev/null` as its input and pipes as its
-/// outputs.
+/// Starts the command with exactly the given environment, `/dev/null` as input and pipes as outputs.
 pub(crate) fn start(go: &Go) -> Result<Started, StartError> {
     let (name, arguments) = go.argv.split_first().ok_or(StartError::NoCommand)?;
     let path = find(name, search_path(&go.env))?;
@@ -97,31 +96,31 @@ pub(crate) fn start(go: &Go) -> Result<Started, StartError> {
         stderr: child.stderr.take().map(OwnedFd::from),
     };
     for output in [&outputs.stdout, &outputs.stderr].into_iter().flatten() {
-        // Only this end: the command's own stays blocking.
+        // Only the gate's end: the command's end stays blocking.
         ioctl_fionbio(output, true).map_err(|errno| refused(errno.into()))?;
     }
-    // From here on the child is known by its id alone: it is reaped with all the others.
+    // From here on only the id identifies the child, which is reaped like all children.
     Ok(Started {
         main: main.expect("a process id is a positive 32-bit number"),
         outputs,
     })
 }
 
-/// The value of `PATH` that the command will see: of equal names the last counts.
+/// The `PATH` of the command: of equal names, the last counts.
 fn search_path(env: &[(String, String)]) -> &str {
     let path = env.iter().rev().find(|(key, _)| key == "PATH");
     path.map_or(PATH_DEFAULT, |(_, value)| value)
 }
 
-/// Finds the file of a command. A name without a slash is looked up in the directories of `search`,
-/// of which an empty one is the working directory; a relative path starts there too.
+/// Finds the file of a command. A name without a slash is searched in the directories of `search`; an empty
+/// directory means the working directory, to which paths are relative.
 fn find(name: &str, search: &str) -> Result<PathBuf, StartError> {
     if name.is_empty() {
         return Err(StartError::NoCommand);
     }
     if name.contains('/') {
         let path = PathBuf::from(name);
-        return match look_at(&path) {
+        return match inspect(&path) {
             Found::Executable => Ok(path),
             Found::Other => Err(StartError::NotExecutable { path }),
             Found::Nothing => Err(StartError::NoFile { path }),
@@ -131,7 +130,7 @@ fn find(name: &str, search: &str) -> Result<PathBuf, StartError> {
     for directory in search.split(':') {
         let directory = if directory.is_empty() { "." } else { directory };
         let path = Path::new(directory).join(OsStr::new(name));
-        match look_at(&path) {
+        match inspect(&path) {
             Found::Executable => return Ok(path),
             Found::Other => not_executable = not_executable.or(Some(path)),
             Found::Nothing => (),
@@ -152,7 +151,7 @@ enum Found {
     Nothing,
 }
 
-fn look_at(path: &Path) -> Found {
+fn inspect(path: &Path) -> Found {
     match access(path, Access::EXEC_OK) {
         Ok(()) if path.is_file() => Found::Executable,
         Ok(()) | Err(Errno::ACCESS | Errno::PERM) => Found::Other,

@@ -1,7 +1,7 @@
-//! Loopback TCP to the run's Unix socket, byte by byte.
+//! Forwards loopback TCP to the run's Unix socket.
 //!
-//! A connection lives as long as its ends want, idle or not. What one end has written goes to the
-//! other at once; a half that ends is ended on the other side, and the other half goes on.
+//! Connections have no idle limit. The forwarder passes bytes on immediately. When one direction ends,
+//! it ends that direction on the other side too; the opposite direction continues.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -18,14 +18,14 @@ mod connection;
 
 use connection::Connection;
 
-/// The listener and the connections it has taken.
+/// The listener and its accepted connections.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     listener: TcpListener,
     capsule_socket: PathBuf,
     slots: Vec<Option<Connection>>,
-    /// No connection is taken until the next look: the system or the node is short of something,
-    /// and the listener would stay ready all the while.
+    /// Accept no connection until the next round: the system or the node lacks a resource, and the
+    /// listener would stay ready all the time.
     is_paused: bool,
 }
 
@@ -42,12 +42,12 @@ impl Forwarder {
         })
     }
 
-    /// Where it listens: the port is known only now if 0 was asked for.
+    /// The listening address, with the actual port if port 0 was requested.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Whether it must be looked at again soon, since no file will say so.
+    /// Whether the loop must come back soon, because no file reports the end of the pause.
     pub(crate) const fn is_paused(&self) -> bool {
         self.is_paused
     }
@@ -57,7 +57,7 @@ impl Forwarder {
         self.is_paused = false;
     }
 
-    /// Adds the listener and all connections, each for what it can do next.
+    /// Adds the listener and all connections, each with its next possible operations.
     pub(crate) fn add_interests<'fd>(&'fd self, interests: &mut Interests<'fd>) {
         interests.add(
             self.listener.as_fd(),
@@ -72,7 +72,7 @@ impl Forwarder {
         }
     }
 
-    /// Lets the connection of `slot` do what it can.
+    /// Forwards the available bytes of the connection in `slot`.
     pub(crate) fn pump(&mut self, slot: usize, scratch: &mut [u8]) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -85,11 +85,11 @@ impl Forwarder {
         }
     }
 
-    /// Takes one connection; closes it at once if there are too many or the node does not answer.
+    /// Accepts one connection; closes it immediately if there are too many or the node does not listen.
     ///
-    /// The node is asked first: while its backlog is full, the capsule's connection stays in ours.
+    /// Connects to the node first: while its backlog is full, the capsule's connection stays in ours.
     pub(crate) fn accept(&mut self) {
-        let node = if self.has_room() {
+        let node = if self.is_below_max() {
             match connect_without_blocking(&self.capsule_socket) {
                 Ok(node) => Some(node),
                 Err(Errno::NOENT | Errno::CONNREFUSED) => None,
@@ -109,13 +109,13 @@ impl Forwarder {
                     self.keep(connection);
                 }
             }
-            // The capsule has given up meanwhile.
+            // The capsule has closed the connection.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
             Err(_) => self.is_paused = true,
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn is_below_max(&self) -> bool {
         self.slots.iter().flatten().count() < CONNECTIONS_MAX
     }
 
@@ -127,7 +127,7 @@ impl Forwarder {
     }
 }
 
-/// Connects to a Unix socket; [`Errno::AGAIN`] when its backlog is full, where std would wait.
+/// Connects to a Unix socket; returns [`Errno::AGAIN`] for a full backlog, where std would wait.
 fn connect_without_blocking(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,7 +1,7 @@
-//! The deadline by which the node must have renewed the lease.
+//! The deadline by which the node must renew the lease.
 //!
-//! `CLOCK_BOOTTIME`, read and timed: a host that slept, or a container that was paused, finds its
-//! lease run out at once when it wakes.
+//! Clock and timer use `CLOCK_BOOTTIME`: the lease also expires while the host sleeps or the container is
+//! paused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// A lease that runs.
+/// A running lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
     deadline: Timespec,
@@ -31,7 +31,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Moves the end to `milliseconds` from now, unless the lease has ended: nothing brings it back.
+    /// Moves the end to `milliseconds` from now. An ended lease stays ended.
     pub(crate) fn renew(&mut self, milliseconds: u64) -> Result<(), Errno> {
         if self.has_ended() {
             Ok(())
@@ -40,7 +40,7 @@ impl Lease {
         }
     }
 
-    /// Whether the end has come.
+    /// Whether the lease has ended.
     pub(crate) fn has_ended(&self) -> bool {
         now() >= self.deadline
     }
@@ -61,7 +61,7 @@ impl Lease {
 }
 
 impl AsFd for Lease {
-    /// Readable when the end has come.
+    /// Readable when the lease has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
@@ -71,7 +71,7 @@ fn now() -> Timespec {
     clock_gettime(ClockId::Boottime)
 }
 
-/// `milliseconds` after `instant`; the end of time where that is beyond it.
+/// `milliseconds` after `instant`, at most the end of time.
 fn later(instant: Timespec, milliseconds: u64) -> Timespec {
     const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
     let seconds = i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX);
@@ -87,12 +87,12 @@ fn later(instant: Timespec, milliseconds: u64) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    //! Rules of the deadline.
+    //! The deadline.
 
     use super::*;
 
     #[test]
-    fn a_lease_without_time_has_ended_and_stays_so() {
+    fn lease_without_time_has_ended_and_stays_ended() {
         let mut lease = Lease::begin(0).expect("a timer");
         assert!(lease.has_ended());
         lease.renew(60_000).expect("a timer");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_lease_can_be_renewed_and_cut_short() {
+    fn running_lease_can_be_renewed_and_shortened() {
         let mut lease = Lease::begin(60_000).expect("a timer");
         assert!(!lease.has_ended());
         lease.renew(u64::MAX).expect("a timer");

@@ -1,30 +1,30 @@
-//! The gate: PID 1 of every capsule's container, one small static binary that needs nothing of the
+//! The gate: PID 1 of every capsule's container, one small static binary that needs nothing from the
 //! image.
 //!
-//! It connects to its node over a Unix socket, waits for "go" (a warm container waits here, for
-//! hours if need be), starts the image's own command and stays its parent:
+//! The gate connects to its node over a Unix socket, waits for "go" (a warm container waits here, for
+//! hours if necessary), starts the image's own command and stays its parent. The gate
 //!
-//! - it forwards loopback TCP to the run's Unix socket, so that a container without any network
-//!   reaches its orchestrator with any HTTP client;
-//! - it passes outputs to the node, never losing a byte and never running ahead of it;
-//! - it passes signals to the command, and reaps whatever the command leaves behind;
-//! - once the command has ended it kills all else in the container, empties the outputs, and reports
-//!   the exit, before Docker begins its own teardown;
-//! - it kills everything when its lease runs out, so that a dead node leaves nothing that runs on.
+//! - forwards loopback TCP to the run's Unix socket, so that a container without any network reaches
+//!   its node with any HTTP client;
+//! - passes outputs to the node, without a lost byte, and reads no faster than the node;
+//! - passes signals to the command, and reaps orphaned processes;
+//! - after the end of the command, kills all other processes in the container, empties the outputs, and
+//!   reports the exit, before Docker begins its own teardown;
+//! - kills everything when its lease expires, so that nothing runs on after the death of a node.
 //!
-//! [`protocol`] is for nodes too: the one definition of what both say to each other. The rest is the
-//! program: one thread, one loop over all that can happen ([`supervisor`]), no allocation that grows
-//! with the work. It leaves to Docker: user, working directory, limits, mounts. It leaves to the
-//! node: whose output it is, how much of it is kept, and what an exit means.
+//! Nodes use [`protocol`] too: the only definition of the messages between both. The rest is the
+//! program: one thread, one loop over all events ([`supervisor`]), no allocation that grows with the
+//! work. Docker sets user, working directory, limits and mounts. The node decides how much output it
+//! keeps, and what an exit means.
 //!
-//! What the capsule cannot do to it, being the same user: trace it or open its files (it is not
-//! dumpable), kill it (it is PID 1), take its place on the node's socket (connected before the
-//! capsule is started). Signals that the capsule sends to PID 1 come back to itself.
+//! The capsule runs as the same user, but cannot trace the gate or open its files (the gate is not
+//! dumpable), kill it (it is PID 1), or replace it on the node's socket (connected before the capsule
+//! starts). The gate passes signals that the capsule sends to PID 1 back to the capsule.
 //!
-//! Built to be embedded: `RUSTFLAGS="-C target-feature=+crt-static"`, glibc's static library on the
-//! building host. Beside serde it uses rustix for system calls without libc and without unsafe code,
-//! and signal-hook for handlers without unsafe code (handlers, unlike a blocked mask and a signalfd,
-//! are undone by exec, so the command starts with clean signals).
+//! Built for embedding: `RUSTFLAGS="-C target-feature=+crt-static"`, with glibc's static library on the
+//! build host. In addition to serde, the gate uses rustix for system calls without libc and without
+//! unsafe code, and signal-hook for handlers without unsafe code (exec resets handlers, unlike a blocked
+//! mask and a signalfd, so the command starts with clean signals).
 
 pub mod options;
 pub mod protocol;
@@ -41,8 +41,8 @@ mod readiness;
 mod secrets;
 mod signals;
 
-/// Says on stderr, which is the container's own log, why something went wrong. Whoever reads there
-/// may be gone, so a failure to write means nothing.
+/// Writes a problem to stderr, the container's own log. The reader may have ended, so a failed write means
+/// nothing.
 pub fn complain(problem: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "aod-gate: {problem}");

@@ -1,4 +1,4 @@
-//! The connection to the node: frames out, bounded and never blocking; messages in.
+//! The connection to the node: sends frames, bounded and without blocking; receives messages.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,23 +10,23 @@ use rustix::io::{Errno, read, write};
 use crate::complain;
 use crate::protocol::{Decoder, FromGate, Message, PAYLOAD_SIZE_BYTES_MAX, ToGate, encode_bytes};
 
-/// Bytes that may wait for the node before no more output is read from the command: enough to fill
-/// the socket at once when the node comes back. One more read and the last reports come on top.
+/// Bytes that may wait for the node before the gate stops reading the command's output: enough to fill
+/// the socket when the node reads again. One more read and the last reports are added to this.
 const OUTBOX_SIZE_BYTES_MAX: usize = PAYLOAD_SIZE_BYTES_MAX;
 
-/// The connection, or what is left of it.
+/// The connection, possibly broken.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// None when the connection is broken; then what is sent is dropped.
+    /// None when the connection is broken; the link then drops outgoing frames.
     stream: Option<UnixStream>,
     decoder: Decoder<ToGate>,
     outbox: Vec<u8>,
-    /// Bytes of `outbox` that the node has.
+    /// Bytes of `outbox` that are sent.
     sent_bytes: usize,
 }
 
 impl Link {
-    /// Connects to the node, which listens before it starts the container.
+    /// Connects to the node; the node listens before it starts the container.
     pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_nonblocking(true)?;
@@ -38,32 +38,32 @@ impl Link {
         })
     }
 
-    /// The connection, while there is one.
+    /// The connection, unless broken.
     pub(crate) fn stream(&self) -> Option<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the node is gone.
+    /// Whether the connection is broken.
     pub(crate) fn is_broken(&self) -> bool {
         self.stream.is_none()
     }
 
-    /// Whether something waits to be sent.
+    /// Whether bytes wait to be sent.
     pub(crate) fn is_pending(&self) -> bool {
         self.stream.is_some() && self.sent_bytes < self.outbox.len()
     }
 
-    /// Whether more output may be read from the command.
+    /// Whether the gate may read more output from the command.
     pub(crate) fn has_room(&self) -> bool {
         self.stream.is_none() || self.outbox.len() - self.sent_bytes < OUTBOX_SIZE_BYTES_MAX
     }
 
-    /// Sends one of the gate's own reports, all of which are far below the bound of a frame.
+    /// Sends one of the gate's own reports; all of them are far below the maximum size of a frame.
     pub(crate) fn send(&mut self, report: &FromGate) {
         self.compact();
         report
             .encode(&mut self.outbox)
-            .expect("reports are bounded where they are made");
+            .expect("the creators of reports bound them");
         self.flush();
     }
 
@@ -74,30 +74,30 @@ impl Link {
         self.flush();
     }
 
-    /// Sends what the node takes now.
+    /// Sends as much as the node accepts now.
     pub(crate) fn flush(&mut self) {
         while let (Some(stream), Some(unsent)) = (&self.stream, self.unsent()) {
             match write(stream, unsent) {
                 Ok(size_bytes) => self.sent_bytes += size_bytes,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => (),
-                Err(_) => self.give_up(),
+                Err(_) => self.close(),
             }
         }
         self.compact();
     }
 
-    /// Reads once and returns the messages that are complete; breaks the connection at its end, on
-    /// an error, and on what is not a message.
+    /// Reads once and returns the complete messages; breaks the connection at its end, after an error, and
+    /// after an invalid message.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Vec<ToGate> {
         let Some(stream) = &self.stream else {
             return Vec::new();
         };
         match read(stream, &mut *scratch) {
-            Ok(0) => self.give_up(),
+            Ok(0) => self.close(),
             Ok(size_bytes) => self.decoder.push(&scratch[..size_bytes]),
             Err(Errno::AGAIN | Errno::INTR) => (),
-            Err(_) => self.give_up(),
+            Err(_) => self.close(),
         }
         let mut messages = Vec::new();
         loop {
@@ -105,16 +105,16 @@ impl Link {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => return messages,
                 Err(error) => {
-                    complain(&format!("the node is not understood: {error}"));
-                    self.give_up();
+                    complain(&format!("invalid message from the node: {error}"));
+                    self.close();
                     return messages;
                 }
             }
         }
     }
 
-    /// Closes the connection; nothing is sent or received any more.
-    pub(crate) fn give_up(&mut self) {
+    /// Closes the connection.
+    pub(crate) fn close(&mut self) {
         self.stream = None;
         self.outbox = Vec::new();
         self.sent_bytes = 0;

@@ -1,10 +1,10 @@
-//! What the kernel says of the container's memory.
+//! Checks the kernel's memory counters of the container.
 
 use std::fs;
 
 use rustix::process::{Pid, getpid};
 
-/// Where a container finds the counters of its own cgroup, of version 2 and of version 1.
+/// Paths of the container's own cgroup counters, versions 2 and 1.
 const COUNTERS: [&str; 2] = [
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -14,12 +14,12 @@ const COUNTERS: [&str; 2] = [
 /// Source: the kernel's `cgroup-v2.rst` and `cgroup-v1/memory.rst`.
 const KILLED: &str = "oom_kill ";
 
-/// Whether the kernel has killed a process of this container because its memory ran out. The counter
-/// is raised before the process is killed, so that whoever buries it sees it.
+/// Whether the kernel has killed a process of this container because its memory ran out. The kernel
+/// increments the counter before it kills the process, so the counter is correct when the gate reaps it.
 ///
-/// Docker's own word on this is not enough: it listens only from when it calls the container started.
+/// Docker's report alone is not enough: Docker listens only after it has reported the start.
 pub(crate) fn has_run_out() -> bool {
-    // Elsewhere than in a container, which is in tests, the counters are somebody else's.
+    // Outside a container (in tests) the counters belong to other processes.
     getpid() == Pid::INIT
         && COUNTERS
             .iter()
@@ -39,7 +39,7 @@ mod tests {
     use super::counts_killed;
 
     #[test]
-    fn killed_processes_are_counted_by_both_versions() {
+    fn killed_processes_are_counted_in_both_cgroup_versions() {
         let version_1 = |count| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {count}\n");
         let version_2 = |count| format!("low 0\nhigh 0\nmax 7\noom 1\noom_kill {count}\n");
         assert!(counts_killed(&version_1(1)));

@@ -1,4 +1,4 @@
-//! The arguments of the program. A container gives none; tests move both places.
+//! The arguments of the program. Containers pass none; tests set both.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -8,36 +8,36 @@ use thiserror::Error;
 
 use crate::protocol::{CHANNEL_DIRECTORY, LISTEN_ADDRESS};
 
-/// Where a gate finds its node and its capsule.
+/// The addresses of a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--channel`: the directory with the node's two sockets; [`CHANNEL_DIRECTORY`].
     pub channel: PathBuf,
-    /// `--listen`: where the capsule's connections are taken; [`LISTEN_ADDRESS`].
+    /// `--listen`: the address for the capsule's connections; [`LISTEN_ADDRESS`].
     pub listen: SocketAddr,
 }
 
-/// Arguments that the program does not understand: mend the call.
+/// Invalid arguments.
 #[derive(Debug, Error)]
 pub enum OptionsError {
-    /// There is no such argument.
+    /// An unknown argument.
     #[error("unknown argument {argument:?}, expected --channel DIRECTORY or --listen ADDRESS")]
     Unknown {
-        /// As it was given.
+        /// The argument as given.
         argument: OsString,
     },
-    /// The argument has no value, or none that fits.
-    #[error("{argument} needs a value that fits, not {value:?}")]
+    /// The value is missing or invalid.
+    #[error("{argument} needs a valid value, not {value:?}")]
     Value {
         /// The argument's name.
         argument: &'static str,
-        /// As it was given; none at the end of the line.
+        /// The value as given; none if it is missing.
         value: Option<OsString>,
     },
 }
 
 impl Options {
-    /// Reads the arguments that follow the program's name.
+    /// Parses the arguments after the program's name.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let mut options = Self {
             channel: CHANNEL_DIRECTORY.into(),
@@ -78,7 +78,7 @@ impl Options {
 fn default_listen_address() -> SocketAddr {
     LISTEN_ADDRESS
         .parse()
-        .expect("the constant is an address, as a test checks")
+        .expect("the constant is a valid address")
 }
 
 #[cfg(test)]

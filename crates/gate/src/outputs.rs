@@ -1,4 +1,4 @@
-//! The command's stdout and stderr on their way to the node.
+//! Passes the command's stdout and stderr to the node.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -11,20 +11,20 @@ use crate::readiness::{Interests, Source};
 #[cfg(test)]
 mod tests;
 
-/// The reading ends of both pipes; none once an output has reached its end.
+/// The read ends of both pipes; none after the end of an output.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     pub(crate) stdout: Option<OwnedFd>,
     pub(crate) stderr: Option<OwnedFd>,
 }
 
-/// Who may still write to the pipes.
+/// Whether processes may still write to the pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writers {
-    /// Some process lives: an empty pipe may fill again.
+    /// Processes live: an empty pipe may fill again.
     Living,
-    /// All are dead: an empty pipe has reached its end, even if someone outside still holds it open
-    /// (a descriptor can be sent away over a socket).
+    /// All processes are dead: an empty pipe has reached its end, even if a process outside the container
+    /// holds it open (a socket can transfer a descriptor).
     Dead,
 }
 
@@ -34,14 +34,14 @@ impl Outputs {
         self.stdout.is_none() && self.stderr.is_none()
     }
 
-    /// Adds the outputs that are still open.
+    /// Adds the open outputs.
     pub(crate) fn add_interests<'fd>(&'fd self, interests: &mut Interests<'fd>) {
         for output in [&self.stdout, &self.stderr].into_iter().flatten() {
             interests.add(output.as_fd(), true, false, Source::Outputs);
         }
     }
 
-    /// Reads each output once, if the link has room, and sends what came.
+    /// Reads each output once and sends the bytes, unless too many bytes wait for the node.
     pub(crate) fn pump(&mut self, link: &mut Link, writers: Writers, scratch: &mut [u8]) {
         pump_one(&mut self.stdout, kind::STDOUT, link, writers, scratch);
         pump_one(&mut self.stderr, kind::STDERR, link, writers, scratch);

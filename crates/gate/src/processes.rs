@@ -1,4 +1,4 @@
-//! Signals to the processes of the container, and their burial.
+//! Signals and reaps the processes of the container.
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -7,22 +7,21 @@ use rustix::process::{
 
 use crate::protocol::Exited;
 
-/// Children buried in one go, so that a container that makes orphans without end cannot keep the
-/// gate from its other work.
+/// Children reaped in one round, so that endless orphans cannot keep the gate from its other work.
 const REAPED_PER_ROUND_MAX: usize = 256;
 
-/// What burying has shown.
+/// The result of a round of reaping.
 #[derive(Debug, Default)]
 pub(crate) struct Reaped {
-    /// How the main process ended, if it was among them.
+    /// The end of the main process, if it was reaped.
     pub(crate) main: Option<Exited>,
-    /// There is no child left, living or dead.
+    /// No child is left, living or dead.
     pub(crate) none_left: bool,
-    /// The bound of one round was reached: come again.
+    /// The round has reached its bound: another round is necessary.
     pub(crate) more: bool,
 }
 
-/// Takes the exit status of every child that has ended, orphans of the container among them.
+/// Reaps the children that have ended, including orphans of the container.
 pub(crate) fn reap(main: Option<Pid>) -> Reaped {
     let mut reaped = Reaped {
         more: true,
@@ -36,7 +35,7 @@ pub(crate) fn reap(main: Option<Pid>) -> Reaped {
                 reaped.more = false;
                 break;
             }
-            // The only other error: there are no children.
+            // The only other error: no children.
             Err(_) => {
                 reaped.more = false;
                 reaped.none_left = true;
@@ -55,28 +54,28 @@ fn exited(status: WaitStatus) -> Exited {
     }
 }
 
-/// Sends `signal` to the main process and its group. Processes that went into other groups keep out
-/// of it, as they would on a terminal.
+/// Sends `signal` to the main process and its group. Other process groups do not receive it, as on a
+/// terminal.
 pub(crate) fn signal_main(main: Pid, signal: Signal) {
-    // Errors: they are dead already, which is no news here.
+    // Errors: the processes are already dead.
     let _ = kill_process_group(main, signal);
     if getpgid(Some(main)).is_ok_and(|group| group != main) {
         let _ = kill_process(main, signal);
     }
 }
 
-/// Kills everything that the main process has left: as PID 1 all other processes of the container,
+/// Kills all processes that the main process has left: as PID 1 all other processes of the container,
 /// else (in tests) its process group.
 ///
-/// One call misses nobody: the kernel holds its list of processes still, and a fork that meets the
-/// signal is undone.
+/// One call misses no process: the kernel locks its list of processes, and undoes a fork that meets the
+/// signal.
 pub(crate) fn kill_all(main: Pid) {
-    // As a group, 1 is -1 to kill(2): every process but the caller, and PID 1 sees its own only.
+    // Group 1 becomes -1 for kill(2): every process except the caller; PID 1 sees only its own container.
     let group = if getpid() == Pid::INIT {
         Pid::INIT
     } else {
         main
     };
-    // The only error: nobody is left.
+    // The only error: no process is left.
     let _ = kill_process_group(group, Signal::KILL);
 }

@@ -1,24 +1,24 @@
-//! What gate and node say to each other: frames on one Unix stream socket.
+//! The protocol between gate and node: frames on one Unix stream socket.
 //!
 //! The gate connects to [`GATE_SOCKET`] in the channel directory before it starts anything; the node
-//! accepts exactly one connection there. A frame is one byte of kind, four bytes of length (big
-//! endian, at most [`PAYLOAD_SIZE_BYTES_MAX`]) and the payload: JSON, or for outputs bare bytes.
+//! accepts exactly one connection on this socket. A frame is one byte of kind, four bytes of length (big
+//! endian, at most [`PAYLOAD_SIZE_BYTES_MAX`]) and the payload: JSON, or for outputs raw bytes.
 //!
 //! | kind | from | payload | when |
 //! |---|---|---|---|
 //! | `H` | gate | [`Hello`] | first, once |
 //! | `S` | gate | [`Started`] | the command runs |
 //! | `O`, `E` | gate | bytes | the command's stdout, stderr |
-//! | `X` | gate | [`Exited`] | last, once: all else is dead and both outputs are complete |
+//! | `X` | gate | [`Exited`] | last, once: all other processes are dead and both outputs are complete |
 //! | `G` | node | [`Go`] | once |
 //! | `L` | node | [`Lease`] | any time after `G` |
 //! | `T` | node | [`Signal`] | any time after `G` |
 //!
-//! An `X` without an `H` says why the gate could not begin. After `X` the gate closes; a frame that
-//! the node sends then may meet a broken pipe, which means nothing.
+//! An `X` without an `H` reports why the gate could not begin. After `X` the gate closes; a later frame
+//! of the node may meet a broken pipe, which means nothing.
 //!
-//! Everything here is pure: bytes in, messages out. Sockets belong to the callers, so that the node
-//! can use an async runtime and the gate none. A reader is a loop over [`Decoder::push`] and
+//! This module is pure: bytes in, messages out. The callers have the sockets, so the node can use an
+//! async runtime and the gate none. A reader is a loop over [`Decoder::push`] and
 //! [`Decoder::next_message`].
 
 use std::fmt;
@@ -33,24 +33,24 @@ mod tests;
 
 pub use decoder::{DecodeError, Decoder};
 
-/// The version of this protocol, sent in [`Hello`]. A node that gets another refuses the container:
+/// The version of this protocol, sent in [`Hello`]. A node rejects a container with another version:
 /// both come from one build, so another version is another program.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Largest payload of a frame, in bytes. An argument list and environment of 64 KiB are far above
-/// what images use, and one frame of output is one full pipe (Linux `pipe(7)`: 65,536 bytes).
+/// Maximum payload of a frame, in bytes: far more than the arguments and environments of images, and one
+/// frame of output is one full pipe (Linux `pipe(7)`: 65,536 bytes).
 pub const PAYLOAD_SIZE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes in front of each payload: the kind and the length.
 pub const HEADER_SIZE_BYTES: usize = 5;
 
-/// Where the directory with the gate's binary is bound in a container, read-only.
+/// The mount point of the directory with the gate's binary in a container, read-only.
 pub const BINARY_DIRECTORY: &str = "/.aod/bin";
 
 /// The container's entrypoint: the gate's binary in [`BINARY_DIRECTORY`].
 pub const BINARY_PATH: &str = "/.aod/bin/aod-gate";
 
-/// Where the run's channel directory is bound in a container, read-only.
+/// The mount point of the run's channel directory in a container, read-only.
 pub const CHANNEL_DIRECTORY: &str = "/.aod/channel";
 
 /// The socket in the channel directory on which the node awaits its gate.
@@ -59,27 +59,27 @@ pub const GATE_SOCKET: &str = "gate.sock";
 /// The socket in the channel directory on which the node serves the run's private HTTP.
 pub const CAPSULE_SOCKET: &str = "capsule.sock";
 
-/// Where the gate takes the capsule's connections in a container: IPv4 loopback, so it can be
-/// reached without any network, and named by number, since `/etc/hosts` may be empty there.
+/// The gate's address for the capsule's connections in a container: IPv4 loopback, which needs no
+/// network, and a number, because `/etc/hosts` may be empty.
 pub const LISTEN_ADDRESS: &str = "127.0.0.1:8700";
 
-/// Connections forwarded to [`CAPSULE_SOCKET`] at one time. One above is accepted and closed at once.
+/// Maximum number of connections to [`CAPSULE_SOCKET`]. The gate accepts one more and closes it immediately.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Exit code of a gate that could not do its work: no channel, a broken protocol, a lease that ran
-/// out. Source: `docker run` uses 125 for failures of its own, in difference to the command's.
+/// Exit code of a gate that failed: no channel, a broken protocol, an expired lease. Source: `docker run`
+/// uses 125 for its own failures, in contrast to the command's.
 pub const EXIT_CODE_GATE_FAILED: u8 = 125;
 
-/// Exit code when the command exists but cannot be run. Source: POSIX shell, 2.8.2.
+/// Exit code for a command that exists but cannot run. Source: POSIX shell, 2.8.2.
 pub const EXIT_CODE_NOT_EXECUTABLE: u8 = 126;
 
-/// Exit code when there is no such command. Source: POSIX shell, 2.8.2.
+/// Exit code for a missing command. Source: POSIX shell, 2.8.2.
 pub const EXIT_CODE_NOT_FOUND: u8 = 127;
 
-/// What the gate tells its node.
+/// A message from the gate to its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromGate {
-    /// The gate is there and waits for [`ToGate::Go`].
+    /// The gate is ready and waits for [`ToGate::Go`].
     Hello(Hello),
     /// The command runs.
     Started(Started),
@@ -87,11 +87,11 @@ pub enum FromGate {
     Stdout(Vec<u8>),
     /// Bytes of the command's standard error, in their order.
     Stderr(Vec<u8>),
-    /// Nothing runs any more and all output has been sent; the last message.
+    /// Nothing runs and all output has been sent; the last message.
     Exited(Exited),
 }
 
-/// What the node tells its gate.
+/// A message from the node to its gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToGate {
     /// Start the command; once.
@@ -102,48 +102,48 @@ pub enum ToGate {
     Signal(Signal),
 }
 
-/// Says that the gate is ready.
+/// Reports that the gate is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the gate.
     pub version: u32,
-    /// The gate's process id as it sees it itself: 1 in a container.
+    /// The gate's process id in its own namespace: 1 in a container.
     pub pid: i32,
-    /// Where the gate takes the capsule's connections: [`LISTEN_ADDRESS`] in a container.
+    /// The gate's address for the capsule's connections: [`LISTEN_ADDRESS`] in a container.
     pub listen: SocketAddr,
 }
 
-/// Says that the command runs.
+/// Reports that the command runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The main process' id, in the container's own numbering.
+    /// The main process' id in the container's namespace.
     pub pid: i32,
 }
 
-/// How the main process ended, or why there was none.
+/// The end of the main process, or the reason why it did not start.
 ///
 /// `code` and `error`: the command could not be started (126, 127). `error` alone: the gate itself
-/// could not work. Else exactly one of `code` and `signal`.
+/// failed. Else exactly one of `code` and `signal`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exited {
     /// The exit code, 0 to 255.
     pub code: Option<i32>,
     /// The signal that ended the main process, 1 to 64.
     pub signal: Option<i32>,
-    /// Why nothing was started, for people.
+    /// Why nothing was started, as text.
     pub error: Option<String>,
     /// The kernel has killed a process of the container because its memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub out_of_memory: bool,
-    /// While the command ran, a signal came to the gate from outside of its container: its engine, or
-    /// somebody on its host, has asked for the end.
+    /// While the command ran, the gate received a signal from outside its container: the engine or a
+    /// user of the host requested the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_from_outside: bool,
 }
 
 impl Exited {
-    /// The code with which the gate itself then exits: the command's, 128 and the signal's number,
-    /// or [`EXIT_CODE_GATE_FAILED`].
+    /// The exit code of the gate itself: the command's, 128 plus the signal's number, or
+    /// [`EXIT_CODE_GATE_FAILED`].
     pub fn exit_code(&self) -> u8 {
         let code = self
             .code
@@ -153,28 +153,28 @@ impl Exited {
     }
 }
 
-/// Starts the command. Working directory and user are those of the gate: Docker has set them.
+/// Starts the command with the working directory and user of the gate, which Docker has set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Go {
-    /// The command and its arguments: the image's entrypoint followed by its cmd. A command without
-    /// a slash is looked up in the `PATH` of `env`.
+    /// The command and its arguments: the image's entrypoint followed by its cmd. The gate searches a
+    /// command without a slash in the `PATH` of `env`.
     pub argv: Vec<String>,
-    /// The whole environment of the command; nothing is added to it. Of equal names the last counts.
+    /// The complete environment of the command. Of equal names, the last counts.
     pub env: Vec<(String, String)>,
-    /// How long the command may run without a [`Lease`], in milliseconds from now.
+    /// Time that the command may run without a [`Lease`], in milliseconds from now.
     pub lease_milliseconds: u64,
-    /// Written before the command starts.
+    /// Files that the gate writes before it starts the command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretFile>,
 }
 
-/// A file that holds a secret, readable for the command's user alone. It must not be there yet, and
-/// the directory is memory.
+/// A file with a secret, readable only for the command's user. The file must not exist yet; its directory
+/// is memory.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretFile {
-    /// Where it is written, absolute.
+    /// Absolute path.
     pub path: String,
-    /// What is in it.
+    /// Content.
     pub value: String,
 }
 
@@ -194,36 +194,36 @@ pub struct Lease {
 /// Passes a signal to the main process and its process group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
-    /// The signal's number, 1 to 31; others are ignored.
+    /// The signal's number, 1 to 31; the gate ignores other numbers.
     pub signal: i32,
 }
 
-/// Why a message cannot be sent; none of it has been written.
+/// Why a message cannot be sent; nothing of it has been written.
 #[derive(Debug, Error)]
 pub enum EncodeError {
-    /// The content is too large: give the command less to start with, or send output in parts.
-    #[error("a payload of {size_bytes} bytes is above the bound of {PAYLOAD_SIZE_BYTES_MAX}")]
+    /// The content is too large: shorten the command or its environment, or send output in parts.
+    #[error("a payload of {size_bytes} bytes exceeds the maximum of {PAYLOAD_SIZE_BYTES_MAX}")]
     TooLarge {
         /// Size of the payload.
         size_bytes: usize,
     },
-    /// The content has no JSON; a bug, as all messages here have one.
-    #[error("a message has no JSON")]
+    /// The message cannot be written as JSON; a bug.
+    #[error("a message cannot be written as JSON")]
     Json(#[from] serde_json::Error),
 }
 
-/// A message that travels in a frame; implemented by [`FromGate`] and [`ToGate`] only.
+/// A message in a frame; only [`FromGate`] and [`ToGate`] implement it.
 pub trait Message: Sized + sealed::Sealed {
-    /// Whether a frame of this kind can be one of these messages.
+    /// Whether this kind belongs to these messages.
     fn is_kind(kind: u8) -> bool;
 
-    /// Reads the message of `kind`, for which [`Message::is_kind`] holds, from its whole payload.
+    /// Parses the complete payload of a message of `kind`, for which [`Message::is_kind`] holds.
     ///
     /// # Errors
-    /// What is wrong with the JSON.
+    /// The error of the JSON.
     fn parse(kind: u8, payload: &[u8]) -> Result<Self, serde_json::Error>;
 
-    /// Appends the message's frame to `frames`; on an error `frames` is as it was.
+    /// Appends the message's frame to `frames`; an error leaves `frames` unchanged.
     fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError>;
 }
 
@@ -297,7 +297,7 @@ impl Message for ToGate {
     }
 }
 
-/// Appends a frame of bare bytes, at most [`PAYLOAD_SIZE_BYTES_MAX`].
+/// Appends a frame of raw bytes, at most [`PAYLOAD_SIZE_BYTES_MAX`].
 pub(crate) fn encode_bytes(
     kind: u8,
     payload: &[u8],

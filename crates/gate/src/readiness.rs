@@ -1,7 +1,7 @@
-//! Waiting for whatever comes first: poll(2) over everything that is of interest just now.
+//! Waits for the next event: poll(2) over all files of current interest.
 //!
-//! The set is made anew for each wait. It has at most some 130 entries, and a set that is derived
-//! from the state cannot disagree with it.
+//! Each wait builds a new set from the state, so that both cannot disagree. The set has at most some
+//! 130 entries.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// What has become ready.
+/// A ready source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A signal has come.
+    /// A signal has arrived.
     Signals,
-    /// The lease's clock has run out.
+    /// The lease has expired.
     Lease,
-    /// The node has sent something, takes something, or is gone.
+    /// The node has sent bytes, accepts bytes, or has closed.
     Node,
-    /// The command has written, or closed, one of its outputs.
+    /// The command has written to an output or closed it.
     Outputs,
     /// The capsule opens a connection.
     Listener,
-    /// A forwarded connection can go on: its slot.
+    /// A forwarded connection can continue: its slot.
     Connection(usize),
 }
 
-/// The files that are of interest, and to whom.
+/// The files of interest, with their sources.
 #[derive(Default)]
 pub(crate) struct Interests<'fd> {
     entries: Vec<PollFd<'fd>>,
@@ -34,8 +34,8 @@ pub(crate) struct Interests<'fd> {
 }
 
 impl<'fd> Interests<'fd> {
-    /// Adds a file that is of interest when it can be read (`readable`), written (`writable`), or
-    /// is broken. Neither means not at all: poll would report a hang-up for ever.
+    /// Adds a file that is of interest when it can be read (`readable`), can be written (`writable`), or is
+    /// broken. A file with neither is not added: poll would report a hang-up forever.
     pub(crate) fn add(
         &mut self,
         file: BorrowedFd<'fd>,
@@ -52,14 +52,14 @@ impl<'fd> Interests<'fd> {
         }
     }
 
-    /// Waits until something is ready, at most for `timeout`. A source may appear more than once.
+    /// Waits until a source is ready, at most for `timeout`. A source may appear more than once.
     pub(crate) fn wait(mut self, timeout: Option<Duration>) -> Result<Vec<Source>, Errno> {
         let timeout = timeout.map(|duration| {
             Timespec::try_from(duration).expect("the gate's own timeouts are below a second")
         });
         match poll(&mut self.entries, timeout.as_ref()) {
             Ok(_) => (),
-            // A signal: its handler has written to the signals' socket, so the next wait returns.
+            // A signal: its handler has written to the signals' socket, so the next wait returns immediately.
             Err(Errno::INTR) => return Ok(Vec::new()),
             Err(errno) => return Err(errno),
         }

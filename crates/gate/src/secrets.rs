@@ -1,4 +1,4 @@
-//! Secrets as files, written before the command starts.
+//! Writes secrets as files before the command starts.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::protocol::SecretFile;
 
-/// For the user of gate and command, and for reading alone. Source: the settled points of the design.
+/// Read-only, for the user of gate and command.
 const MODE: u32 = 0o400;
 
-/// Why a secret is not there. It says nothing of the value.
+/// Why a secret cannot be written. The message does not contain the value.
 #[derive(Debug, Error)]
 #[error("the secret {} cannot be written: {source}", path.display())]
 pub(crate) struct WriteError {
@@ -20,12 +20,12 @@ pub(crate) struct WriteError {
     source: io::Error,
 }
 
-/// Writes all `files`, none of which is there yet.
+/// Writes all `files`, none of which may exist yet.
 pub(crate) fn write(files: &[SecretFile]) -> Result<(), WriteError> {
     for SecretFile { path, value } in files {
         let path = PathBuf::from(path);
         let mut options = OpenOptions::new();
-        // A link that the image has put there is not followed: nothing may be there at all.
+        // Fails for any existing entry, so a link in the image is not followed.
         options.write(true).create_new(true).mode(MODE);
         let written = options
             .open(&path)
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_for_its_reader_alone() {
+    fn secret_is_readable_only_for_its_user() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("KEY");
         write(&secret(&path)).expect("a file");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_written_to() {
+    fn existing_file_is_not_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let (path, elsewhere) = (directory.path().join("KEY"), directory.path().join("else"));
         symlink(&elsewhere, &path).expect("a link");

@@ -1,4 +1,4 @@
-//! The signals that the gate itself receives, as something that can be waited for.
+//! The signals that the gate itself receives, as a file that poll(2) can wait for.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,31 +10,31 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Origin;
 
-/// What is passed on to the command: all that images name as their stop signal. PID 1 receives no
-/// signal from its own container for which it has no handler.
+/// Signals that the gate passes to the command: all stop signals that images use. PID 1 receives no signal
+/// from its own container without a handler for it.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 
-/// The handlers and what they caught.
+/// The handlers and the signals that they caught.
 #[derive(Debug)]
 pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
 }
 
-/// What was caught since the last look.
+/// The signals caught since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Caught {
     /// A child has ended.
     pub(crate) child: bool,
-    /// To be passed on to the command.
+    /// Signals for the command.
     pub(crate) passed_on: Vec<Signal>,
-    /// One of those came from outside of the container.
+    /// One of these signals came from outside the container.
     pub(crate) from_outside: bool,
 }
 
 impl Signals {
     /// Installs the handlers, for the life of the process.
     pub(crate) fn install() -> io::Result<Self> {
-        give_up_own_handlers()?;
+        uninstall_handlers_of_std()?;
         let (read, write) = UnixStream::pair()?;
         let signals = PASSED_ON.iter().chain(&[SIGCHLD]);
         Ok(Self {
@@ -42,7 +42,7 @@ impl Signals {
         })
     }
 
-    /// Takes what has been caught; never blocks.
+    /// Takes the caught signals; never blocks.
     pub(crate) fn take(&mut self) -> Caught {
         let mut caught = Caught::default();
         for origin in self.delivery.pending() {
@@ -60,25 +60,25 @@ impl Signals {
 }
 
 impl AsFd for Signals {
-    /// Readable when something has been caught.
+    /// Readable when a signal has been caught.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 }
 
-/// Whether the sender is in no PID namespace that is seen from here: then it has the id 0. Source:
-/// pid_namespaces(7), "siginfo_t".
+/// Whether the sender is in no visible PID namespace: its id is then 0. Source: pid_namespaces(7),
+/// "siginfo_t".
 fn is_from_outside(origin: &Origin) -> bool {
     origin.process.is_some_and(|sender| sender.pid == 0)
 }
 
-/// Has the standard library take back its two handlers, which it does on a signal that is not a
+/// Makes the standard library uninstall its two handlers, which it does after a signal that is not a
 /// stack overflow, before `kill` returns.
 ///
-/// They run on a stack of their own, of a few KiB. A capsule that sends both at once, and one or
-/// two others that interrupt them, overflows it, and so kills its gate. Without handlers, PID 1
-/// gets neither from its own container; a true overflow still ends it.
-fn give_up_own_handlers() -> io::Result<()> {
+/// The handlers run on their own stack of a few KiB. A capsule that sends both signals together with one
+/// or two that interrupt the handlers overflows this stack and kills its gate. Without handlers, PID 1
+/// receives neither from its own container; a true overflow still ends the gate.
+fn uninstall_handlers_of_std() -> io::Result<()> {
     for signal in [Signal::SEGV, Signal::BUS] {
         kill_process(getpid(), signal)?;
     }

@@ -1,4 +1,4 @@
-//! The gate's one loop: what it waits for, and what it does about it.
+//! The gate's only loop: waits for events and handles them.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -27,46 +27,45 @@ use crate::readiness::{Interests, Source};
 use crate::secrets;
 use crate::signals::Signals;
 
-/// Bytes read in one go from the node or an output: half a pipe, for speed.
+/// Bytes of one read from the node or an output: half a pipe, for speed.
 const SCRATCH_SIZE_BYTES: usize = 32 * 1024;
 
-/// Bytes read in one go from a forwarded connection. Each may hold one such piece each way for an
-/// end that takes no more, so 64 of them bound the gate's memory at 2 MiB above what it always has.
+/// Bytes of one read from a forwarded connection. Each may keep one piece in each direction for a slow end,
+/// so 64 connections take at most 2 MiB of the gate's memory.
 const CONNECTION_PIECE_SIZE_BYTES: usize = 16 * 1024;
 
-/// How soon to look again where no file tells that it is time: a full backlog, or processes that
-/// are being killed.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Poll interval for conditions that no file reports: a full backlog, or dying processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a gate does not begin; printed on its stderr, which is the container's log.
+/// Why a gate cannot begin; printed on its stderr, the container's log.
 #[derive(Debug, Error)]
 enum BeginError {
-    /// There is no node: it has gone, or the container was made in another way.
-    #[error("no node at {}: {source}", path.display())]
+    /// The node has ended, or another program created the container.
+    #[error("no node listens at {}: {source}", path.display())]
     NoNode { path: PathBuf, source: io::Error },
-    /// The address for the capsule is not to be had.
+    /// The address for the capsule is not available.
     #[error("cannot listen at {address}: {source}")]
     Listen {
         address: std::net::SocketAddr,
         source: io::Error,
     },
-    /// The system refuses what is always there.
-    #[error("cannot begin: {0}")]
+    /// The system lacks a resource.
+    #[error("the gate cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// Where the gate is on its way.
+/// The stage of the gate.
 #[derive(Debug)]
 enum Stage {
     /// Nothing has been started.
     Waiting,
     /// The command runs.
     Running { main: Pid },
-    /// The main process has ended; all others are being killed and buried.
+    /// The main process has ended; the gate kills and reaps all other processes.
     Clearing { main: Pid, exited: Exited },
-    /// Only the gate is left; the outputs are being emptied.
+    /// Only the gate is left; it empties the outputs.
     Draining { exited: Exited },
-    /// The last report is on its way.
+    /// The gate sends the last report.
     Reporting { code: u8 },
     /// The gate ends.
     Over { code: u8 },
@@ -76,20 +75,20 @@ struct Supervisor {
     stage: Stage,
     signals: Signals,
     link: Link,
-    /// None before go.
+    /// None before "go".
     lease: Option<Lease>,
-    /// None once no capsule is left.
+    /// None after the end of the capsule.
     forwarder: Option<Forwarder>,
     outputs: Outputs,
-    /// Children wait to be reaped, and no signal will say so.
+    /// Children wait to be reaped without a further signal.
     must_reap: bool,
     /// See [`Exited::asked_from_outside`].
     asked_from_outside: bool,
     scratch: Vec<u8>,
 }
 
-/// Does all of the gate's work and returns its exit code: the command's own (see
-/// [`Exited::exit_code`]), or [`EXIT_CODE_GATE_FAILED`].
+/// Runs the gate and returns its exit code: the command's (see [`Exited::exit_code`]), or
+/// [`EXIT_CODE_GATE_FAILED`].
 pub fn run(options: &Options) -> u8 {
     let code = Supervisor::begin(options)
         .map_err(|error| error.to_string())
@@ -102,7 +101,7 @@ pub fn run(options: &Options) -> u8 {
 
 impl Supervisor {
     fn begin(options: &Options) -> Result<Self, BeginError> {
-        // First of all: the capsule is the same user, and could else trace us and take our files.
+        // First: the capsule is the same user and could otherwise trace the gate and take its files.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
         let signals = Signals::install()?;
         let path = options.channel.join(GATE_SOCKET);
@@ -136,9 +135,9 @@ impl Supervisor {
     fn supervise(mut self) -> Result<u8, Errno> {
         loop {
             if self.lease.as_ref().is_some_and(Lease::has_ended) {
-                // Killed first: nothing may hold that up.
+                // Kill first: nothing may delay the kill.
                 self.kill_all();
-                complain("the lease has run out, everything is killed");
+                complain("the lease has expired; all processes are killed");
                 return Ok(EXIT_CODE_GATE_FAILED);
             }
             self.advance();
@@ -155,7 +154,7 @@ impl Supervisor {
         }
     }
 
-    /// Goes on to the next stages as far as nothing has to be waited for.
+    /// Advances through the stages that need no wait.
     fn advance(&mut self) {
         if self.must_reap {
             self.reap();
@@ -211,7 +210,7 @@ impl Supervisor {
         if self.must_reap {
             Some(Duration::ZERO)
         } else if is_paused || matches!(self.stage, Stage::Clearing { .. }) {
-            Some(LOOK_AGAIN)
+            Some(POLL_INTERVAL)
         } else {
             None
         }
@@ -220,7 +219,7 @@ impl Supervisor {
     fn handle(&mut self, source: Source) -> Result<(), Errno> {
         match source {
             Source::Signals => self.take_signals(),
-            // Looked at before anything else in each round.
+            // Each round checks the lease first.
             Source::Lease => (),
             Source::Node => {
                 self.link.flush();
@@ -257,7 +256,7 @@ impl Supervisor {
         }
     }
 
-    /// Passes a signal that the gate was sent to the command; without one the gate ends of it.
+    /// Passes a received signal to the command; without a command, the signal ends the gate.
     fn pass_on(&mut self, signal: Signal) {
         match self.stage {
             Stage::Waiting => {
@@ -283,11 +282,11 @@ impl Supervisor {
                     processes::signal_main(*main, signal);
                 }
             }
-            // It crossed with the end of the command.
+            // The signal arrived after the end of the command.
             (ToGate::Signal(_), _, Some(_)) => (),
             (ToGate::Go(_), ..) | (_, _, None) => {
-                complain("the node is not understood: a message at the wrong time");
-                self.link.give_up();
+                complain("unexpected message from the node");
+                self.link.close();
             }
         }
         Ok(())
@@ -296,7 +295,7 @@ impl Supervisor {
     fn go(&mut self, go: &Go) -> Result<(), Errno> {
         self.lease = Some(Lease::begin(go.lease_milliseconds)?);
         if let Err(error) = secrets::write(&go.secrets) {
-            // No code: it is not the command that failed.
+            // No code: the command did not fail.
             self.report(Exited {
                 error: Some(error.to_string()),
                 ..Exited::default()
@@ -319,7 +318,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Buries the dead, and notes the end of the main process and of all.
+    /// Reaps children and records the end of the main process and of all processes.
     fn reap(&mut self) {
         let main = match self.stage {
             Stage::Running { main } => Some(main),

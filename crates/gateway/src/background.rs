@@ -1,4 +1,9 @@
-//! What a gateway does without being asked: presence, the fill of the log, and runs left over.
+//! Background tasks of a gateway: presence, the fill of the log, queues, the archive, and runs that no node ends.
+
+pub(crate) mod disk_room;
+pub(crate) mod garbage_collection;
+pub(crate) mod log_room;
+pub(crate) mod queues;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,48 +11,49 @@ use std::time::Duration;
 use aod_archive::Archiver;
 use aod_domain::id::RunId;
 use aod_domain::run::{CancelRequested, Run};
-use aod_domain::subject::{self, Label};
+use aod_domain::subject::{self, Pool};
 use aod_ports::BoxError;
-use aod_ports::event_log::{From, StoredEvent, Told};
+use aod_ports::event_log::{Followed, From, StoredEvent};
 use aod_ports::presence::{GatewayMember, Member};
 use aod_ports::work_queue::Waiting;
 use futures::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::context::Context;
-use crate::http::error::{ApiResult, chain};
+use crate::error::Result;
 use crate::read_model::Suspect;
-use crate::stopping;
+use crate::runs::stopping;
+use aod_services::error::chain;
 
-/// How often a gateway says that it is there: twice within the time that is believed.
+/// Time between two announcements: two of them fit into the lifetime of an announcement.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often the fill of the log is looked at while no roots are asked for.
+/// Time between two checks of the fill of the log.
 const FILL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest between two rounds of the reconciler, in seconds.
+/// Maximum time between two rounds of the reconciler, in seconds.
 const RECONCILE_SECONDS_MAX: u32 = 30;
 
-/// How often the queue is told what is needed of it: launches that ended meanwhile come again if
-/// the broker loses the queue, and are found ended.
+/// Time between two updates of the start of the queue. If the broker loses the queue in between, it delivers launches
+/// of ended runs again; nodes detect these.
 const QUEUE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether a part of the log is to be archived.
+/// Time between two checks for segments to archive.
 const ARCHIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often is looked for queues that are not open: a node of a new label waits for it.
+/// Time between two checks for missing queues: a node of a new pool waits for its queue.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a queue that was open is taken to be.
+/// Maximum age of the list of queues.
 const OPEN_FRESH: Duration = Duration::from_secs(10);
 
-/// Consumers that a queue has: one a class.
+/// Consumers of a queue: one for each class.
 const CONSUMERS_OF_QUEUE: usize = 2;
 
-/// Runs that one round looks at; the next round meets the others.
+/// Maximum number of runs in one round; the next round handles the rest.
 const SUSPECTS_MAX: usize = 1_000;
 
-/// How long to wait before a subscription is tried again.
+/// Time before a subscription is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps the catalogue up to date.
@@ -72,7 +78,7 @@ pub(crate) async fn follow_rules(context: &Context) {
     keep_up(context, subject::RULES, || admitter.rules_sequence(), take).await;
 }
 
-/// Takes in the events under `filter` after the one that is `known`, until the gateway ends.
+/// Applies the events under `filter` after the sequence `known`, until the gateway stops.
 async fn keep_up(
     context: &Context,
     filter: &str,
@@ -86,15 +92,20 @@ async fn keep_up(
             .follow(filter, From::After(known()))
             .await
         {
-            Ok(mut told) => {
-                while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await
+            Ok(mut followed) => {
+                while let Some(Some(followed)) =
+                    context.shutdown.run_until_cancelled(followed.next()).await
                 {
-                    if let Told::Event(stored) = told {
+                    if let Followed::Event(stored) = followed {
                         take(&stored);
                     }
                 }
             }
-            Err(error) => tracing::warn!(filter, error = chain(&error), "not followed now"),
+            Err(error) => tracing::warn!(
+                filter,
+                error = chain(&error),
+                "cannot follow events; retrying"
+            ),
         }
         pause(context, RETRY_PAUSE).await;
     }
@@ -109,14 +120,17 @@ pub(crate) async fn follow_read_model(context: &Context) {
             .follow(log, context.shutdown.clone())
             .await
         {
-            // Lists stay as they are and say so by `as_of`; everything else goes on.
-            tracing::error!(error = chain(&error), "the read model stands still");
+            // Lists become stale, which `as_of` shows; everything else continues.
+            tracing::error!(
+                error = chain(&error),
+                "cannot update the read model; retrying"
+            );
             pause(context, RETRY_PAUSE).await;
         }
     }
 }
 
-/// Says that this gateway is there.
+/// Announces this gateway.
 pub(crate) async fn announce(context: &Context) {
     let member = Member::Gateway(GatewayMember {
         gateway: context.gateway,
@@ -126,25 +140,28 @@ pub(crate) async fn announce(context: &Context) {
     let mut ticks = ticks(ANNOUNCE_INTERVAL);
     while next_tick(context, &mut ticks).await {
         if let Err(error) = context.ports.presence.announce(&member).await {
-            tracing::debug!(error = chain(&error), "presence was not told");
+            tracing::debug!(error = chain(&error), "cannot announce this gateway");
         }
     }
     if let Err(error) = context.ports.presence.leave(&member).await {
-        tracing::debug!(error = chain(&error), "presence was not told of the end");
+        tracing::debug!(
+            error = chain(&error),
+            "cannot withdraw the announcement of this gateway"
+        );
     }
 }
 
-/// Looks at the fill of the log and of the artifact store.
+/// Checks the fill of the log and of the artifact store.
 pub(crate) async fn watch_fill(context: &Context) {
     let mut ticks = ticks(FILL_INTERVAL);
     let artifacts = context.ports.artifacts.as_ref();
     while next_tick(context, &mut ticks).await {
-        context.log_room.look(context.runs.log().as_ref()).await;
-        context.disk_room.look_at_store(artifacts).await;
+        context.log_room.check(context.runs.log().as_ref()).await;
+        context.disk_room.check_store(artifacts).await;
     }
 }
 
-/// Ends what nobody else ends, again and again.
+/// Periodically ends runs that no other part ends.
 pub(crate) async fn reconcile(context: &Context) {
     // Twice a lease time, so that tests with short leases need not wait.
     let seconds = (context.config.lease_seconds / 2).clamp(1, RECONCILE_SECONDS_MAX);
@@ -158,16 +175,16 @@ pub(crate) async fn reconcile(context: &Context) {
             Ok(suspects) => settle_all(context, &suspects).await,
             Err(error) => tracing::warn!(
                 error = chain(&error),
-                "runs that are left over cannot be looked for"
+                "cannot check for abandoned runs; retrying"
             ),
         }
     }
 }
 
-/// Keeps the queue of launches from beginning before what is needed, and makes it if it is lost.
+/// Moves the start of the work queue to the first launch that is still needed, and rebuilds a lost queue.
 pub(crate) async fn keep_queue(context: &Context) {
-    // Lists that are made anew take launches for needed whose end they have not reached: a queue made by them
-    // would have the whole history, which nodes look at one by one.
+    // A read model that is being rebuilt does not know the ends of runs yet: a queue rebuilt from it would deliver the
+    // whole history to the nodes.
     context
         .shutdown
         .run_until_cancelled(lists_have_caught_up(context))
@@ -177,31 +194,37 @@ pub(crate) async fn keep_queue(context: &Context) {
         let kept = match context.read_model.first_needed().await {
             Ok(sequence) => context.ports.queue.begin_at(sequence).await,
             Err(error) => {
-                tracing::warn!(error = chain(&error), "what the queue needs is not known");
+                tracing::warn!(
+                    error = chain(&error),
+                    "cannot determine the start of the work queue; retrying"
+                );
                 continue;
             }
         };
         if let Err(error) = kept {
-            tracing::warn!(error = chain(&error), "the queue of launches is not kept");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot update the work queue; retrying"
+            );
         }
     }
 }
 
-/// Waits until the lists have all that the log has now.
+/// Waits until the read model has all events that the log has now.
 async fn lists_have_caught_up(context: &Context) {
     loop {
         match context.runs.log().fill().await {
             Ok(fill) => return context.read_model.reach(fill.last_sequence).await,
             Err(error) => tracing::warn!(
                 error = chain(&error),
-                "what the lists must have is not known"
+                "cannot read the end of the log; retrying"
             ),
         }
         pause(context, RETRY_PAUSE).await;
     }
 }
 
-/// Archives the log, as the gateway that is there longest: others would do the same work for nothing.
+/// Archives the log, if this gateway has been running longest: other gateways would repeat the same work.
 pub(crate) async fn archive(context: &Context, mut archiver: Archiver) {
     let mut ticks = ticks(ARCHIVE_INTERVAL);
     while next_tick(context, &mut ticks).await {
@@ -209,7 +232,7 @@ pub(crate) async fn archive(context: &Context, mut archiver: Archiver) {
         if members.is_ok_and(|members| context.is_first(&members))
             && let Err(error) = archive_all(context, &mut archiver).await
         {
-            tracing::warn!(error = chain(&*error), "the log is not archived now");
+            tracing::warn!(error = chain(&*error), "cannot archive the log; retrying");
         }
     }
 }
@@ -224,14 +247,13 @@ async fn archive_all(context: &Context, archiver: &mut Archiver) -> Result<(), B
     Ok(())
 }
 
-/// Opens the queues of the labels of all nodes that are there, and those that runs wait in: nodes may take from them,
-/// and change nothing.
+/// Opens the queues of the pools of all live nodes, and the queues in which runs wait: nodes have no right to do so.
 pub(crate) async fn open_queues(context: &Context) {
     let mut ticks = ticks(OPEN_INTERVAL);
-    let mut open: Option<(Instant, BTreeSet<Label>)> = None;
+    let mut open: Option<(Instant, BTreeSet<Pool>)> = None;
     while next_tick(context, &mut ticks).await {
-        open.take_if(|(looked_at, _)| looked_at.elapsed() >= OPEN_FRESH);
-        // What is not known now is known a second later.
+        open.take_if(|(read_at, _)| read_at.elapsed() >= OPEN_FRESH);
+        // After an error, the next check follows a second later.
         let Ok(wanted) = wanted_queues(context).await else {
             continue;
         };
@@ -242,24 +264,24 @@ pub(crate) async fn open_queues(context: &Context) {
         let Some((_, open)) = &mut open else {
             continue;
         };
-        let closed: Vec<Label> = wanted.difference(open).cloned().collect();
+        let closed: Vec<Pool> = wanted.difference(open).cloned().collect();
         for queue in closed {
             match context.ports.queue.ensure(&queue).await {
                 Ok(()) => drop(open.insert(queue)),
                 Err(error) => {
-                    tracing::warn!(%queue, error = chain(&error), "a queue cannot be opened");
+                    tracing::warn!(%queue, error = chain(&error), "cannot open a queue; retrying");
                 }
             }
         }
     }
 }
 
-/// That of most nodes also before one is there.
-async fn wanted_queues(context: &Context) -> Result<BTreeSet<Label>, BoxError> {
-    let mut wanted = BTreeSet::from([Label::any()]);
+/// The pool `any` has a queue even before it has a node.
+async fn wanted_queues(context: &Context) -> Result<BTreeSet<Pool>, BoxError> {
+    let mut wanted = BTreeSet::from([Pool::any()]);
     for member in context.ports.presence.members().await? {
         if let Member::Node(node) = member {
-            wanted.extend(node.labels);
+            wanted.extend(node.pools);
         }
     }
     let waiting = context.read_model.oldest_queued().await?;
@@ -267,17 +289,17 @@ async fn wanted_queues(context: &Context) -> Result<BTreeSet<Label>, BoxError> {
     Ok(wanted)
 }
 
-/// The queues that have all their consumers.
-fn whole(waiting: &[Waiting]) -> BTreeSet<Label> {
-    let mut counts: BTreeMap<&Label, usize> = BTreeMap::new();
+/// Queues that have all their consumers.
+fn whole(waiting: &[Waiting]) -> BTreeSet<Pool> {
+    let mut counts: BTreeMap<&Pool, usize> = BTreeMap::new();
     for consumer in waiting {
-        *counts.entry(&consumer.label).or_default() += 1;
+        *counts.entry(&consumer.pool).or_default() += 1;
     }
     counts.retain(|_, count| *count >= CONSUMERS_OF_QUEUE);
     counts.into_keys().cloned().collect()
 }
 
-/// Callees first: a caller is ended only when they are.
+/// Callees first: a caller ends only after its callees.
 async fn settle_all(context: &Context, suspects: &[Suspect]) {
     let parents: BTreeMap<RunId, Option<RunId>> = suspects
         .iter()
@@ -290,12 +312,12 @@ async fn settle_all(context: &Context, suspects: &[Suspect]) {
             return;
         }
         if let Err(error) = settle(context, suspect).await {
-            tracing::warn!(run = %suspect.run, problem = error.problem().detail, "a run that is left over stays so for now");
+            tracing::warn!(run = %suspect.run, problem = error.problem().detail, "cannot end an abandoned run; retrying");
         }
     }
 }
 
-/// How many of the other suspects called this one, directly or not.
+/// Number of other suspects above this one in its tree.
 fn depth(parents: &BTreeMap<RunId, Option<RunId>>, run: RunId) -> usize {
     let parent_of = |run: &RunId| {
         parents
@@ -304,14 +326,14 @@ fn depth(parents: &BTreeMap<RunId, Option<RunId>>, run: RunId) -> usize {
             .flatten()
             .filter(|parent| parents.contains_key(parent))
     };
-    // Calls nest at most so deep; the bound also ends a circle, which no stored run can be in.
+    // Maximum depth of calls; it also bounds a cycle, which stored runs never form.
     std::iter::successors(parent_of(&run), parent_of)
         .take(aod_domain::handoff::DEPTH_MAX as usize + 1)
         .count()
 }
 
-async fn settle(context: &Context, suspect: &Suspect) -> ApiResult<()> {
-    // The read model may be behind: the log decides.
+async fn settle(context: &Context, suspect: &Suspect) -> Result<()> {
+    // The read model may be stale: the log decides.
     let Some(run) = context.runs.load(suspect.run).await? else {
         return Ok(());
     };
@@ -338,13 +360,13 @@ async fn settle(context: &Context, suspect: &Suspect) -> ApiResult<()> {
     Ok(())
 }
 
-/// The caller of `run` has ended without it: nobody will ask for its result.
-async fn cancel_orphan(context: &Context, run: &Run) -> ApiResult<Run> {
+/// Cancels a run whose caller has ended.
+async fn cancel_orphan(context: &Context, run: &Run) -> Result<Run> {
     let source = format!("/gateway/{}", context.gateway);
     stopping::cancel(context, run.id, &source, "its caller has ended").await
 }
 
-/// Waits, but not beyond the end of the gateway.
+/// Waits, at most until the gateway stops.
 async fn pause(context: &Context, duration: Duration) {
     tokio::select! {
         biased;
@@ -359,7 +381,7 @@ fn ticks(interval: Duration) -> tokio::time::Interval {
     ticks
 }
 
-/// Waits for the next tick; false when the gateway ends.
+/// Waits for the next tick; false when the gateway stops.
 async fn next_tick(context: &Context, ticks: &mut tokio::time::Interval) -> bool {
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! What a gateway is told when it starts, and what it is given to work with.
+//! Configuration of a gateway, and its ports.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,62 +16,61 @@ use aod_ports::presence::Presence;
 use aod_ports::work_queue::WorkQueue;
 use jiff::SignedDuration;
 
-use crate::http::tls::Tls;
+use crate::tls::Tls;
 
-/// How a gateway behaves.
+/// Configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; port 0 takes any free one.
+    /// Address to listen on; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Where nodes reach this gateway; `http://` or `https://` and the bound address unless given.
+    /// URL at which nodes reach this gateway; default: `http://` or `https://` and the bound address.
     pub public_url: Option<String>,
     pub access: Access,
-    /// For the read model, which may be thrown away at any time.
+    /// Directory of the read model; can be deleted at any time.
     pub data_directory: PathBuf,
-    /// How long an event waits for others before the lists take them in, in one transaction.
+    /// Time that the read model waits for more events before it applies them in one transaction.
     pub lists_delay: Duration,
-    /// How long a lease lives without progress; the same on every program of a cluster.
+    /// Lifetime of a lease without progress; the same for every program of a cluster.
     pub lease_seconds: u32,
-    /// The longest that one request may wait for a result.
+    /// Maximum time that one request waits for a result.
     pub wait_seconds_max: u32,
-    /// The largest file that may be uploaded, in bytes.
+    /// Maximum size of an uploaded file, in bytes.
     pub upload_bytes_max: u64,
-    /// Room on each of its disks, and in a store with a limit, that is kept for trees under way, in bytes; a part
-    /// of it unless given.
+    /// Bytes on each disk, and in a store with a limit, reserved for running trees; default: a part of the space.
     pub disk_reserve: Option<u64>,
-    /// How long an artifact that nothing names stays, and one that was just named anew:
-    /// [`aod_domain::retention::UNNAMED_FOR`] but in tests.
+    /// Time for which artifacts that no event names are kept after they were put or renewed:
+    /// [`aod_domain::retention::UNNAMED_FOR`] except in tests.
     pub unnamed_for: SignedDuration,
-    /// What it seals trees with.
+    /// Key that signs ended trees.
     pub seal_key: Arc<SealKey>,
-    /// How long events stay in the broker at least, before only the archive has them; none for ever.
+    /// Minimum time for which events stay in the broker; afterwards only the archive has them. None: forever.
     pub log_age: Option<SignedDuration>,
-    /// What it shows to whoever connects; without one it speaks plain HTTP.
+    /// Certificate and key of the listener; without them, it uses plain HTTP.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// The usual delay of the lists: a transaction of one event writes nearly as much as one of fifty.
+/// Default of `lists_delay`: a transaction of one event writes nearly as much as a transaction of fifty.
 pub const LISTS_DELAY: Duration = Duration::from_millis(20);
 
-/// Who may use the gateway.
+/// Access to the gateway.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Everyone, for development; only on loopback. Whoever shows a token has what it opens.
+    /// Without tokens, for development; only on loopback. A request with a token has the role of the token.
     Development,
-    /// Whoever has one of these tokens, which open everything, or one that was issued.
+    /// Only with one of these tokens, which are valid for everything, or with an issued token.
     Tokens(Vec<Token>),
 }
 
-/// A bearer token, known by its hash.
+/// A bearer token, identified by its hash.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// Who has it, as runs name them.
+    /// Name of the token's owner, recorded in runs.
     pub principal: String,
     /// SHA-256 of the token's text.
     pub sha256: Digest,
 }
 
-/// The world of a gateway.
+/// The ports of a gateway.
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub log: Arc<dyn EventLog>,
@@ -80,6 +79,6 @@ pub struct Ports {
     pub presence: Arc<dyn Presence>,
     pub artifacts: Arc<dyn ArtifactStore>,
     pub clock: Arc<dyn Clock>,
-    /// Ends of runs, for one of all gateways to seal.
+    /// Ended runs; each is delivered to one gateway, which seals its tree.
     pub ends: Arc<dyn Feed>,
 }

@@ -1,7 +1,9 @@
-//! Whose files are: a digest opens nothing to somebody who could not have it from their own tenant.
+//! Access to files by digest: a caller can use only files that its own tenant has.
 //!
-//! The store knows contents only. The lists know which of them runs, capsules and uploads of each tenant have;
-//! what they do not know, they are given time to take in.
+//! The store knows only contents. The read model knows the files of the runs, capsules and uploads of each tenant; a
+//! check of an unknown file waits until the read model is current.
+
+pub(crate) mod deleted_artifacts;
 
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
@@ -11,23 +13,22 @@ use aod_ports::artifact_store::{ArtifactStore, Stored};
 use aod_ports::event_log::{Append, Guard};
 
 use crate::context::Context;
-use crate::http::access::Principal;
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
+use aod_domain::access::Principal;
 
 /// The files that a request may name by their digests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Files<'a> {
-    /// Those of whoever asks.
+    /// The files of the principal's tenant.
     Of(&'a Context, &'a Principal),
-    /// All that there are.
+    /// All files.
     #[cfg(feature = "fuzzing")]
     All(&'a dyn ArtifactStore),
 }
 
 impl Files<'_> {
-    /// Makes sure that a file can be named once more, and tells its size; none if there is none, as far as whoever
-    /// asks may know.
-    pub(crate) async fn renew(&self, digest: Digest) -> ApiResult<Option<u64>> {
+    /// Renews a file before an event names it again, and returns its size; none if the tenant has no such file.
+    pub(crate) async fn renew(&self, digest: Digest) -> Result<Option<u64>> {
         let store: &dyn ArtifactStore = match self {
             Self::Of(context, principal) if !is_known(context, principal, digest).await? => {
                 return Ok(None);
@@ -40,20 +41,16 @@ impl Files<'_> {
     }
 }
 
-/// As what is not in the store, unless the tenant of `principal` has it.
-pub(crate) async fn check(
-    context: &Context,
-    principal: &Principal,
-    digest: Digest,
-) -> ApiResult<()> {
+/// Rejects a file that the tenant of `principal` does not have, as if it were missing in the store.
+pub(crate) async fn check(context: &Context, principal: &Principal, digest: Digest) -> Result<()> {
     if is_known(context, principal, digest).await? {
         return Ok(());
     }
     let text = format!("the artifact store has no {digest}");
-    Err(ApiError::new(ErrorCode::UnknownFile, text))
+    Err(Error::new(ErrorCode::UnknownFile, text))
 }
 
-async fn is_known(context: &Context, principal: &Principal, digest: Digest) -> ApiResult<bool> {
+async fn is_known(context: &Context, principal: &Principal, digest: Digest) -> Result<bool> {
     let Some(tenant) = principal.scope.tenant() else {
         return Ok(true);
     };
@@ -66,12 +63,12 @@ async fn is_known(context: &Context, principal: &Principal, digest: Digest) -> A
     lists.has_file(tenant, digest).await
 }
 
-/// Takes note of an upload, once for each tenant.
+/// Records an upload, once for each tenant.
 pub(crate) async fn uploaded(
     context: &Context,
     principal: &Principal,
     stored: Stored,
-) -> ApiResult<()> {
+) -> Result<()> {
     let Stored { digest, size_bytes } = stored;
     let tenant = principal.tenant();
     if context.read_model.has_file(&tenant, digest).await? {

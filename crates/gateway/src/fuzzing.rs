@@ -1,10 +1,9 @@
-//! Where foreign bytes enter a gateway, opened for the fuzz targets and for nobody else. Nothing is
-//! decided here.
+//! The gateway's parsers of foreign bytes, public only for the fuzz targets.
 
+use aod_api::compatibility::{Execute, Handoff};
 use aod_api::files::FILE_REFERENCE_PREFIX;
-use aod_api::original::Execute;
 use aod_api::problem::{Problem, ProblemItem};
-use aod_api::runs::{CreateRun, GivenFile, RequirementsView, RetriesView};
+use aod_api::runs::{CreateRun, GivenFile, OnDisconnect, RequirementsView, RetriesView};
 use aod_domain::run::FileEntry;
 use aod_ports::artifact_store::ArtifactStore;
 use axum::body::Body;
@@ -12,23 +11,24 @@ use axum::http::{HeaderMap, Request};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::capsules::registration::package::Package;
+use crate::error::Error;
 use crate::files::Files;
-use crate::http::access::Principal;
-use crate::http::error::ApiError;
-use crate::registration::package::Package;
-use crate::routes::{original, runs, upload};
+use crate::routes::{compatibility, runs, upload};
+use aod_domain::access::Principal;
 
-/// The body of `POST /v1/runs`, read, with what may stand in it spelt out again.
+/// Reads the body of `POST /v1/runs` and writes the parsed request as a body again.
 pub async fn create_run(
     artifacts: &dyn ArtifactStore,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<CreateRun, Box<Problem>> {
-    let principal = Principal::cluster_admin("somebody");
+    let principal = Principal::cluster_admin("fuzzing");
     let request = runs::read_request(Files::All(artifacts), headers, body, Vec::new(), principal)
         .await
         .map_err(|error| problem(&error))?;
-    let wanted = request.wanted;
+    let run = request.run;
+    let wanted = run.wanted;
     let requires = RequirementsView::from(&wanted.requirements);
     let given = |file: FileEntry| GivenFile {
         name: file.name.to_string(),
@@ -38,8 +38,8 @@ pub async fn create_run(
         capsule: wanted.target,
         arguments: wanted.arguments,
         files: wanted.files.into_iter().map(given).collect(),
-        labels: request.labels,
-        label: wanted.label.map(|label| label.to_string()),
+        labels: run.terms.labels,
+        pool: wanted.pool.map(|pool| pool.to_string()),
         require: requires.attributes,
         devices: requires.devices,
         timeout_seconds: wanted.timeout_seconds,
@@ -49,13 +49,17 @@ pub async fn create_run(
         },
         limits: wanted.limits.into(),
         budget: wanted.budget.into(),
-        deadline_seconds: u32::try_from(request.deadline_seconds).ok(),
-        priority: Some(request.priority),
-        on_disconnect: request.on_disconnect,
+        deadline_seconds: Some(run.terms.deadline_seconds),
+        priority: Some(run.terms.priority),
+        on_disconnect: if run.terms.is_cancelled_on_disconnect {
+            OnDisconnect::Cancel
+        } else {
+            OnDisconnect::Detach
+        },
     })
 }
 
-/// A multipart body: its part `request`, and the files that came with it.
+/// A multipart body: its part `request`, and its files.
 pub async fn multipart(
     artifacts: &dyn ArtifactStore,
     upload_bytes_max: u64,
@@ -67,21 +71,22 @@ pub async fn multipart(
         .map_err(|error| problem(&error))
 }
 
-/// The body of the original's `POST /execute`.
+/// The body of agent-on-demand's `POST /execute`.
 pub fn execute(body: &[u8]) -> Result<Execute, Box<Problem>> {
-    original::read_execute(body).map_err(|error| problem(&error))
+    compatibility::read(body, Execute::read).map_err(|error| problem(&error))
 }
 
-/// The body of the original's `POST /handoff`: who is called, and with what.
+/// The body of agent-on-demand's `POST /handoff`: target and arguments.
 pub fn handoff(body: &[u8]) -> Result<(String, Map<String, Value>), Box<Problem>> {
-    original::read_handoff(body).map_err(|error| problem(&error))
+    let read = compatibility::read(body, Handoff::read).map_err(|error| problem(&error))?;
+    Ok((read.target, read.args))
 }
 
-/// A capsule's packed directory: the `schema.json` in it.
+/// The `schema.json` of a packed capsule directory.
 pub fn package(archive: &[u8]) -> Result<Bytes, Vec<ProblemItem>> {
     Package::read_archive(archive).map(|package| package.schema_json)
 }
 
-fn problem(error: &ApiError) -> Box<Problem> {
+fn problem(error: &Error) -> Box<Problem> {
     Box::new(error.problem().clone())
 }

@@ -1,4 +1,4 @@
-//! The start and the end of a gateway, and the tasks behind its routes.
+//! Starts and stops a gateway and its background tasks.
 
 use std::fmt;
 use std::io;
@@ -10,8 +10,8 @@ use aod_archive::{ArchivedLog, Archiver};
 use aod_audit::Sealer;
 use aod_domain::id::GatewayId;
 use aod_ports::event_log::ReadError;
-use aod_ports::program::inherit;
-use aod_ports::runs::Runs;
+use aod_services::program::inherit;
+use aod_services::runs::Runs;
 use axum::Router;
 use futures::future::BoxFuture;
 use thiserror::Error;
@@ -21,30 +21,32 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Admitter};
 use crate::background;
-use crate::catalogue::Capsules;
+use crate::background::disk_room::DiskRoom;
+use crate::background::log_room::LogRoom;
+use crate::background::queues::{self, Queues};
+use crate::capsules::catalogue::Capsules;
 use crate::config::{Access, Config, Ports};
 use crate::context::{Context, Shared};
-use crate::disk_room::DiskRoom;
 use crate::http::server;
-use crate::log_room::LogRoom;
 use crate::metrics::Metrics;
-use crate::queues::{self, Queues};
 use crate::read_model::{ReadModel, ReadModelError};
-use crate::rerun::RecordedTrees;
 use crate::routes;
+use crate::runs::rerun::RecordedTrees;
+use crate::runs::result_waiters::{self, ResultWaiters};
 use crate::tokens::TokenBook;
-use crate::waiters::{self, Waiters};
 
-/// How long open answers may take to end before they are broken off.
+/// Time that open answers have to end before they are aborted.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a gateway does not start, sorted by what the operator does about it.
+/// Errors at the start of a gateway, by what the operator does about them.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Everyone on the network could use it: give it tokens, or let it listen on loopback.
-    #[error("{listen} can be reached from other hosts, but there are no tokens")]
+    /// The network could use the gateway without a token.
+    #[error(
+        "{listen} is reachable from other hosts, but no tokens are configured: configure tokens, or listen on 127.0.0.1"
+    )]
     Unprotected { listen: SocketAddr },
-    /// Another program has the address, or it is not of this host.
+    /// Another program uses the address, or the host does not have it.
     #[error("cannot listen on {listen}")]
     Listen {
         listen: SocketAddr,
@@ -59,7 +61,7 @@ pub enum StartError {
     ReadModel(#[from] ReadModelError),
 }
 
-/// A running gateway. Dropping it ends it at once; [`Gateway::shutdown`] lets open answers finish.
+/// A running gateway. Dropping it stops it immediately; [`Gateway::shutdown`] lets open answers finish.
 pub struct Gateway {
     context: Shared,
     local_addr: SocketAddr,
@@ -75,25 +77,25 @@ impl fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway; it serves when this returns.
+    /// Starts a gateway; it serves requests when this function returns.
     ///
     /// # Errors
-    /// [`StartError`]: nothing runs then.
+    /// [`StartError`]: the gateway does not run.
     pub async fn start(config: Config, ports: Ports) -> Result<Self, StartError> {
         let listen = config.listen;
         if matches!(config.access, Access::Development) {
             if !listen.ip().is_loopback() {
                 return Err(StartError::Unprotected { listen });
             }
-            tracing::warn!(%listen, "started for development: whoever is on this host may use it without a token");
+            tracing::warn!(%listen, "started for development: every user of this host can use the gateway without a token");
         }
         let failed = |source| StartError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
         let tls = config.tls.clone();
         if tls.is_none() && !listen.ip().is_loopback() {
-            tracing::warn!(%listen, "what people and nodes say to this gateway can be read on the network: give it a \
-                certificate (`aod certs`, --tls-certificate), unless a proxy on this host alone reaches it");
+            tracing::warn!(%listen, "this gateway uses plain HTTP: requests can be read on the network. Configure a \
+               certificate (`aod certs`, --tls-certificate), or let only a proxy on this host reach the gateway");
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = config
@@ -114,8 +116,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Starts a gateway that does not listen: whoever has connections of another kind hands their
-    /// requests to the router. `config.listen` is not looked at.
+    /// Starts a gateway that does not listen: the caller passes requests to the router. `config.listen` is ignored.
     pub async fn start_detached(
         config: Config,
         ports: Ports,
@@ -141,22 +142,22 @@ impl Gateway {
         Ok((gateway, router))
     }
 
-    /// The address it listens on.
+    /// The address that the gateway listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Where nodes reach it.
+    /// URL at which nodes reach the gateway.
     pub fn url(&self) -> &str {
         &self.context.url
     }
 
-    /// The name by which it goes in presence and events.
+    /// Id of the gateway in presence and events.
     pub fn id(&self) -> GatewayId {
         self.context.gateway
     }
 
-    /// Takes no more requests and ends; callers that wait are told to ask again elsewhere.
+    /// Accepts no more requests and stops; waiting callers get an answer without a result, and ask another gateway.
     pub async fn shutdown(self) {
         self.context.shutdown.cancel();
         self.context.tasks.close();
@@ -166,7 +167,7 @@ impl Gateway {
         {
             tracing::warn!(
                 left = self.context.tasks.len(),
-                "answers were still open and are broken off"
+                "aborted answers that were still open"
             );
         }
     }
@@ -206,7 +207,7 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         url,
         runs,
         archived_log,
-        waiters: Arc::new(Waiters::new(shutdown.clone())),
+        waiters: Arc::new(ResultWaiters::new(shutdown.clone())),
         capsules,
         admitter,
         tokens,
@@ -216,15 +217,15 @@ async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, St
         metrics: Metrics::new(),
         log_room: LogRoom::default(),
         disk_room,
-        collecting: tokio::sync::Mutex::default(),
+        garbage_collection: tokio::sync::Mutex::default(),
         shutdown,
         tasks: TaskTracker::new(),
     }))
 }
 
-/// Starts what goes on behind the routes; the subscription to results is there when this returns.
+/// Starts the background tasks; the subscription to results exists when this function returns.
 async fn spawn_background(context: &Shared) -> Result<(), StartError> {
-    let results = waiters::subscribe(context.runs.log().as_ref()).await?;
+    let results = result_waiters::subscribe(context.runs.log().as_ref()).await?;
     let begin =
         |task: fn(Shared) -> BoxFuture<'static, ()>| spawn(context, task(Arc::clone(context)));
     begin(|shared| Box::pin(async move { background::follow_capsules(&shared).await }));

@@ -1,41 +1,32 @@
-//! A gateway: HTTP for people and capsules. It checks, decides, appends events, waits for results
-//! and keeps lists that it can throw away. It holds no state that another gateway could not rebuild,
-//! and never touches a container; adapters of its ports are wired by the program that starts it.
+//! The gateway: the HTTP API for people, nodes and capsules. It validates requests, decides, appends events, waits for
+//! results, and keeps a read model that it can rebuild. It holds no state that another gateway could not rebuild, and
+//! never touches a container. The program that starts it connects the adapters.
 
 mod admission;
 mod background;
-mod catalogue;
-mod collecting;
+mod capsules;
 mod config;
 mod context;
-mod dead_letters;
-mod disk_room;
+mod error;
 mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
-mod gone;
-mod history;
 mod http;
-mod launch;
-mod log_room;
 mod metrics;
 mod openapi;
-mod queues;
+mod parameters;
 mod read_model;
 mod reading;
-mod registration;
-mod rerun;
 mod routes;
-mod selecting;
-mod stopping;
+mod runs;
+mod streams;
+mod tls;
 mod tokens;
-mod views;
-mod waiters;
-mod waiting;
 
 pub use self::config::{Access, Config, LISTS_DELAY, Ports, Token};
 pub use self::gateway::{Gateway, StartError};
-pub use self::http::tls::{Tls, TlsError};
 pub use self::openapi::document as openapi_document;
 pub use self::read_model::ReadModelError;
+pub use self::routes::{ROUTES, Route};
+pub use self::tls::{Tls, TlsError};

@@ -1,4 +1,4 @@
-//! What Prometheus reads: requests, launches, waiters, how far the read model is.
+//! Metrics for Prometheus: requests, launches, waiters, queues, the read model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,13 +16,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Bounds of the histogram of answers, in seconds: from a read in memory to a run that is awaited.
+/// Bounds of the histogram of answers, in seconds: from a read in memory to a wait for a run.
 const DURATION_SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: String,
-    /// The pattern of the route, never the path: paths are without end.
+    /// The pattern of the route, not the path: the number of paths has no limit.
     route: String,
     status: u16,
 }
@@ -34,26 +34,26 @@ struct ClassLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QueueLabels {
-    label: String,
-    /// What its runs require besides; empty for most.
+    pool: String,
+    /// Requirements of its runs in addition to the pool; empty for most.
     requirements: String,
     class: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
-    label: String,
+    pool: String,
     requirements: String,
 }
 
-/// A queue as its figures name it.
+/// A queue as metrics name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueName {
-    pub(crate) label: String,
+    pub(crate) pool: String,
     pub(crate) requirements: String,
 }
 
-/// All figures of a gateway.
+/// All metrics of a gateway.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -66,7 +66,7 @@ pub(crate) struct Metrics {
     queue: Family<QueueLabels, Gauge>,
     oldest: Family<WaitLabels, Gauge<f64, AtomicU64>>,
     /// The queues of `oldest`.
-    told: Mutex<BTreeSet<QueueName>>,
+    reported: Mutex<BTreeSet<QueueName>>,
 }
 
 impl fmt::Debug for Metrics {
@@ -91,21 +91,21 @@ impl Metrics {
         registry.register("launches", "Launches stored or joined", launches.clone());
         registry.register(
             "waiters",
-            "Runs whose result is waited for",
+            "Runs whose result a caller waits for",
             waiters.clone(),
         );
         let help = "Runs that wait for admission";
         registry.register("requested", help, requested.clone());
         let help = "Sequence of the last event in the read model";
         registry.register("read_model_sequence", help, read_model_sequence.clone());
-        let help = "Events of the log that the read model has not taken in";
+        let help = "Events that are not in the read model yet";
         registry.register("read_model_lag", help, read_model_lag.clone());
         registry.register(
             "queue_pending",
             "Launches that no node has taken yet",
             queue.clone(),
         );
-        let help = "How long the run has waited for a node that has waited for longest";
+        let help = "Waiting time of the run that has waited longest for a node";
         registry.register_with_unit("queue_oldest", help, Unit::Seconds, oldest.clone());
         Self {
             registry,
@@ -118,7 +118,7 @@ impl Metrics {
             read_model_lag,
             queue,
             oldest,
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
@@ -146,13 +146,13 @@ impl Metrics {
         self.launches.get_or_create(&ClassLabels { class }).inc();
     }
 
-    /// How long the oldest run of each queue waits; in all others that were told of before none does.
+    /// Sets the waiting time of the oldest run of each queue; queues reported earlier get 0.
     pub(crate) fn set_oldest(&self, oldest: &BTreeMap<QueueName, f64>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.extend(oldest.keys().cloned());
-        for queue in told.iter() {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.extend(oldest.keys().cloned());
+        for queue in reported.iter() {
             let labels = WaitLabels {
-                label: queue.label.clone(),
+                pool: queue.pool.clone(),
                 requirements: queue.requirements.clone(),
             };
             let seconds = oldest.get(queue).copied().unwrap_or_default();
@@ -162,7 +162,7 @@ impl Metrics {
 
     pub(crate) fn set_queue(&self, queue: QueueName, class: Class, pending: u64) {
         let labels = QueueLabels {
-            label: queue.label,
+            pool: queue.pool,
             requirements: queue.requirements,
             class: class.to_string(),
         };
@@ -171,7 +171,7 @@ impl Metrics {
             .set(i64::try_from(pending).unwrap_or(i64::MAX));
     }
 
-    /// How many events the log has that the read model has not.
+    /// Sets the number of events that are not in the read model yet.
     pub(crate) fn set_read_model_lag(&self, events: u64) {
         self.read_model_lag
             .set(i64::try_from(events).unwrap_or(i64::MAX));

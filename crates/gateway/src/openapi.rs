@@ -1,4 +1,4 @@
-//! The description of the API, generated from the routes, and a page that shows it.
+//! The OpenAPI description, generated from the routes, and a page that shows it.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -15,14 +15,14 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     text
 });
 
-/// OpenAPI 3.1 in JSON, as it is checked in and served at `/openapi.json`.
+/// OpenAPI 3.1 in JSON, as in `docs/contracts/openapi.json` and at `/openapi.json`.
 pub fn document() -> &'static str {
     &DOCUMENT
 }
 
-/// A page without scripts and without anything from elsewhere.
+/// A page without scripts and without external resources.
 pub(crate) fn page() -> String {
-    let document: Value = serde_json::from_str(document()).expect("it was made from JSON");
+    let document: Value = serde_json::from_str(document()).expect("the document is JSON");
     let mut rows = String::new();
     let paths = document["paths"].as_object();
     for (path, methods) in paths.into_iter().flatten() {
@@ -45,8 +45,8 @@ pub(crate) fn page() -> String {
          <style>body{{font:16px/1.5 sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}}\
          table{{border-collapse:collapse}}td{{padding:.4rem .8rem;border-top:1px solid #ccc;vertical-align:top}}\
          small{{color:#555}}</style><h1>Agent on Demand: API</h1>\
-         <p>Everything in detail: <a href=\"/openapi.json\">OpenAPI 3.1</a>. Refusals are problem+json; \
-         their <code>type</code> is a page here.</p><table>{rows}</table></html>"
+         <p>Details: <a href=\"/openapi.json\">OpenAPI 3.1</a>. Errors are problem+json; \
+         their <code>type</code> is a page of this gateway.</p><table>{rows}</table></html>"
     )
 }
 

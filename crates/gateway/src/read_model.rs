@@ -1,6 +1,6 @@
-//! Lists and search: a SQLite file that follows the log and can be thrown away at any time.
+//! The read model: a SQLite file for lists and search, which follows the log and can be deleted at any time.
 //!
-//! Nothing is decided by it alone: it is behind by design, and says how far it is.
+//! No decision depends on the read model alone: it lags behind the log, and reports its sequence.
 
 mod conditions;
 mod feed;
@@ -21,36 +21,38 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{EventLog, ReadError};
-use aod_ports::program::blocking;
+use aod_services::program::blocking;
 use jiff::Timestamp;
 use rusqlite::Connection;
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::query::{Filter, Suspect};
 pub(crate) use self::record::Kept;
-use crate::http::access::Principal;
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
+use aod_domain::access::Principal;
 
-/// How long a list waits for the read model to reach `at_least`.
+/// Maximum time that a list waits for the read model to reach `at_least`.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections for reading that are kept open.
+/// Maximum time that a list waits for the events that the log has already stored.
+const FRESH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Maximum number of open connections for reading.
 const READERS_KEPT_MAX: usize = 8;
 
-/// Why the read model does not work.
-#[derive(Debug, Error)]
+/// Errors of the read model.
+#[derive(Debug, thiserror::Error)]
 pub enum ReadModelError {
-    /// The file cannot be made, opened or read: look at the disk.
-    #[error("the read model {} does not work", path.display())]
+    /// The file cannot be created, opened or read: check the disk.
+    #[error("cannot use the read model {}: check its disk and permissions", path.display())]
     Sqlite {
         path: PathBuf,
         #[source]
         source: rusqlite::Error,
     },
-    /// The directory for it cannot be made.
-    #[error("the directory of the read model {} cannot be made", path.display())]
+    /// The directory cannot be created.
+    #[error("cannot create the directory of the read model {}", path.display())]
     Directory {
         path: PathBuf,
         #[source]
@@ -61,21 +63,21 @@ pub enum ReadModelError {
     Log(#[from] ReadError),
 }
 
-impl From<ReadModelError> for ApiError {
+impl From<ReadModelError> for Error {
     fn from(error: ReadModelError) -> Self {
-        Self::new(ErrorCode::Internal, "the read model does not work").because(error)
+        Self::new(ErrorCode::Internal, "the read model of this gateway failed").because(error)
     }
 }
 
 /// The read model of one gateway.
 pub(crate) struct ReadModel {
     path: PathBuf,
-    /// How long an event waits for others.
+    /// Time that an event waits for more events.
     delay: Duration,
-    /// From the opening, for whoever follows first.
+    /// The connection of [`Self::open`], for the first [`Self::follow`].
     writer: Mutex<Option<Connection>>,
     readers: Arc<Mutex<Vec<Connection>>>,
-    /// The last event taken in.
+    /// Sequence of the last applied event.
     applied: watch::Sender<u64>,
 }
 
@@ -89,7 +91,7 @@ impl fmt::Debug for ReadModel {
 }
 
 impl ReadModel {
-    /// Opens the file in `directory`, or makes it anew if it is not of this log.
+    /// Opens the file in `directory`; rebuilds a file that belongs to another log.
     pub(crate) async fn open(
         directory: &Path,
         delay: Duration,
@@ -106,8 +108,8 @@ impl ReadModel {
         })
     }
 
-    /// Takes in what the log has and gets, until the gateway ends. After an error it goes on where
-    /// it was when called again; only one may follow at a time.
+    /// Applies stored and new events until the gateway stops. After an error, the next call continues at the same
+    /// position. Only one call may run at a time.
     pub(crate) async fn follow(
         &self,
         log: &dyn EventLog,
@@ -121,41 +123,52 @@ impl ReadModel {
         feed::follow(&self.path, writer, self.delay, log, &self.applied, shutdown).await
     }
 
-    /// The sequence of the last event taken in.
+    /// Sequence of the last applied event.
     pub(crate) fn sequence(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Waits until `sequence` is taken in, however long that takes.
+    /// Waits until `sequence` is applied, without a limit.
     pub(crate) async fn reach(&self, sequence: u64) {
         let mut applied = self.applied.subscribe();
         let seen = applied.wait_for(|&last| last >= sequence).await;
         seen.expect("its sender is in this read model");
     }
 
-    /// Waits until `sequence` is taken in, with patience for as long as people have it.
-    pub(crate) async fn wait_for(&self, sequence: u64) -> ApiResult<()> {
+    /// Waits until `sequence` is applied, at most [`CATCH_UP_PATIENCE`].
+    pub(crate) async fn wait_for(&self, sequence: u64) -> Result<()> {
         match tokio::time::timeout(CATCH_UP_PATIENCE, self.reach(sequence)).await {
             Ok(()) => Ok(()),
             Err(_) => {
                 let detail = format!(
-                    "the lists are at {} and have not reached {sequence} yet",
+                    "the lists of this gateway are at event {} and have not reached {sequence} yet",
                     self.sequence()
                 );
-                Err(ApiError::new(ErrorCode::BrokerUnavailable, detail))
+                Err(Error::new(ErrorCode::BrokerUnavailable, detail))
             }
         }
     }
 
-    /// A page of runs, the latest first.
+    /// Waits until all events that `log` has now are applied, so that no list shows an ended run as running. If the log
+    /// does not answer within [`FRESH_PATIENCE`], lists are as old as `as_of` says.
+    pub(crate) async fn catch_up(&self, log: &dyn EventLog) {
+        let fresh = async {
+            if let Ok(fill) = log.fill().await {
+                self.reach(fill.last_sequence).await;
+            }
+        };
+        let _ = tokio::time::timeout(FRESH_PATIENCE, fresh).await;
+    }
+
+    /// A page of runs, latest first.
     pub(crate) async fn page(
         &self,
         filter: Filter,
         cursor: Option<String>,
         limit: usize,
-    ) -> ApiResult<RunPage> {
+    ) -> Result<RunPage> {
         let before = place(cursor)?;
-        // Read before the page: what the page shows is at least as new.
+        // Read before the page, so that the page is at least as new.
         let as_of = self.sequence();
         let (items, next) = self
             .read(move |connection| query::page(connection, &filter, before, limit))
@@ -163,14 +176,14 @@ impl ReadModel {
         Ok(RunPage { items, next, as_of })
     }
 
-    /// A page of dead letters, the latest launch first.
+    /// A page of dead letters, latest launch first.
     pub(crate) async fn dead_letters(
         &self,
         tenant: Option<Tenant>,
         is_all: bool,
         cursor: Option<String>,
         limit: usize,
-    ) -> ApiResult<DeadLetterPage> {
+    ) -> Result<DeadLetterPage> {
         let before = place(cursor)?;
         let as_of = self.sequence();
         let (items, next) = self
@@ -186,7 +199,7 @@ impl ReadModel {
         &self,
         principal: &Principal,
         limit: usize,
-    ) -> ApiResult<Vec<RunSummary>> {
+    ) -> Result<Vec<RunSummary>> {
         let filter = Filter::seen_by(principal);
         let (items, _) = self
             .read(move |connection| query::page(connection, &filter, i64::MAX, limit))
@@ -194,28 +207,28 @@ impl ReadModel {
         Ok(items)
     }
 
-    /// How many runs the tree of `root` has, counted up to `limit`.
-    pub(crate) async fn count_tree(&self, root: RunId, limit: u64) -> ApiResult<u64> {
+    /// Number of runs in the tree of `root`, counted up to `limit`.
+    pub(crate) async fn count_tree(&self, root: RunId, limit: u64) -> Result<u64> {
         Ok(self
             .read(move |connection| query::count_tree(connection, root, limit))
             .await?)
     }
 
     /// Whether `tenant` has a file with this content: from a run, a capsule or an upload.
-    pub(crate) async fn has_file(&self, tenant: &Tenant, digest: Digest) -> ApiResult<bool> {
+    pub(crate) async fn has_file(&self, tenant: &Tenant, digest: Digest) -> Result<bool> {
         let tenant = tenant.clone();
         Ok(self
             .read(move |connection| query::has_file(connection, &tenant, digest))
             .await?)
     }
 
-    /// All that is kept of the tree of `root`.
+    /// The records of the tree of `root`.
     pub(crate) async fn records(&self, root: RunId) -> Result<Kept, ReadModelError> {
         self.read(move |connection| record::read(connection, root))
             .await
     }
 
-    /// Live runs about which something may have to be done, at most `limit`.
+    /// Live runs that a gateway may have to end, at most `limit`.
     pub(crate) async fn suspects(
         &self,
         now: Timestamp,
@@ -225,7 +238,7 @@ impl ReadModel {
             .await
     }
 
-    /// The first launch of the log that is still needed.
+    /// Sequence of the first launch that is still needed.
     pub(crate) async fn first_needed(&self) -> Result<u64, ReadModelError> {
         self.read(query::first_needed).await
     }
@@ -239,7 +252,7 @@ impl ReadModel {
             .await
     }
 
-    /// Since when, in milliseconds since 1970, the run waits that has waited for longest in each queue.
+    /// For each queue, the time since when its oldest run waits, in milliseconds since 1970.
     pub(crate) async fn oldest_queued(&self) -> Result<Vec<(String, i64)>, ReadModelError> {
         self.read(query::oldest_queued).await
     }
@@ -274,11 +287,12 @@ impl ReadModel {
     }
 }
 
-/// Where a page begins.
-fn place(cursor: Option<String>) -> ApiResult<i64> {
+/// The start of a page.
+fn place(cursor: Option<String>) -> Result<i64> {
     let Some(cursor) = cursor else {
         return Ok(i64::MAX);
     };
-    query::parse_cursor(&cursor)
-        .ok_or_else(|| ApiError::malformed("`cursor` is none that a page named as its `next`"))
+    query::parse_cursor(&cursor).ok_or_else(|| {
+        Error::malformed("invalid `cursor`: expected the `next` of the previous page")
+    })
 }

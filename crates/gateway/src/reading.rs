@@ -1,4 +1,9 @@
-//! Single runs and trees, read from the log: never behind, on whichever gateway.
+//! Reads single runs and trees from the log; never stale, on any gateway.
+
+pub(crate) mod history;
+pub(crate) mod pending_reason;
+pub(crate) mod selecting;
+pub(crate) mod views;
 
 use std::collections::BTreeMap;
 
@@ -11,29 +16,28 @@ use aod_domain::run::{Ended, Payload, Run};
 use aod_domain::spending::{Account, Spent};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::StoredEvent;
-use aod_ports::runs::DamagedRun;
-use aod_ports::spending;
+use aod_services::runs::DamagedRun;
+use aod_services::spending;
 use serde_json::Value;
 
+use self::views::Seen;
 use crate::context::Context;
-use crate::gone;
-use crate::http::body;
-use crate::http::error::{ApiError, ApiResult};
-use crate::views::{self, Seen};
-use crate::waiters::RunEnd;
-use crate::waiting;
+use crate::error::{Error, Result};
+use crate::files::deleted_artifacts;
+use crate::runs::result_waiters::RunEnd;
+use crate::streams;
 
-/// Events of one run that are read: its state events are few, its notes three a call or so.
+/// Maximum number of events read for one run: it has few state events, and about three notes for each call.
 pub(crate) const RUN_EVENTS_MAX: usize = 10_000;
 
 /// Events of a tree that are read at a time.
 const TREE_PAGE_SIZE: usize = 1_000;
 
-/// Pages of a tree: as many runs as a tree may have, with twenty events each.
+/// Maximum number of pages of a tree: the maximum number of runs, with twenty events each.
 const TREE_PAGES_MAX: usize = 200;
 
-/// The run as the log has it, or 404.
-pub(crate) async fn seen(context: &Context, id: RunId) -> ApiResult<Seen> {
+/// The run as stored in the log, or 404.
+pub(crate) async fn seen(context: &Context, id: RunId) -> Result<Seen> {
     let stored = context
         .runs
         .log()
@@ -44,26 +48,26 @@ pub(crate) async fn seen(context: &Context, id: RunId) -> ApiResult<Seen> {
         .ok_or_else(|| unknown(id))
 }
 
-pub(crate) fn unknown(id: RunId) -> ApiError {
-    ApiError::new(ErrorCode::UnknownRun, unknown_text(&id.to_string()))
+pub(crate) fn unknown(id: RunId) -> Error {
+    Error::new(ErrorCode::UnknownRun, unknown_text(&id.to_string()))
 }
 
 pub(crate) fn unknown_text(id: &str) -> String {
-    format!("no run has the id {id}")
+    format!("run {id} does not exist")
 }
 
-pub(crate) fn damaged(id: RunId, error: DamagedRun) -> ApiError {
-    ApiError::new(
+pub(crate) fn damaged(id: RunId, error: DamagedRun) -> Error {
+    Error::new(
         ErrorCode::Internal,
         format!("the events of {id} are damaged: {error}"),
     )
     .because(error)
 }
 
-/// Everything about the run `id`.
-pub(crate) async fn view(context: &Context, id: RunId) -> ApiResult<RunView> {
+/// The view of the run `id`.
+pub(crate) async fn view(context: &Context, id: RunId) -> Result<RunView> {
     let seen = seen(context, id).await?;
-    let waits_for = waiting::reason(context, &seen).await;
+    let waits_for = pending_reason::reason(context, &seen).await;
     let view = view_of_seen(context, &seen).await?;
     let spending = spending(context, id).await?;
     Ok(RunView {
@@ -73,8 +77,8 @@ pub(crate) async fn view(context: &Context, id: RunId) -> ApiResult<RunView> {
     })
 }
 
-/// What `id` and those below it have spent on models; nothing if nobody of its tree has.
-async fn spending(context: &Context, id: RunId) -> ApiResult<Option<SpendingView>> {
+/// Spending of `id` and the runs below it on models; none if its tree has none.
+async fn spending(context: &Context, id: RunId) -> Result<Option<SpendingView>> {
     let account = account(context, id.root()).await?;
     if account.last.is_none() {
         return Ok(None);
@@ -99,38 +103,31 @@ async fn spending(context: &Context, id: RunId) -> ApiResult<Option<SpendingView
     }))
 }
 
-/// What the tree of `root` has spent on models.
-pub(crate) async fn account(context: &Context, root: RunId) -> ApiResult<Account> {
-    let account = spending::load(context.runs.log().as_ref(), root).await;
-    account.map_err(|error| {
-        ApiError::new(
-            ErrorCode::BrokerUnavailable,
-            "what was spent cannot be read",
-        )
-        .because(error)
-    })
+/// Spending of the tree of `root` on models.
+pub(crate) async fn account(context: &Context, root: RunId) -> Result<Account> {
+    Ok(spending::load(context.runs.log().as_ref(), root).await?)
 }
 
-/// As [`view`], of a run that was just stored, without reading it again and without the reason why
-/// it waits: that takes longer than the storing.
-pub(crate) async fn view_of(context: &Context, run: Run) -> ApiResult<RunView> {
+/// As [`view`], for a run that was just stored: does not read it again, and omits the reason why it waits, which takes
+/// longer than storing the run.
+pub(crate) async fn view_of(context: &Context, run: Run) -> Result<RunView> {
     view_of_seen(context, &Seen::from(run)).await
 }
 
-/// As [`view`], of a run that was waited for until its `end`.
-pub(crate) async fn view_of_end(context: &Context, id: RunId, end: &RunEnd) -> ApiResult<RunView> {
+/// As [`view`], for a run that a request has waited for until its `end`.
+pub(crate) async fn view_of_end(context: &Context, id: RunId, end: &RunEnd) -> Result<RunView> {
     match &end.seen {
         Some(seen) => view_of_seen(context, seen).await,
         None => view(context, id).await,
     }
 }
 
-async fn view_of_seen(context: &Context, seen: &Seen) -> ApiResult<RunView> {
+async fn view_of_seen(context: &Context, seen: &Seen) -> Result<RunView> {
     let launched = &seen.run.launched;
     let arguments = payload_left(context, &launched.event.payload).await?;
-    let mut collected = Vec::new();
+    let mut deleted = Vec::new();
     if arguments.is_none() {
-        collected.push("arguments".to_owned());
+        deleted.push("arguments".to_owned());
     }
     let result = match seen.run.ended() {
         Some(ended) => {
@@ -139,33 +136,33 @@ async fn view_of_seen(context: &Context, seen: &Seen) -> ApiResult<RunView> {
                 None => None,
             };
             if output.is_none() && ended.event.output.is_some() {
-                collected.push("output".to_owned());
+                deleted.push("output".to_owned());
             }
             Some(views::result(seen.run.id, launched.time, ended, output))
         }
         None => None,
     };
     Ok(RunView {
-        collected,
+        deleted,
         ..seen.view(arguments.unwrap_or_default(), result)
     })
 }
 
-/// As [`payload`]; none for one that was collected.
-async fn payload_left(context: &Context, stored: &Payload) -> ApiResult<Option<Value>> {
+/// As [`payload`]; none for a deleted payload.
+async fn payload_left(context: &Context, stored: &Payload) -> Result<Option<Value>> {
     match payload(context, stored).await {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.problem().code == ErrorCode::ArtifactCollected.as_str() => Ok(None),
+        Err(Error::ArtifactDeleted(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The result of `run` with its output, wherever that is.
+/// The result of `run` with its output.
 pub(crate) async fn result(
     context: &Context,
     run: &Run,
     ended: &Recorded<Ended>,
-) -> ApiResult<RunResult> {
+) -> Result<RunResult> {
     let output = match &ended.event.output {
         Some(output) => Some(payload(context, output).await?),
         None => None,
@@ -173,39 +170,39 @@ pub(crate) async fn result(
     Ok(views::result(run.id, run.launched.time, ended, output))
 }
 
-/// The JSON of a payload, fetched from the store if it is not in its event.
-pub(crate) async fn payload(context: &Context, payload: &Payload) -> ApiResult<Value> {
+/// The JSON of a payload, from its event or from the store.
+pub(crate) async fn payload(context: &Context, payload: &Payload) -> Result<Value> {
     match payload {
         Payload::Inline(value) => Ok(value.clone()),
         Payload::Artifact { digest, .. } => {
             let content = match context.ports.artifacts.get_stream(*digest, None).await {
                 Ok(content) => content,
-                Err(error) => return Err(gone::explained(context, error).await),
+                Err(error) => return Err(deleted_artifacts::explained(context, error).await),
             };
-            let bytes = body::whole(content.bytes, PAYLOAD_SIZE_BYTES_MAX as u64).await?;
+            let bytes = streams::whole(content.bytes, PAYLOAD_SIZE_BYTES_MAX).await?;
             serde_json::from_slice(&bytes).map_err(|error| {
-                ApiError::new(ErrorCode::Internal, "a stored payload is no JSON").because(error)
+                Error::new(ErrorCode::Internal, "a stored payload is not JSON").because(error)
             })
         }
     }
 }
 
-/// A whole tree, as its events up to one of them tell it.
+/// A whole tree at one of its events.
 pub(crate) struct Family {
     pub(crate) runs: BTreeMap<RunId, Seen>,
-    /// The last of the events.
+    /// The last event.
     pub(crate) last: Option<StoredEvent>,
-    /// How many there are.
+    /// Number of events.
     pub(crate) events: usize,
 }
 
-/// All runs below and including the root of `id`, by their ids.
-pub(crate) async fn family(context: &Context, id: RunId) -> ApiResult<BTreeMap<RunId, Seen>> {
+/// All runs of the tree of `id`, by id.
+pub(crate) async fn family(context: &Context, id: RunId) -> Result<BTreeMap<RunId, Seen>> {
     Ok(family_until(context, id, u64::MAX).await?.runs)
 }
 
-/// As [`family`], by the events up to and including `until`.
-pub(crate) async fn family_until(context: &Context, id: RunId, until: u64) -> ApiResult<Family> {
+/// As [`family`], with the events up to and including `until`.
+pub(crate) async fn family_until(context: &Context, id: RunId, until: u64) -> Result<Family> {
     let filter = subject::tree(id);
     let mut runs: BTreeMap<RunId, Option<Seen>> = BTreeMap::new();
     let (mut last, mut events): (Option<StoredEvent>, usize) = (None, 0);
@@ -235,15 +232,15 @@ pub(crate) async fn family_until(context: &Context, id: RunId, until: u64) -> Ap
     })
 }
 
-fn take(runs: &mut BTreeMap<RunId, Option<Seen>>, stored: &StoredEvent) -> ApiResult<()> {
+fn take(runs: &mut BTreeMap<RunId, Option<Seen>>, stored: &StoredEvent) -> Result<()> {
     let Some(id) = Subject::run_of(&stored.subject) else {
         return Ok(());
     };
     Seen::take(runs.entry(id).or_default(), id, stored).map_err(|error| damaged(id, error))
 }
 
-/// The run `id` with everything below it.
-pub(crate) async fn tree(context: &Context, id: RunId) -> ApiResult<TreeNode> {
+/// The run `id` with the runs below it.
+pub(crate) async fn tree(context: &Context, id: RunId) -> Result<TreeNode> {
     let family = family(context, id).await?;
     let seen = family.get(&id).ok_or_else(|| unknown(id))?;
     Ok(node(seen, &children_of(&family)))
@@ -263,7 +260,7 @@ pub(crate) fn children_of(family: &BTreeMap<RunId, Seen>) -> BTreeMap<RunId, Vec
     children
 }
 
-/// Recursion as deep as calls may be nested.
+/// The recursion is as deep as calls may be nested.
 fn node(seen: &Seen, children: &BTreeMap<RunId, Vec<&Seen>>) -> TreeNode {
     let run = &seen.run;
     let below = children.get(&run.id).map(Vec::as_slice).unwrap_or_default();

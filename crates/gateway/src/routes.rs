@@ -1,7 +1,8 @@
-//! What is served where.
+//! Routes of the HTTP API.
 
 mod audit;
 mod capsules;
+pub(crate) mod compatibility;
 mod dead_letters;
 mod description;
 mod events;
@@ -12,7 +13,6 @@ mod log;
 mod logs;
 mod nodes;
 mod operations;
-pub(crate) mod original;
 mod reruns;
 mod results;
 mod retention;
@@ -23,86 +23,135 @@ mod tokens;
 pub(crate) mod upload;
 
 pub(crate) use self::description::description;
+use aod_domain::access::{Need, Reach, Role};
+use aod_domain::error_code::ErrorCode;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post, put};
-
-use aod_domain::error_code::ErrorCode;
+use axum::routing::{MethodFilter, get, on, post};
+use utoipa::OpenApi;
 
 use crate::context::Shared;
-use crate::http::error::ApiError;
+use crate::error::Error;
 use crate::http::{access, request};
+
+/// Description of the default response of every route, for OpenAPI.
+const PROBLEM: &str = "A problem: what is wrong and how to fix it";
 
 /// All routes of a gateway.
 pub(crate) fn router(context: Shared) -> Router {
-    let people = people().route_layer(from_fn_with_state(context.clone(), access::layer));
-    people
+    people(&context)
         .merge(internal())
         .merge(open())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        // Every route bounds its body itself, files by another measure than JSON.
+        // Every route bounds its body itself: files and JSON have different limits.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(context.clone(), request::layer))
         .with_state(context)
 }
 
-/// For whoever has a token.
-fn people() -> Router<Shared> {
-    Router::new()
-        .route("/v1/runs", post(runs::create).get(runs::list))
-        .route("/v1/runs/{run}", get(runs::show))
-        .route("/v1/runs/{run}/result", get(results::result))
-        .route("/v1/runs/{run}/cancel", post(runs::cancel))
-        .route("/v1/runs/{run}/rerun", post(reruns::create))
-        .route("/v1/runs/{run}/tree", get(runs::tree))
-        .route("/v1/runs/{run}/at/{event}", get(history::at))
-        .route("/v1/runs/{run}/replay", get(history::replay))
-        .route("/v1/runs/{run}/diff/{other}", get(history::difference))
-        .route("/v1/runs/{run}/files/{*name}", get(results::output_file))
-        .route("/v1/runs/{run}/inputs/{*name}", get(results::input_file))
-        .route("/v1/runs/{run}/events", get(events::events))
-        .route("/v1/runs/{run}/logs", get(logs::logs))
-        .route("/v1/events", get(log::select))
-        .route("/v1/runs/{run}/bundle", get(audit::bundle))
-        .route("/v1/seal-key", get(audit::seal_key))
-        .route("/v1/files", post(files::upload))
-        .route("/v1/files/{digest}", get(files::download))
-        .route("/v1/capsules", post(capsules::register).get(capsules::list))
-        .route("/v1/capsules/{name}", get(capsules::show))
-        .route("/v1/tokens", get(tokens::list).post(tokens::create))
-        .route("/v1/tokens/{token}", delete(tokens::revoke))
-        .route("/v1/rules", get(rules::list))
-        .route("/v1/rules/{name}", put(rules::set).delete(rules::remove))
-        .route("/v1/retention", get(retention::list))
-        .route(
-            "/v1/retention/{name}",
-            put(retention::set).delete(retention::remove),
-        )
-        .route("/v1/holds", get(retention::holds))
-        .route(
-            "/v1/holds/{run}",
-            put(retention::hold).delete(retention::release),
-        )
-        .route("/v1/gc", post(retention::collect))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{node}/drain", post(nodes::drain))
-        .route("/v1/nodes/{node}/resume", post(nodes::resume))
-        .route("/v1/deadletters", get(dead_letters::list))
-        .route("/v1/deadletters/{run}", get(dead_letters::show))
-        .route("/v1/deadletters/{run}/requeue", post(dead_letters::requeue))
-        .route("/v1/deadletters/{run}/purge", post(dead_letters::purge))
-        .route("/metrics", get(operations::metrics))
-        .route("/execute", post(original::execute))
-        .route("/handoff", post(original::handoff))
-        .route("/capsules", get(original::capsules))
-        .route("/capsules/{name}/schema", get(original::schema))
-        .route("/visualizer/state", get(original::visualizer))
+/// A route of the API that needs a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub method: &'static str,
+    /// With the names of parameters in braces; `{*name}` is the rest of a path.
+    pub path: &'static str,
+    pub need: Need,
 }
 
-/// For nodes, with the token of a run.
+impl Route {
+    /// The path as descriptions show it.
+    pub fn plain_path(&self) -> String {
+        self.path.replace("{*", "{")
+    }
+}
+
+/// Registers each route once: method, path, role, reach and handler.
+macro_rules! routes {
+    ($($method:ident $path:literal $role:ident $reach:ident $module:ident::$handler:ident;)*) => {
+        /// All routes that need a token.
+        pub const ROUTES: &[Route] = &[$(Route {
+            method: stringify!($method),
+            path: $path,
+            need: need(Role::$role, Reach::$reach),
+        },)*];
+
+        /// The descriptions of these routes.
+        #[derive(OpenApi)]
+        #[openapi(paths($($module::$handler),*))]
+        struct Descriptions;
+
+        fn people(context: &Shared) -> Router<Shared> {
+            Router::new()$(.route(
+                $path,
+                on(MethodFilter::$method, $module::$handler).route_layer(from_fn_with_state(
+                    (context.clone(), need(Role::$role, Reach::$reach)),
+                    access::layer,
+                )),
+            ))*
+        }
+    };
+}
+
+const fn need(role: Role, reach: Reach) -> Need {
+    Need { role, reach }
+}
+
+routes! {
+    POST "/v1/runs" Run Tenant runs::create;
+    GET "/v1/runs" Read Tenant runs::list;
+    GET "/v1/runs/{run}" Read Tenant runs::show;
+    GET "/v1/runs/{run}/result" Read Tenant results::result;
+    POST "/v1/runs/{run}/cancel" Run Tenant runs::cancel;
+    POST "/v1/runs/{run}/rerun" Run Tenant reruns::create;
+    GET "/v1/runs/{run}/tree" Read Tenant runs::tree;
+    GET "/v1/runs/{run}/at/{event}" Read Tenant history::at;
+    GET "/v1/runs/{run}/replay" Read Tenant history::replay;
+    GET "/v1/runs/{run}/diff/{other}" Read Tenant history::difference;
+    GET "/v1/runs/{run}/files/{*name}" Read Tenant results::output_file;
+    GET "/v1/runs/{run}/inputs/{*name}" Read Tenant results::input_file;
+    GET "/v1/runs/{run}/events" Read Tenant events::events;
+    GET "/v1/runs/{run}/logs" Read Tenant logs::logs;
+    GET "/v1/runs/{run}/bundle" Read Tenant audit::bundle;
+    GET "/v1/events" Read Tenant log::select;
+    GET "/v1/seal-key" Read Tenant audit::seal_key;
+    POST "/v1/files" Run Tenant files::upload;
+    GET "/v1/files/{digest}" Read Tenant files::download;
+    POST "/v1/capsules" Operate Tenant capsules::register;
+    GET "/v1/capsules" Read Tenant capsules::list;
+    GET "/v1/capsules/{name}" Read Tenant capsules::show;
+    DELETE "/v1/capsules/{name}" Operate Tenant capsules::remove;
+    GET "/v1/deadletters" Read Tenant dead_letters::list;
+    GET "/v1/deadletters/{run}" Read Tenant dead_letters::show;
+    POST "/v1/deadletters/{run}/requeue" Operate Tenant dead_letters::requeue;
+    POST "/v1/deadletters/{run}/purge" Operate Tenant dead_letters::purge;
+    GET "/v1/tokens" Admin Tenant tokens::list;
+    POST "/v1/tokens" Admin Tenant tokens::create;
+    DELETE "/v1/tokens/{token}" Admin Tenant tokens::revoke;
+    GET "/v1/rules" Read Cluster rules::list;
+    PUT "/v1/rules/{name}" Admin Cluster rules::set;
+    DELETE "/v1/rules/{name}" Admin Cluster rules::remove;
+    GET "/v1/retention" Read Cluster retention::list;
+    PUT "/v1/retention/{name}" Admin Cluster retention::set;
+    DELETE "/v1/retention/{name}" Admin Cluster retention::remove;
+    GET "/v1/holds" Read Cluster retention::holds;
+    PUT "/v1/holds/{run}" Admin Cluster retention::hold;
+    DELETE "/v1/holds/{run}" Admin Cluster retention::release;
+    POST "/v1/gc" Operate Cluster retention::collect;
+    GET "/v1/nodes" Read Cluster nodes::list;
+    POST "/v1/nodes/{node}/drain" Operate Cluster nodes::drain;
+    POST "/v1/nodes/{node}/resume" Operate Cluster nodes::resume;
+    GET "/metrics" Read Cluster operations::metrics;
+    POST "/execute" Run Tenant compatibility::execute;
+    POST "/handoff" Run Tenant compatibility::handoff;
+    GET "/capsules" Read Tenant compatibility::capsules;
+    GET "/capsules/{name}/schema" Read Tenant compatibility::schema;
+    GET "/visualizer/state" Read Tenant compatibility::visualizer;
+}
+
+/// Routes for nodes, which require the token of a run.
 fn internal() -> Router<Shared> {
     Router::new()
         .route("/internal/v1/runs/{run}/calls", post(internal::call))
@@ -113,7 +162,7 @@ fn internal() -> Router<Shared> {
         )
 }
 
-/// For everyone: nothing of anybody's is told here.
+/// Routes without a token, which return no data of tenants.
 fn open() -> Router<Shared> {
     Router::new()
         .route("/health", get(operations::health))
@@ -123,14 +172,14 @@ fn open() -> Router<Shared> {
         .route("/docs/errors/{code}", get(operations::error_page))
 }
 
-async fn unknown_route(uri: Uri) -> ApiError {
-    ApiError::new(
+async fn unknown_route(uri: Uri) -> Error {
+    Error::new(
         ErrorCode::UnknownRoute,
-        format!("nothing is served at {}", uri.path()),
+        format!("the gateway has no route {}: see /docs", uri.path()),
     )
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::malformed(format!("{} is not for {method}", uri.path()))
+async fn wrong_method(method: Method, uri: Uri) -> Error {
+    Error::malformed(format!("{} does not support {method}", uri.path()))
         .with_status(StatusCode::METHOD_NOT_ALLOWED)
 }

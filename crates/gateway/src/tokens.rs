@@ -1,38 +1,34 @@
-//! The tokens that were issued, in memory: kept up to date from the log, so that all gateways know a new one, and
-//! one that is revoked, a moment after it is stored.
+//! Issued tokens, in memory. Every gateway follows their events, so it learns of a new or revoked token a moment after
+//! the event is stored.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use aod_domain::access::{Command, Event, Principal, Tokens, decide};
+use aod_domain::chain::Chain as _;
 use aod_domain::digest::Digest;
-use aod_domain::error_code::ErrorCode;
-use aod_domain::event::{CloudEvent, Recorded};
 use aod_domain::subject;
-use aod_ports::event_log::{Append, AppendError, EventLog, Guard, ReadError, StoredEvent};
+use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use jiff::Timestamp;
 
 use crate::context::Context;
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::Result;
 
 /// Events about tokens read at a time.
 const PAGE_SIZE: usize = 500;
 
-/// How often a decision is taken anew because somebody else was faster: administrators are few.
-const DECIDE_ATTEMPTS_MAX: u32 = 16;
-
-/// All tokens, as this gateway knows them.
+/// All tokens, as known to this gateway.
 #[derive(Debug, Default)]
 pub(crate) struct TokenBook(RwLock<Tokens>);
 
 impl TokenBook {
-    /// Reads all that there are.
+    /// Reads all tokens.
     pub(crate) async fn load(log: &dyn EventLog) -> Result<Self, ReadError> {
         let book = Self::default();
         book.catch_up(log).await?;
         Ok(book)
     }
 
-    /// Whoever has the token with this hash, if it counts at `now`.
+    /// The principal of the token with this hash, if the token is valid at `now`.
     pub(crate) fn find(&self, sha256: &Digest, now: Timestamp) -> Option<Principal> {
         let tokens = self.tokens();
         tokens
@@ -61,10 +57,10 @@ impl TokenBook {
         match stored.decode::<Event>() {
             Ok(recorded) => {
                 let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-                tokens.apply(recorded);
+                let Ok(()) = tokens.apply(recorded);
             }
             Err(error) => {
-                tracing::error!(sequence = stored.sequence, %error, "an event about a token cannot be read");
+                tracing::error!(sequence = stored.sequence, %error, "ignored an unreadable event of a token");
                 let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
                 tokens.skip(stored.sequence, Digest::of(&stored.bytes));
             }
@@ -72,48 +68,18 @@ impl TokenBook {
     }
 }
 
-/// Carries `command` out for `by`, and answers with the event and its sequence; this gateway goes by it then.
+/// Executes `command` for `by`; returns the tokens and the sequence of the event once this gateway has applied it.
 pub(crate) async fn handle(
     context: &Context,
     command: &Command,
     by: &Principal,
-) -> ApiResult<Recorded<Event>> {
-    let log = context.runs.log().as_ref();
-    for _ in 0..DECIDE_ATTEMPTS_MAX {
-        // Another gateway may have issued a moment ago what is revoked here.
-        context.tokens.catch_up(log).await?;
-        let (event, last) = {
-            let tokens = context.tokens.tokens();
-            let event = decide(&tokens, command, by, context.ports.clock.now())?;
-            (event, tokens.last())
-        };
-        match append(context, event, last).await {
-            Ok(recorded) => {
-                context.tokens.catch_up(log).await?;
-                return Ok(recorded);
-            }
-            Err(AppendError::Conflict { .. }) => (),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let text = "others keep changing the tokens";
-    Err(ApiError::new(ErrorCode::BrokerUnavailable, text))
-}
-
-async fn append(
-    context: &Context,
-    event: Event,
-    last: Option<(u64, Digest)>,
-) -> Result<Recorded<Event>, AppendError> {
-    let (sequence, previous) = last.map_or((0, None), |(sequence, hash)| (sequence, Some(hash)));
-    let (subject, about) = (event.subject(), event.token().to_string());
-    let event = CloudEvent::new(context.runs.header(), about, previous, event);
-    let guard = Guard::Last {
-        filter: subject::TOKENS.to_owned(),
-        sequence,
-    };
-    let append = Append::of(subject, guard, &event).expect("names and a hash fit an event");
-    let bytes = append.bytes.clone();
-    let sequence = context.runs.log().append(append).await?;
-    Ok(Recorded::decode(sequence, &bytes).expect("what was just encoded can be read"))
+) -> Result<(Tokens, u64)> {
+    let writer = context.runs.writer();
+    // Another gateway may have issued the token a moment ago.
+    context.tokens.catch_up(writer.log().as_ref()).await?;
+    let mut tokens = context.tokens.tokens().clone();
+    let decide = |tokens: &Tokens, now| decide(tokens, command, by, now).map(Some);
+    let sequence = writer.change(&mut tokens, decide).await?;
+    context.tokens.catch_up(writer.log().as_ref()).await?;
+    Ok((tokens, sequence.expect("a change is an event")))
 }

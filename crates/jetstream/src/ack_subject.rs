@@ -1,4 +1,4 @@
-//! What the server says about a delivery in the subject to which it is acknowledged.
+//! Parses the acknowledgement subject of a delivery.
 //!
 //! ```text
 //! $JS.ACK.<stream>.<consumer>.<delivery>.<stream seq>.<consumer seq>.<time ns>.<pending>
@@ -7,16 +7,16 @@
 //!
 //! Source: nats-server `server/consumer.go`, `replyInfo`, and ADR-15.
 
-/// What an acknowledgement's subject tells of its delivery.
+/// The content of an acknowledgement subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AckSubject {
-    /// How often the message was delivered, from 1.
+    /// Number of deliveries of the message, from 1.
     pub(crate) delivery: u64,
-    /// Its place in the stream.
+    /// Sequence of the message in the stream.
     pub(crate) stream_sequence: u64,
-    /// Counts the deliveries of the consumer from 1.
+    /// Number of the consumer's delivery, from 1.
     pub(crate) consumer_sequence: u64,
-    /// When the stream stored the message, in nanoseconds since 1970.
+    /// Time when the stream stored the message, in nanoseconds since 1970.
     pub(crate) stored_nanoseconds: i64,
 }
 
@@ -29,7 +29,7 @@ const LONG_PREFIX_TOKENS: usize = 6;
 const LONG_TOKENS_MIN: usize = 11;
 
 impl AckSubject {
-    /// Reads either form; none for anything else.
+    /// Parses both forms; none for other subjects.
     pub(crate) fn parse(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.split('.').collect();
         let prefix = match tokens.len() {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_read() {
+    fn both_forms_are_parsed() {
         let expected = AckSubject {
             delivery: 3,
             stream_sequence: 8,
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn other_subjects_are_not_read() {
+    fn other_subjects_are_rejected() {
         for subject in [
             "",
             "$JS.FC.WORK.x",

@@ -1,7 +1,7 @@
 //! Reads many messages of a stream with one request: a batched direct get.
 //!
-//! The server answers with the messages and an end; no consumer is made. Any replica may answer,
-//! so on replicated streams the answer may lag: callers who care compare with the leader.
+//! The server answers with the messages and an end, without a consumer. Any replica may answer, so on
+//! replicated streams the answer may lag: callers that need the latest state compare with the leader.
 //! Source: nats-server `server/stream.go`, `getDirectRequest`, and ADR-31.
 
 use std::time::Duration;
@@ -17,21 +17,21 @@ use tokio::time::timeout;
 use crate::ANSWER_SECONDS_MAX;
 use crate::link::{Failure, Link};
 
-/// Messages asked for at a time: 8 MB of the largest events. More is not faster.
+/// Messages of one request: 8 MB of the largest events. More is not faster.
 const PAGE_MESSAGES_MAX: usize = 256;
 
-/// The filter that has all messages: what is left under it is known without a look at the subjects.
+/// The filter for all messages: the server counts the remaining ones without the subjects.
 const EVERYTHING: &str = ">";
 
-/// Ends a batch. Not among the client's named codes.
+/// Ends a batch. The client has no name for this code.
 const END_OF_BATCH: u16 = 204;
 
 /// All messages of `stream` under `filter` after sequence `after`, at most `limit`.
 ///
-/// Whoever asks for more than there is has the server look through every block after the last match, for the longer
-/// the older that is, and keep the subjects of all of them in memory. So the first message tells how many there are,
-/// which the server knows without looking, and no more are asked for. Source: nats-server `server/filestore.go`,
-/// `LoadNextMsg` and `NumPending`.
+/// A request for more messages than exist makes the server search every block after the last match, and keep the
+/// subjects of all these blocks in memory. So the first message returns the number of messages, which the server
+/// knows without a search, and the next request asks for exactly this number. Source: nats-server
+/// `server/filestore.go`, `LoadNextMsg` and `NumPending`.
 pub(crate) async fn read(
     link: &Link,
     stream: &str,
@@ -66,7 +66,7 @@ pub(crate) async fn read(
     Ok(messages)
 }
 
-/// The first `limit` messages of `stream` under `filter`, in one try and one batch.
+/// The first `limit` messages of `stream` under `filter`, in one attempt and one batch.
 pub(crate) async fn read_once(
     link: &Link,
     stream: &str,
@@ -76,7 +76,7 @@ pub(crate) async fn read_once(
     Ok(read_page(link, stream, filter, 1, limit).await?.messages)
 }
 
-/// The last message of `stream` under `filter` as its leader has it, in one try.
+/// The last message of `stream` under `filter` from its leader, in one attempt.
 pub(crate) async fn last_of_leader(
     stream: &Stream<()>,
     filter: &str,
@@ -94,7 +94,7 @@ pub(crate) async fn last_of_leader(
 
 struct Page {
     messages: Vec<StreamMessage>,
-    /// How many come after these.
+    /// Number of messages after these.
     left: u64,
 }
 
@@ -125,7 +125,7 @@ async fn read_page(
 
 async fn collect(answers: &mut Subscriber, count: usize) -> Result<Page, Failure> {
     let mut messages: Vec<StreamMessage> = Vec::new();
-    // The end comes after the last message.
+    // The end marker follows the last message.
     for _ in 0..=count {
         let answer = timeout(Duration::from_secs(ANSWER_SECONDS_MAX), answers.next())
             .await
@@ -138,30 +138,30 @@ async fn collect(answers: &mut Subscriber, count: usize) -> Result<Page, Failure
                 return Ok(Page { messages, left: 0 });
             }
             Some(_) if answer.status == Some(StatusCode::NO_RESPONDERS) => {
-                return Err(Failure::transient("the stream is not there yet"));
+                return Err(Failure::transient("the stream does not exist yet"));
             }
             Some(code) => {
                 let description = answer.description.unwrap_or_default();
                 return Err(Failure::last(format!(
-                    "the broker refuses the read: {code} {description}"
+                    "the broker rejects the read: {code} {description}"
                 )));
             }
         }
     }
-    Err(Failure::last("the broker sent more than was asked for"))
+    Err(Failure::last("the broker sent too many messages"))
 }
 
-/// The end says which message was the last: a message lost on the way shows.
+/// Checks the end marker, which names the last message, so that a lost message is detected.
 fn end(messages: Vec<StreamMessage>, answer: &Message) -> Result<Page, Failure> {
     let headers = answer.headers.as_ref();
     let last_sequence = number(headers, "Nats-Last-Sequence");
     if messages.last().map(|message| message.sequence) != last_sequence {
-        return Err(Failure::transient("messages were lost on the way"));
+        return Err(Failure::transient("messages of the batch were lost"));
     }
     let left = number(headers, "Nats-Num-Pending");
     Ok(Page {
         messages,
-        // Whoever does not know asks for more.
+        // Without the number, the caller requests more.
         left: left.unwrap_or(u64::MAX),
     })
 }

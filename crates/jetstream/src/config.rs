@@ -1,4 +1,4 @@
-//! What a program says to reach the broker. Where the values come from is left to the program.
+//! Configuration of a connection to the broker.
 
 use std::fmt;
 use std::io;
@@ -6,39 +6,38 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Delivered launches come again after this time without a sign of life, in seconds, unless the
-/// configuration says.
+/// Default time without a sign of life after which the queue delivers a launch again, in seconds.
 pub const LEASE_SECONDS_DEFAULT: u32 = 30;
 
-/// How to reach the broker, and what its streams may hold.
+/// Address of the broker and limits of its streams.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `nats://host:port` or `tls://host:port`, one or more servers of one cluster.
     pub servers: Vec<String>,
     pub credentials: Credentials,
-    /// PEM file of the authorities that sign the servers' certificates, instead of the system's.
+    /// PEM file of the certificate authorities of the servers, instead of the system's.
     pub certificate_authority: Option<PathBuf>,
-    /// The program's name, different for each: letters, digits, `-` and `_`. Its inboxes and
-    /// consumers carry it.
+    /// The program's unique name: letters, digits, `-` and `_`. Inboxes and consumers of the program
+    /// contain it.
     pub name: String,
-    /// Whether it makes what is missing, streams and consumers. One that does not waits until another program has
-    /// made them, and follows the log by what is told of it; it needs no right to.
+    /// Whether the program creates missing streams and consumers. Without this it waits until another program
+    /// has created them, and follows the log without consumers.
     pub makes_streams: bool,
-    /// `http://host:port` of one server's monitoring: only there can be asked whether it syncs.
+    /// `http://host:port` of one server's monitoring: only monitoring reports whether the server syncs.
     pub monitoring_url: Option<String>,
-    /// Time after which a delivered launch without a sign of life comes again, in seconds; the
-    /// same for all programs of a cluster.
+    /// Time without a sign of life after which the queue delivers a launch again, in seconds; the same
+    /// for all programs of a cluster.
     pub lease_seconds: u32,
-    /// Copies of each stream that is missing and made without `limits`, 1 to 5: never more than the
-    /// cluster has servers.
+    /// Copies of each missing stream that the program creates without `limits`, 1 to 5: at most the number
+    /// of the cluster's servers.
     pub replicas: usize,
-    /// What the streams may hold. None leaves streams as they are and makes missing ones by
-    /// [`StreamLimits::default`]: for programs that use a broker that others look after.
+    /// Limits of the streams. None keeps existing streams and creates missing ones with
+    /// [`StreamLimits::default`]: for programs that do not manage their broker.
     pub limits: Option<StreamLimits>,
 }
 
 impl Config {
-    /// Without credentials, on one server, with defaults.
+    /// Defaults for one server, without credentials.
     pub fn new(server: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             servers: vec![server.into()],
@@ -53,7 +52,7 @@ impl Config {
         }
     }
 
-    /// Where answers and deliveries come in: below the subject of the user, which its rights name.
+    /// The subject of answers and deliveries: below the inboxes of the user, which the user's rights name.
     pub(crate) fn inbox(&self) -> String {
         let user = match &self.credentials {
             Credentials::None => "anyone",
@@ -62,7 +61,7 @@ impl Config {
         format!("{}.{}", inbox(user), self.name)
     }
 
-    /// What streams that are missing are made with.
+    /// Limits of new streams.
     pub(crate) fn limits_of_new(&self) -> StreamLimits {
         self.limits.unwrap_or(StreamLimits {
             replicas: self.replicas,
@@ -70,7 +69,7 @@ impl Config {
         })
     }
 
-    /// The servers as messages may show them: without credentials.
+    /// The servers for messages, without credentials.
     pub(crate) fn servers_shown(&self) -> String {
         self.servers
             .iter()
@@ -87,24 +86,24 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// The inboxes of `user`; what cannot stand in a subject is replaced.
+/// The inboxes of `user`; replaces characters that are invalid in a subject.
 pub(crate) fn inbox(user: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
     let token = |character| if is_plain(character) { character } else { '_' };
     format!("_INBOX.{}", user.chars().map(token).collect::<String>())
 }
 
-/// What the streams may hold. The server reserves the sum on its disk.
+/// Limits of the streams. The server reserves the sum on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Of the log, in bytes. Beyond it appends are refused; nothing is dropped.
+    /// Maximum size of the log, in bytes. Above it the server rejects appends and drops nothing.
     pub events_bytes_max: u64,
-    /// Of the queue, in bytes: launches that wait or run. Beyond it the queue takes launches as
-    /// others leave it.
+    /// Maximum size of the queue, in bytes: launches that wait or run. Above it the queue accepts launches
+    /// only after other launches leave it.
     pub work_bytes_max: u64,
-    /// Of the live tail of outputs, in bytes. Beyond it the oldest lines go.
+    /// Maximum size of the live tail of outputs, in bytes. Above it the server drops the oldest lines.
     pub logs_bytes_max: u64,
-    /// Age at which lines of output go, in seconds.
+    /// Maximum age of lines of output, in seconds.
     pub logs_age_seconds_max: u64,
     /// Copies of each stream in the cluster: 1, 3 or 5.
     pub replicas: usize,
@@ -123,7 +122,7 @@ impl Default for StreamLimits {
     }
 }
 
-/// Who the program is to the broker.
+/// The program's credentials for the broker.
 #[derive(Clone, Default)]
 pub enum Credentials {
     #[default]
@@ -134,17 +133,17 @@ pub enum Credentials {
     },
 }
 
-/// A file that holds no credentials.
+/// A file without valid credentials.
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     #[error("{path} cannot be read")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} must hold two lines: a user and a password")]
+    #[error("invalid credentials in {path}; expected two lines: a user and a password")]
     Malformed { path: PathBuf },
 }
 
 impl Credentials {
-    /// Reads a file of two lines: user and password. Lines that begin with `#` are for people.
+    /// Reads a file of two lines: user and password. Lines that begin with `#` are comments.
     pub fn from_file(path: &Path) -> Result<Self, CredentialsError> {
         let text = std::fs::read_to_string(path).map_err(|source| CredentialsError::Read {
             path: path.to_owned(),
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn debug_output_hides_credentials() {
         let config = Config {
             servers: vec!["nats://me:secret@one:4222".into(), "tls://two".into()],
             credentials: Credentials::UserPassword {

@@ -1,4 +1,4 @@
-//! Asks a server's monitoring whether it syncs each write: the connection itself cannot tell.
+//! Asks a server's monitoring whether the server syncs each write.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tokio::net::TcpStream;
 
 use aod_ports::BoxError;
 
-/// Whether what the broker confirms survives a power failure.
+/// Whether confirmed writes survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The server syncs before it confirms.
     Synced,
-    /// It confirms first: a power failure loses up to its `sync_interval`, two minutes by default.
+    /// The server confirms first: a power failure loses up to its `sync_interval`, two minutes by default.
     Unsynced,
-    /// No monitoring was named, or it did not answer.
+    /// Monitoring is not configured, or did not answer.
     Unknown,
 }
 
-/// Time for the whole question, in seconds.
+/// Time limit of the whole request, in seconds.
 const MONITORING_SECONDS_MAX: u64 = 3;
 
-/// Largest answer read, in bytes: `/varz` has some 10 KB.
+/// Maximum size of the answer, in bytes: `/varz` has some 10 KB.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What to set, as the warnings name it.
+/// The setting that the warnings recommend.
 const HINT: &str = "set `jetstream { sync_interval: always }` in the server's configuration";
 
-/// Asks and warns: once a connection, and never refuses.
+/// Checks and warns, once for each connection.
 pub(crate) async fn check(monitoring_url: Option<&str>) -> Durability {
     let Some(url) = monitoring_url else {
         tracing::warn!(
-            "whether the broker syncs each write is not known: no monitoring URL is configured; {HINT}"
+            "unknown whether the broker syncs each write, because no monitoring URL is configured; {HINT}"
         );
         return Durability::Unknown;
     };
@@ -45,26 +45,26 @@ pub(crate) async fn check(monitoring_url: Option<&str>) -> Durability {
         Ok(true) => Durability::Synced,
         Ok(false) => {
             tracing::warn!(
-                "the broker confirms writes before they are on disk: a power failure loses the last; {HINT}"
+                "the broker confirms writes before they are on disk; a power failure loses the latest writes; {HINT}"
             );
             Durability::Unsynced
         }
         Err(error) => {
             tracing::warn!(
                 error,
-                "whether the broker syncs each write cannot be asked at {url}"
+                "unknown whether the broker syncs each write: the monitoring at {url} does not respond"
             );
             Durability::Unknown
         }
     }
 }
 
-/// HTTP/1.0 by hand: one request, the answer ends with the connection. Monitoring is `http` only.
+/// A minimal HTTP/1.0 client: one request; the connection ends with the answer. Monitoring uses only `http`.
 async fn ask(url: &str) -> Result<bool, BoxError> {
     let address = url
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'))
-        .ok_or("a monitoring URL begins with http://")?;
+        .ok_or("invalid monitoring URL; expected http://host:port")?;
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /varz HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -81,7 +81,7 @@ fn parse(answer: &[u8]) -> Result<bool, BoxError> {
     let head_length = answer
         .windows(separator.len())
         .position(|window| window == separator)
-        .ok_or("the answer is no HTTP")?;
+        .ok_or("the answer is not HTTP")?;
     let (head, body) = answer.split_at(head_length);
     let status = String::from_utf8_lossy(head)
         .lines()
@@ -89,12 +89,12 @@ fn parse(answer: &[u8]) -> Result<bool, BoxError> {
         .unwrap_or_default()
         .to_owned();
     if !status.contains(" 200 ") {
-        return Err(format!("the monitoring answers {status:?}").into());
+        return Err(format!("the monitoring answered {status:?}").into());
     }
     let varz: Value = serde_json::from_slice(&body[separator.len()..])?;
     let config = varz
         .pointer("/jetstream/config")
-        .ok_or("the server has no JetStream")?;
+        .ok_or("JetStream is not enabled on the server")?;
     Ok(config
         .get("sync_always")
         .and_then(Value::as_bool)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_read() {
+    fn answer_of_monitoring_is_parsed() {
         let answer =
             |body: &str| parse(format!("HTTP/1.0 200 OK\r\nA: b\r\n\r\n{body}").as_bytes());
         assert!(answer(r#"{"jetstream":{"config":{"sync_always":true}}}"#).unwrap());

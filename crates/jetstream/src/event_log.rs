@@ -1,7 +1,7 @@
 //! The log on the stream `EVENTS`.
 //!
-//! What the stream says counts: a plain subscription on its subjects would also see appends that
-//! the guard refused, so nothing here uses one.
+//! This module reads only from the stream: a plain subscription on its subjects would also see appends
+//! that the guard rejected.
 
 mod append;
 mod release;
@@ -9,7 +9,7 @@ mod watch;
 
 use aod_domain::subject;
 use aod_ports::BoxError;
-use aod_ports::event_log::{Append, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried};
+use aod_ports::event_log::{Append, EventLog, Fill, Followed, From, ReadError, StoredEvent, Tried};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Info, Stream};
@@ -30,7 +30,7 @@ pub struct JetStreamEventLog {
     link: Link,
     stream: Stream<()>,
     is_replicated: bool,
-    /// Whether it may make consumers to follow by.
+    /// Whether subscriptions may create consumers.
     makes_consumers: bool,
 }
 
@@ -49,23 +49,23 @@ impl JetStreamEventLog {
         }
     }
 
-    /// The last message under `filter`, as the leader has it.
+    /// The last message under `filter`, from the leader.
     async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, BoxError> {
         self.link
             .patiently(|| batch::last_of_leader(&self.stream, filter))
             .await
     }
 
-    /// What `filter` has after `after`. A stream with one copy answers itself; of several, any may
-    /// have answered, so the answer counts once it reaches what the leader has.
+    /// The messages under `filter` after `after`. Of several copies any may have answered, so the answer
+    /// must reach the last message of the leader.
     async fn read_from_leader(
         &self,
         filter: &str,
         after: u64,
         limit: usize,
     ) -> Result<Vec<StreamMessage>, BoxError> {
-        // The server counts what is left for each page: by all its subjects, one by one, unless it is told that all
-        // are meant. Source: nats-server `server/filestore.go`, `NumPending`.
+        // The server counts the remaining messages for each page: subject by subject, unless the filter is `>`.
+        // Source: nats-server `server/filestore.go`, `NumPending`.
         let filter = if filter == subject::ALL { ">" } else { filter };
         let mut messages = batch::read(&self.link, EVENTS, filter, after, limit).await?;
         if !self.is_replicated || messages.len() >= limit {
@@ -158,7 +158,7 @@ impl EventLog for JetStreamEventLog {
         &self,
         filter: &str,
         from: From,
-    ) -> Result<BoxStream<'static, Told>, ReadError> {
+    ) -> Result<BoxStream<'static, Followed>, ReadError> {
         let after = match from {
             From::After(sequence) => sequence,
             From::Now => {
@@ -172,30 +172,30 @@ impl EventLog for JetStreamEventLog {
         if !self.makes_consumers {
             let watch = Watch::open(self, filter, after).await;
             let watch = watch.map_err(read_error(filter))?;
-            let told = stream::unfold(watch, |mut watch| async {
+            let followed = stream::unfold(watch, |mut watch| async {
                 Some((watch.next().await, watch))
             });
-            return Ok(told.boxed());
+            return Ok(followed.boxed());
         }
         let tail = Tail::open(&self.link, EVENTS, filter, after)
             .await
             .map_err(read_error(filter))?;
-        let told = stream::unfold(tail, |mut tail| async {
-            let told = match tail.next().await {
-                Arrival::Message { sequence, message } => Told::Event(StoredEvent {
+        let followed = stream::unfold(tail, |mut tail| async {
+            let followed = match tail.next().await {
+                Arrival::Message { sequence, message } => Followed::Event(StoredEvent {
                     sequence,
                     subject: message.subject.to_string(),
                     bytes: message.payload,
                 }),
-                Arrival::Reopened => Told::Reconnected,
+                Arrival::Reopened => Followed::Reconnected,
             };
-            Some((told, tail))
+            Some((followed, tail))
         });
-        Ok(told.boxed())
+        Ok(followed.boxed())
     }
 
     async fn fill(&self) -> Result<Fill, ReadError> {
-        let info = self.info().await.map_err(read_error("how full it is"))?;
+        let info = self.info().await.map_err(read_error("the fill level"))?;
         Ok(Fill {
             bytes: info.state.bytes,
             bytes_max: u64::try_from(info.config.max_bytes).unwrap_or(u64::MAX),
@@ -205,6 +205,6 @@ impl EventLog for JetStreamEventLog {
 
     async fn release_before(&self, sequence: u64) -> Result<(), ReadError> {
         let released = release::release_before(&self.link, sequence).await;
-        released.map_err(read_error("what its stream need not have"))
+        released.map_err(read_error("the events to release"))
     }
 }

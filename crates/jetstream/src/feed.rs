@@ -1,4 +1,4 @@
-//! Ends of runs, shared by all that ask, through one durable consumer of the log.
+//! Ends of runs, distributed to all receivers through one durable consumer of the log.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::link::{Failure, Link};
 use crate::streams::EVENTS;
 use crate::work_queue::{DONE, not_now};
 
-/// How long a request for ends waits for the first.
+/// Maximum wait of a request for its first end.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// How long a whole request may take: what was asked on a connection that is lost is never answered.
+/// Time limit of a whole request: a request on a lost connection is never answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Without end: what nobody could tell today is told tomorrow.
+/// Without a limit: an end that cannot be handled today is delivered tomorrow.
 const DELIVERIES_UNLIMITED: i64 = -1;
 
-/// Ends given and not dealt with, over all receivers.
+/// Maximum number of delivered and unacknowledged ends of all receivers.
 const GIVEN_MAX: i64 = 10_000;
 
 /// The ends of runs under one name, on one connection. Cheap to clone.
@@ -54,7 +54,7 @@ impl JetStreamFeed {
         }
     }
 
-    /// The consumer, made where it is missing.
+    /// The consumer, created if missing.
     async fn consumer(&self) -> Result<Consumer<pull::Config>, BoxError> {
         let wanted = self.config();
         self.link
@@ -71,7 +71,7 @@ impl JetStreamFeed {
     async fn fetch(&self, max: usize) -> Result<Vec<Given>, BoxError> {
         let consumer = self.consumer().await?;
         let asked = consumer.fetch().max_messages(max);
-        // Whatever there is comes at once; only for the first is it waited.
+        // The request waits only for the first message; other available ones follow immediately.
         let mut messages = asked.messages().await?;
         let mut given = Vec::new();
         while let Some(message) = messages.next().await {

@@ -1,8 +1,8 @@
 //! The log, the queue of launches, the live tail of outputs, presence and an object store, on NATS
-//! JetStream. The only crate that names the NATS client.
+//! JetStream. The only crate that uses the NATS client.
 //!
-//! [`Broker::connect`] is the beginning of everything. What the ports mean is said in `aod-ports`;
-//! here is said how JetStream is made to keep it: see the modules.
+//! Start with [`Broker::connect`]. `aod-ports` defines the ports; the modules of this crate describe how
+//! JetStream implements them.
 
 mod ack_subject;
 mod batch;
@@ -32,6 +32,6 @@ pub use streams::ensure::{Difference, StreamError};
 pub use version::{SERVER_VERSION_MIN, ServerVersion};
 pub use work_queue::JetStreamWorkQueue;
 
-/// Time for one answer of the broker, in seconds: a synced write takes milliseconds, the election
-/// of a leader two seconds. A denied request is answered by nothing at all.
+/// Time limit of one answer of the broker, in seconds: a synced write takes milliseconds, the election
+/// of a leader two seconds. The broker does not answer a denied request.
 const ANSWER_SECONDS_MAX: u64 = 5;

@@ -1,9 +1,8 @@
-//! The one connection that all adapters share: what it is doing, and how long they bear with it.
+//! The connection that all adapters share: its state, and retries.
 //!
-//! The client reconnects by itself and keeps what it has not sent, but a request whose answer was
-//! on its way when the connection broke would wait for its time-out. So everybody races the
-//! answer with the loss of the connection, and tries again once it is back. What is safe to try
-//! again is left to the callers.
+//! The client reconnects and keeps unsent messages, but a request whose answer is lost with the
+//! connection would wait for its time-out. So each operation also waits for the loss of the connection,
+//! and retries after the reconnect. Callers decide which operations may be repeated.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,42 +17,40 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
-/// How long an operation is tried before it is given up, in seconds: a server that is killed and
-/// started again after 5 s is back well within, with time to read a large log.
+/// Maximum time of an operation with its retries, in seconds: enough for a server that is killed, restarted
+/// after 5 s, and reads a large log.
 const PATIENCE_SECONDS_MAX: u64 = 20;
 
-/// Pauses between tries double from the first to the second of these, in milliseconds.
+/// Pauses between attempts double from the first to the second of these, in milliseconds.
 const PAUSE_MILLISECONDS_MIN: u64 = 10;
 const PAUSE_MILLISECONDS_MAX: u64 = 500;
 
-/// How often the client itself is asked for its state, in case that its event got lost: the
-/// channel of events is bounded.
+/// Interval of polls of the client's state, because the bounded channel of events may lose an event.
 const STATE_POLL: Duration = Duration::from_millis(250);
 
-/// The connection as its events tell it.
+/// The connection's state from its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkState {
-    /// Counts the connections made: what was under way in an earlier one is lost.
+    /// Number of the connection: requests of an earlier connection are lost.
     pub(crate) epoch: u64,
     pub(crate) is_up: bool,
 }
 
-/// What the server says of a publish that the user's rights do not cover, before the subject in quotes.
+/// The server's error for a publish without the right for it, before the subject in quotes.
 const DENIED: &str = "Permissions Violation for Publish to \"";
 
-/// Subjects that are remembered as denied: more than a program uses.
+/// Maximum number of remembered denied subjects: more than a program uses.
 const DENIED_MAX: usize = 1_000;
 
-/// The user may not do what the program wants of it.
+/// The program's user lacks a right.
 #[derive(Debug, Error)]
 #[error(
-    "the broker's user may not publish to {0}: whoever looks after the broker gives this program the credentials \
-     of its part, or makes the users anew with the newest `aod` that runs (`aod credentials DIR`) and has \
-     nats-server read them"
+    "the broker's user of this program may not publish to {0}; use the credentials of the program's part, or rewrite \
+     the users with the newest `aod` of the cluster (`aod credentials DIR`) and reload nats-server"
 )]
 pub(crate) struct Denied(String);
 
-/// Writes the state that [`Link`]s read; the client's events are its input.
+/// Writes the state that [`Link`]s read, from the client's events.
 #[derive(Debug, Default)]
 pub(crate) struct LinkEvents {
     state: watch::Sender<LinkState>,
@@ -65,7 +62,7 @@ impl LinkEvents {
         self.state.subscribe()
     }
 
-    /// Notes a subject that the server has denied.
+    /// Records a subject that the server has denied.
     fn take_error(&self, error: &str) {
         let Some((_, rest)) = error.split_once(DENIED) else {
             return;
@@ -78,22 +75,22 @@ impl LinkEvents {
         });
     }
 
-    /// Returns once the server has denied `subject`; forgets it, since rights may be widened.
+    /// Returns after the server has denied `subject`; forgets the denial, because rights may change.
     async fn denied(&self, subject: &str) {
         let mut denied = self.denied.subscribe();
-        // It does not end: the sender is here.
+        // The channel does not close, because `self` has the sender.
         let _ = denied.wait_for(|denied| denied.contains(subject)).await;
         self.denied
             .send_if_modified(|denied| denied.remove(subject));
     }
 
-    /// Logs the event, and counts connections.
+    /// Logs the event and counts connections.
     pub(crate) fn take(&self, event: &Event) {
         match event {
             Event::Connected => {
                 let is_first = self.state.borrow().epoch == 0;
                 if !is_first {
-                    tracing::info!("the connection to the broker is back");
+                    tracing::info!("reconnected to the broker");
                 }
                 self.state.send_modify(|state| {
                     *state = LinkState {
@@ -109,7 +106,7 @@ impl LinkEvents {
             Event::SlowConsumer(subscription) => {
                 tracing::warn!(
                     subscription,
-                    "messages of the broker came faster than they were taken"
+                    "messages from the broker arrived faster than the program read them"
                 );
             }
             Event::ServerError(error) => {
@@ -126,7 +123,7 @@ impl LinkEvents {
     }
 }
 
-/// Why a try failed, and whether another can help.
+/// Why an attempt failed, and whether a retry can help.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) source: BoxError,
@@ -154,7 +151,7 @@ impl Failure {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) context: Context,
-    /// The program's name, which its consumers carry.
+    /// The program's name, part of its consumers' names.
     pub(crate) name: Arc<str>,
     events: Arc<LinkEvents>,
     state: watch::Receiver<LinkState>,
@@ -180,7 +177,7 @@ impl Link {
         self.client.connection_state() == State::Connected
     }
 
-    /// Waits for a connection and answers with its epoch.
+    /// Waits for a connection and returns its epoch.
     pub(crate) async fn up(&self) -> u64 {
         let mut state = self.state.clone();
         loop {
@@ -188,12 +185,12 @@ impl Link {
             if now.is_up || self.is_up() {
                 return now.epoch;
             }
-            // An elapsed time-out only means to ask the client.
+            // After the time-out, poll the client.
             let _ = timeout(STATE_POLL, state.changed()).await;
         }
     }
 
-    /// Waits until the connection of `epoch` is replaced by another.
+    /// Waits for the connection after the one of `epoch`.
     pub(crate) async fn replaced(&self, epoch: u64) {
         self.wait_for(|state| state.epoch != epoch).await;
     }
@@ -207,12 +204,12 @@ impl Link {
     async fn wait_for(&self, condition: impl Fn(&LinkState) -> bool) {
         let mut state = self.state.clone();
         if state.wait_for(|state| condition(state)).await.is_err() {
-            // The client is gone, and so is whoever could answer.
+            // The client has ended.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits for a connection, then for `operation` as long as that connection lives.
+    /// Waits for a connection, then for `operation` until that connection is lost.
     pub(crate) async fn within_connection<T>(
         &self,
         deadline: Instant,
@@ -231,8 +228,8 @@ impl Link {
         }
     }
 
-    /// The outcome of `operation`, which publishes to `subject`: a denial is answered by nothing at all, and
-    /// would be waited for in vain.
+    /// The outcome of `operation`, which publishes to `subject`, or [`Denied`]: the server does not answer a
+    /// denied request.
     pub(crate) async fn permitted<T>(
         &self,
         subject: &str,
@@ -244,7 +241,7 @@ impl Link {
         }
     }
 
-    /// Tries until a final outcome, or for [`PATIENCE_SECONDS_MAX`]. Only for what may be repeated.
+    /// Retries until a final outcome, or for [`PATIENCE_SECONDS_MAX`]. Only for repeatable operations.
     pub(crate) async fn patiently<T, F>(
         &self,
         mut attempt: impl FnMut() -> F,
@@ -263,7 +260,7 @@ impl Link {
     }
 }
 
-/// The pauses between tries: growing, of random length so that writers part, within one deadline.
+/// The pauses between attempts: growing, random (so that writers diverge), within one deadline.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     deadline: Instant,
@@ -286,7 +283,7 @@ impl Pauses {
         Instant::now() >= self.deadline
     }
 
-    /// Sleeps for half to the whole of the next pause.
+    /// Sleeps for half of the next pause up to all of it.
     pub(crate) async fn wait(&mut self) {
         let half = self.next_milliseconds / 2;
         self.next_milliseconds = (self.next_milliseconds * 2).min(PAUSE_MILLISECONDS_MAX);

@@ -1,4 +1,4 @@
-//! The live tail of outputs on the stream `LOGS`: bounded, unsynced, one message a line.
+//! The live tail of outputs on the stream `LOGS`: bounded, not synced, one message for each line.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::link::Link;
 use crate::streams::{LOG_LINE_BYTES_MAX, LOG_PREFIX, LOGS};
 use crate::tail::{Arrival, Tail};
 
-/// Lines that may wait for their confirmation: at 0.1 ms each enough for 10,000 a second. Beyond
-/// it whoever publishes waits.
+/// Maximum number of unconfirmed lines: at 0.1 ms each enough for 10,000 a second. Above it a publisher
+/// waits.
 const UNCONFIRMED_MAX: usize = 1_000;
 
 /// The stream of logs, on one connection. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct JetStreamLogStream {
     link: Link,
-    /// Its own window of unconfirmed lines, so that output never delays events.
+    /// A context with its own window of unconfirmed lines, so that output never delays events.
     context: Context,
 }
 
@@ -46,7 +46,7 @@ impl JetStreamLogStream {
                 let size_bytes = bytes.len();
                 return Err(format!("a line of {size_bytes} bytes is too long").into());
             }
-            // The confirmation is awaited by the context, which gives the window free again.
+            // The context waits for the confirmation, which frees the window.
             self.context
                 .publish(subject(run, &line.attempt.to_string()), bytes.into())
                 .await?;
@@ -55,7 +55,7 @@ impl JetStreamLogStream {
     }
 }
 
-/// Where all lines are, whoever's run they are of: whose it is, its events say.
+/// The tenant in the subjects of all lines; the events of a run name its actual tenant.
 const TENANT: &str = "default";
 
 fn subject(run: RunId, attempt: &str) -> String {

@@ -1,21 +1,21 @@
-//! An `object_store::ObjectStore` on a JetStream stream: the artifact store of a cluster that has
-//! no S3 server and no shared disk. Content addresses and verification are left to `aod-artifacts`.
+//! An `object_store::ObjectStore` on a JetStream stream: the artifact store of a cluster without an S3
+//! server and without a shared disk. `aod-artifacts` adds content addresses and verification.
 //!
-//! An object is one *record*, the only message on the subject of its path, and, beyond 64 KiB, the
-//! *chunks* of one upload, a subject each. A record is written last, and guarded: so all put modes
-//! are exact, and no reader meets half an object. Random access is a direct get by subject; no
-//! consumer is needed but for lists. The ETag is the sequence of the record.
+//! An object is one *record*, the only message on the subject of its path, and above 64 KiB the
+//! *chunks* of one upload, each on its own subject. The record is written last, with a guard: so all put
+//! modes are exact, and no reader sees an incomplete object. Random access is a direct get by subject;
+//! only lists need a consumer. The ETag is the sequence of the record.
 //!
-//! **Durability.** The stream has the default `persist_mode`: with `sync_interval: always` a chunk
-//! and a record are on disk when they are confirmed. `persist_mode: async` would store 1.3 to 2.5
-//! times as fast, but ignores `always`, and an event could then name bytes that a power failure
-//! takes away; there is no request that syncs such a stream.
+//! **Durability.** The stream has the default `persist_mode`: with `sync_interval: always` a confirmed
+//! chunk or record is on disk. `persist_mode: async` would store 1.3 to 2.5 times as fast, but ignores
+//! `always`: an event could then name bytes that a power failure loses, and no request syncs such a
+//! stream.
 //!
-//! **Left-overs.** Chunks without a record come from broken uploads and from objects that were
-//! overwritten (their readers may finish). [`JetStreamObjectStore::sweep`] removes them by age.
+//! **Left-overs.** Chunks without a record are from failed uploads and from overwritten objects (whose
+//! readers may finish). [`JetStreamObjectStore::sweep`] removes them by age.
 //!
-//! Errors carry a [`std::io::ErrorKind`] where a caller may act on the cause: `StorageFull` (the
-//! stream has reached its limit), `InvalidData` (the stored object is not whole).
+//! Errors contain a [`std::io::ErrorKind`] for actionable causes: `StorageFull` (the stream has reached
+//! its limit), `InvalidData` (the stored object is damaged).
 
 mod bucket;
 mod get;
@@ -48,30 +48,29 @@ use transport::Transport;
 /// Name of this store in errors.
 const STORE: &str = "JetStream";
 
-/// Objects up to this size, in bytes, lie within their record: one synced write instead of two.
-/// Above it the time for a second write no longer shows, and lists would make the server read
-/// much that nobody asked for.
+/// Objects up to this size, in bytes, are stored in their record: one synced write instead of two. For
+/// larger objects the second write takes little of the time, and lists would make the server read their
+/// bytes.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Size of a chunk, in bytes. Larger ones are hardly faster and come close to the server's
-/// `max_payload` of 1 MiB; 128 KiB ones are a third slower (measured).
+/// Size of a chunk, in bytes. Larger chunks are hardly faster and approach the server's `max_payload` of
+/// 1 MiB; chunks of 128 KiB are a third slower (measured).
 const CHUNK_BYTES: usize = 512 * 1024;
 
-/// Chunks that one put, part or get has under way: 4 MiB, the memory of one transfer. More makes
-/// replicated streams answer "too many outstanding" and is not faster.
+/// Maximum number of concurrent chunks of one put, part or get: 4 MiB, the memory of one transfer. More
+/// are not faster, and replicated streams answer "too many outstanding".
 const CHUNK_WINDOW: usize = 8;
 
 /// Object store over one bucket of a stream; cheap to clone.
 ///
-/// It wants a NATS connection of its own: bulk bytes would delay what else goes over it.
+/// Give it its own NATS connection, because bulk bytes delay other messages.
 #[derive(Clone)]
 pub struct JetStreamObjectStore {
     transport: Arc<Transport>,
 }
 
 impl JetStreamObjectStore {
-    /// Creates the stream if need be, and compares its configuration with what is wanted; a lower
-    /// or higher `bytes_max` is adopted.
+    /// Creates the stream if missing, compares its configuration, and sets a new `bytes_max`.
     pub async fn open(
         client: async_nats::Client,
         config: &BucketConfig,
@@ -82,8 +81,8 @@ impl JetStreamObjectStore {
         })
     }
 
-    /// As [`open`](Self::open), for whoever may only store and read: the stream is another's to make, to limit and
-    /// to sweep.
+    /// Like [`open`](Self::open), for programs that may only store and read: another program creates, limits and
+    /// sweeps the stream.
     pub async fn open_as_guest(
         client: async_nats::Client,
         config: &BucketConfig,
@@ -94,8 +93,8 @@ impl JetStreamObjectStore {
         })
     }
 
-    /// Removes chunks that belong to no object and whose upload began more than `age_seconds`
-    /// ago (at least [`SWEEP_AGE_SECONDS_MIN`] is taken). Harmless at any time, on any host.
+    /// Removes chunks without an object whose upload began more than `age_seconds` ago (at least
+    /// [`SWEEP_AGE_SECONDS_MIN`]). Harmless at any time, on any host.
     pub async fn sweep(&self, age_seconds: u64) -> Result<Swept> {
         sweep::sweep(&self.transport, age_seconds).await
     }
@@ -214,11 +213,11 @@ fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> objec
 fn not_found(location: &Path) -> object_store::Error {
     object_store::Error::NotFound {
         path: location.to_string(),
-        source: "no record on its subject".into(),
+        source: "the object does not exist".into(),
     }
 }
 
-/// The object is not what its record says.
+/// The error of an object that does not match its record.
 fn damaged(what: impl fmt::Display) -> object_store::Error {
     generic(std::io::Error::new(
         std::io::ErrorKind::InvalidData,

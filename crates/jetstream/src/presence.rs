@@ -1,6 +1,6 @@
-//! Presence in a key-value bucket that the server holds in memory: `node.<id>`, `gateway.<id>`.
+//! Presence in a key-value bucket in the server's memory: `node.<id>`, `gateway.<id>`.
 //!
-//! A server that was restarted has forgotten the bucket, so whoever announces makes it again.
+//! A restarted server has lost the bucket; the next announcement creates it again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,14 +26,14 @@ use crate::streams::{self, PRESENCE, PRESENCE_PREFIX};
 const OPERATION: &str = "KV-Operation";
 const REMOVED: &str = "DEL";
 
-/// Members read at the most; a thousand hosts are far from it.
+/// Maximum number of members; far more than a thousand hosts have.
 const MEMBERS_MAX: usize = 10_000;
 
 /// Presence, on one connection. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct JetStreamPresence {
     link: Link,
-    /// What the bucket is made with; none if others make it.
+    /// Limits of a new bucket; none if another program creates the bucket.
     limits: Option<StreamLimits>,
 }
 
@@ -60,7 +60,7 @@ impl JetStreamPresence {
         }
     }
 
-    /// Of several copies any may answer, so an answer counts once it reaches what the leader had before.
+    /// Of several copies any may answer, so the answer must reach the leader's last message.
     async fn read(&self) -> Result<Vec<StreamMessage>, BoxError> {
         let filter = format!("{PRESENCE_PREFIX}.>");
         let bucket = self.link.context.get_stream_no_info(PRESENCE).await?;
@@ -78,8 +78,8 @@ impl JetStreamPresence {
         }
     }
 
-    /// Tries once, and once more with the bucket made sure of. Not for longer than one answer
-    /// takes: what is announced is old soon, and the next announcement is coming.
+    /// Tries once, then creates a missing bucket and tries again, within the time limit of one answer: the
+    /// next announcement follows soon.
     async fn promptly<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T, PresenceError>
     where
         F: Future<Output = Result<T, BoxError>> + Send,
@@ -112,7 +112,7 @@ fn subject(member: &Member) -> String {
     }
 }
 
-/// Who is told of by a message, if that is its own key: who may announce whom is told by keys.
+/// The member in a message, if its key matches: rights on keys decide who may announce which member.
 fn read_member(message: &StreamMessage) -> Option<Member> {
     let member: Member = serde_json::from_slice(&message.payload).ok()?;
     (subject(&member) == message.subject.as_str()).then_some(member)

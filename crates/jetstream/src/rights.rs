@@ -1,12 +1,13 @@
-//! What each part of a cluster may say to the broker, and the configuration that holds it to that.
+//! The rights of each part of a cluster at the broker, and the configuration that enforces them.
 //!
-//! Each part has an account of its own; the streams lie in another, [`OWNER`], of which it imports exactly
-//! what it needs. Lists of subjects alone would not do: a server sends an answer to whatever reply subject a
-//! request names without asking whether the requester may publish there, so that in one account who may read a
-//! stream that it also writes may write everything. An answer never leaves the account that asked.
+//! Each part has its own account. The streams are in a separate account, [`OWNER`], from which a part imports
+//! exactly the necessary subjects. Lists of subjects alone are not enough: a server sends an answer to the reply
+//! subject of a request without a check of the requester's rights, so within one account a program that may read
+//! and write a stream may write everything. An answer never leaves the account of its request.
 //!
-//! The one exception are consumers that push: they deliver into [`OWNER`], and to make one is to change another
-//! one of this name. So only gateways make consumers; nodes hear the places of events that they wait for.
+//! The only exception are push consumers: they deliver into [`OWNER`], and the right to create one is also the
+//! right to change another one of that name. So only gateways create consumers; nodes receive announcements of
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,36 +16,36 @@ use aod_domain::subject::{CANCELS, LAUNCHES, PLACEMENTS};
 use aod_domain::writer::Writer;
 
 use crate::config::inbox;
-use crate::streams::{EVENTS, FILES, LOG_PREFIX, LOGS, PRESENCE, PRESENCE_PREFIX, WORK, told};
+use crate::streams::{EVENTS, FILES, LOG_PREFIX, LOGS, PRESENCE, PRESENCE_PREFIX, WORK, announced};
 use crate::work_queue::OFFERS;
 
-/// The account that the streams lie in.
+/// The account of the streams.
 pub const OWNER: &str = "AOD";
 
-/// The streams of a cluster, which its first gateway makes.
+/// The streams of a cluster, created by its first gateway.
 const STREAMS: [&str; 5] = [EVENTS, WORK, LOGS, PRESENCE, FILES];
 
-/// What nodes look for in the log while it goes on: cancellations, what operators ask of them, and what queues
-/// require.
+/// Events that nodes follow in the log: cancellations, orders of operators to nodes, and requirements of
+/// queues.
 const FOLLOWED_BY_NODES: [&str; 3] = [CANCELS, "ev.*.node.*.>", PLACEMENTS];
 
-/// A part of a cluster, as the broker knows it.
+/// A part of a cluster, with its rights at the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Whoever looks after the broker: may do everything but look after the server itself.
+    /// The operator of the broker: all rights except the administration of the server itself.
     Admin,
     Gateway,
     Node,
 }
 
-/// How often something that is asked for is answered.
+/// Number of answers to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answers {
     Once,
     Often,
 }
 
-/// What a part may say, and how often it is answered.
+/// The subjects that a part may publish to, with the number of answers.
 type Rights = BTreeMap<String, Answers>;
 
 /// A user of the broker.
@@ -56,7 +57,7 @@ pub struct User {
     pub part: Part,
 }
 
-/// The subjects that `part` may publish to; none for whoever may publish to all.
+/// The subjects that `part` may publish to; none means all.
 pub fn subjects(part: &Part) -> Vec<String> {
     rights(part).into_keys().collect()
 }
@@ -69,8 +70,8 @@ fn rights(part: &Part) -> Rights {
     }
 }
 
-/// Makes streams and changes their settings, as a new version does, and as old events are let go that the archive
-/// has; reads and follows everything.
+/// Creates streams and changes their settings (for new versions, and to release archived events); reads and
+/// follows everything.
 fn gateway() -> Rights {
     let mut rights = common(Writer::Gateway);
     let mut once = |subject: String| {
@@ -81,7 +82,7 @@ fn gateway() -> Rights {
         once(format!("$JS.API.STREAM.CREATE.{stream}"));
         once(format!("$JS.API.STREAM.UPDATE.{stream}"));
     }
-    // What uploads that were cut off have left.
+    // Left-overs of interrupted uploads.
     once(format!("$JS.API.STREAM.PURGE.{FILES}"));
     once(format!("$JS.API.CONSUMER.DELETE.{FILES}.*"));
     for (stream, filter) in [
@@ -99,7 +100,7 @@ fn gateway() -> Rights {
         once(format!("$JS.API.CONSUMER.INFO.{stream}.*"));
     }
     once(format!("$JS.API.CONSUMER.DELETE.{WORK}.*"));
-    // Ends of runs, which gateways share: to seal them, to tell them as traces.
+    // Ends of runs, which gateways share: for seals and traces.
     once(format!("$JS.ACK.{EVENTS}.>"));
     once(format!("{PRESENCE_PREFIX}.gateway.*"));
     rights.insert(
@@ -109,7 +110,7 @@ fn gateway() -> Rights {
     rights
 }
 
-/// Takes launches and tells what became of them; makes and removes nothing that others rely on.
+/// Takes launches and reports their results; creates and removes nothing shared.
 fn node() -> Rights {
     let mut rights = common(Writer::Node);
     let mut once = |subject: String| {
@@ -134,7 +135,7 @@ fn common(writer: Writer) -> Rights {
         rights.insert(subject, Answers::Once);
     };
     writer.subjects().into_iter().for_each(&mut once);
-    // To import this keeps the server from answering for an account that has no streams itself.
+    // Without this import, the server itself answers for an account without streams.
     once("$JS.API.INFO".to_owned());
     once("obj.artifacts.>".to_owned());
     once(format!("$JS.API.CONSUMER.LIST.{WORK}"));
@@ -148,15 +149,15 @@ fn common(writer: Writer) -> Rights {
     rights
 }
 
-/// What users of `part` hear of the log while it goes on.
+/// Announcements of the log that users of `part` receive.
 fn heard(part: &Part) -> Vec<String> {
     match part {
-        Part::Node => FOLLOWED_BY_NODES.map(told).to_vec(),
+        Part::Node => FOLLOWED_BY_NODES.map(announced).to_vec(),
         Part::Admin | Part::Gateway => Vec::new(),
     }
 }
 
-/// What users of `part` may say to each other, in their own account: nodes hand on launches.
+/// Subjects that users of `part` may use among themselves, in their own account: nodes offer launches.
 fn among_themselves(part: &Part) -> Vec<String> {
     match part {
         Part::Node => vec![OFFERS.to_owned()],
@@ -164,14 +165,14 @@ fn among_themselves(part: &Part) -> Vec<String> {
     }
 }
 
-/// The fragment of a configuration of nats-server that makes `users`, each with the rights of its part.
+/// The part of a nats-server configuration that creates `users`, each with the rights of its part.
 pub fn configuration(users: &[User]) -> String {
     let mut exports = Rights::new();
     for user in users {
         exports.extend(rights(&user.part));
     }
     let mut text = String::from(
-        "# Made by aod. Who changes it by hand loses that when it is made anew.\n\
+        "# Generated by aod, which overwrites manual changes when it generates the file again.\n\
          accounts {\n",
     );
     // Writing to memory does not fail.
@@ -187,8 +188,8 @@ pub fn configuration(users: &[User]) -> String {
         };
         let _ = writeln!(text, "      {{ service: \"{subject}\"{often} }}");
     }
-    let told: BTreeSet<String> = users.iter().flat_map(|user| heard(&user.part)).collect();
-    for subject in told {
+    let announced: BTreeSet<String> = users.iter().flat_map(|user| heard(&user.part)).collect();
+    for subject in announced {
         let _ = writeln!(text, "      {{ stream: \"{subject}\" }}");
     }
     let others = || users.iter().filter(|user| user.part != Part::Admin);
@@ -209,13 +210,13 @@ pub fn configuration(users: &[User]) -> String {
 
 fn write_account(text: &mut String, user: &User) {
     let (subjects, inbox) = (subjects(&user.part), inboxes(user));
-    let (told, own) = (heard(&user.part), among_themselves(&user.part));
+    let (announced, own) = (heard(&user.part), among_themselves(&user.part));
     let mut said = [subjects.clone(), own.clone()].concat();
     if !own.is_empty() {
-        // Where what is said among them is answered.
+        // The reply subjects of these requests.
         said.push(inbox.clone());
     }
-    let from_owner = [vec![inbox], told].concat();
+    let from_owner = [vec![inbox], announced].concat();
     let listened = [own, from_owner.clone()].concat();
     let permissions = format!(
         ",\n        permissions: {{ subscribe: [{}\n        ], publish: [{}\n        ] }}",
@@ -255,7 +256,7 @@ fn login(user: &User, permissions: &str) -> String {
     format!("{{ user: \"{name}\", password: \"{password}\"{permissions} }}")
 }
 
-/// Where answers and deliveries for `user` come in.
+/// The reply and delivery subjects of `user`.
 fn inboxes(user: &User) -> String {
     format!("{}.>", inbox(&user.name))
 }
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_removes_or_changes_what_cannot_be_made_again() {
+    fn no_part_may_remove_or_change_irreplaceable_data() {
         for part in [Part::Gateway, Part::Node] {
             for subject in [
                 "$JS.API.STREAM.DELETE.EVENTS",
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_make_and_remove_nothing() {
+    fn nodes_may_create_and_remove_nothing() {
         for subject in subjects(&Part::Node) {
             for verb in ["CREATE", "UPDATE", "DELETE", "PURGE", "DURABLE"] {
                 assert!(!subject.contains(&format!(".{verb}.")), "{subject}");
@@ -302,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn subjects_that_are_answered_often_and_once_do_not_overlap() {
-        // A server looks for the export of an import in no order.
+    fn subjects_with_one_and_many_answers_do_not_overlap() {
+        // A server searches the export of an import in no order.
         let all: Rights = [Part::Gateway, Part::Node]
             .iter()
             .flat_map(rights)

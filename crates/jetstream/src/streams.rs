@@ -1,13 +1,13 @@
-//! The streams that AOD keeps in the broker, and how each is configured.
+//! The streams of AOD in the broker, and their configuration.
 //!
 //! | stream | holds | kept |
 //! |---|---|---|
-//! | `EVENTS` | the log, `ev.>` | until it is archived and let go of, synced; appends are refused when it is full |
+//! | `EVENTS` | the log, `ev.>` | until archived and released, synced; rejects appends when full |
 //! | `WORK` | launches, sourced from `EVENTS` by the server | until acknowledged |
 //! | `LOGS` | the live tail of outputs, `log.>` | by age and size |
-//! | `KV_PRESENCE` | who is there | in memory, for seconds |
+//! | `KV_PRESENCE` | presence | in memory, for seconds |
 //!
-//! Making them and comparing what is there is left to [`ensure`].
+//! [`ensure`] creates the streams and compares existing ones.
 
 pub(crate) mod ensure;
 
@@ -27,7 +27,7 @@ pub(crate) const EVENTS: &str = "EVENTS";
 pub(crate) const WORK: &str = "WORK";
 pub(crate) const LOGS: &str = "LOGS";
 pub(crate) const PRESENCE: &str = "KV_PRESENCE";
-/// Where artifacts lie if they lie in the broker.
+/// The stream of artifacts, if the broker stores them.
 pub(crate) const FILES: &str = "FILES";
 
 /// First token of the subjects of [`LOGS`].
@@ -37,18 +37,18 @@ pub(crate) const LOG_PREFIX: &str = "log";
 /// can show it.
 pub(crate) const PRESENCE_PREFIX: &str = "$KV.PRESENCE";
 
-/// Room for the headers beside a payload, in bytes: ids, guards and subjects take some 500.
+/// Maximum size of headers, in bytes: ids, guards and subjects take some 500.
 const HEADER_BYTES_MAX: usize = 4 * 1024;
 
-/// Largest line of output, in bytes; what hands lines over splits longer ones well below.
+/// Maximum line of output, in bytes; callers split lines well below it.
 pub(crate) const LOG_LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long the log knows message ids, so that a second try stores nothing more: far longer than
-/// any try. Each costs the server 0.24 KB of memory meanwhile (measured).
+/// Time that the log remembers message ids, so that a retry stores nothing twice: far longer than any
+/// retry. Each id takes 0.24 KB of the server's memory (measured).
 pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// Consumers of a stream: each follower has one. The server's own default is 1,000 since 2.15, and
-/// only a number on the stream lifts it; 15 KB of memory each (measured).
+/// Maximum number of consumers of a stream, one for each follower, with 15 KB of memory each (measured).
+/// The server's own default is 1,000 since 2.15; only the stream's setting raises it.
 const CONSUMERS_MAX: i32 = 10_000;
 
 fn base(name: &str, description: &str, limits: &StreamLimits) -> Config {
@@ -67,7 +67,7 @@ fn base(name: &str, description: &str, limits: &StreamLimits) -> Config {
     }
 }
 
-/// The largest message of a stream whose payloads have at most `payload_bytes_max`.
+/// The maximum message of a stream with payloads of at most `payload_bytes_max`.
 fn message_size(payload_bytes_max: usize) -> i32 {
     i32::try_from(payload_bytes_max + HEADER_BYTES_MAX).expect("the sizes are small constants")
 }
@@ -76,18 +76,19 @@ fn bytes_max(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// What need not survive a power failure is not synced; servers offer that for single copies only.
+/// Disables the sync for data that need not survive a power failure; servers support that only for single
+/// copies.
 fn unsynced(limits: &StreamLimits) -> Option<PersistenceMode> {
     (limits.replicas == 1).then_some(PersistenceMode::Async)
 }
 
-/// Where the server tells the places of events that `filter` has.
-pub(crate) fn told(filter: &str) -> String {
-    format!("told.{filter}")
+/// The subject where the server announces events under `filter`.
+pub(crate) fn announced(filter: &str) -> String {
+    format!("announced.{filter}")
 }
 
-/// The log: nothing in it can be changed, deleted or purged, and each append is synced. The place of each event is
-/// told to whoever listens.
+/// The log: nothing in it can be changed, deleted or purged, and the server syncs each append. The server
+/// announces each event to listeners.
 pub(crate) fn events(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![subject::ALL.to_owned()],
@@ -99,17 +100,17 @@ pub(crate) fn events(limits: &StreamLimits) -> Config {
         allow_direct: true,
         republish: Some(Republish {
             source: subject::ALL.to_owned(),
-            destination: told(subject::ALL),
+            destination: announced(subject::ALL),
             headers_only: true,
         }),
         ..base(EVENTS, "the log of AOD: every event, in order", limits)
     }
 }
 
-/// The queue: made by the server from the launches of the log, beginning at `start_sequence`.
+/// The queue: the server fills it with the launches of the log from `start_sequence` on.
 ///
-/// Its sequences begin at the time, so that those of a queue made anew are beyond all of the queue
-/// before it: an acknowledgement that comes late can never take another run's launch away.
+/// Its first sequence is the current time, so a rebuilt queue has higher sequences than the queue before
+/// it: a late acknowledgement can never remove another run's launch.
 pub(crate) fn work(limits: &StreamLimits, start_sequence: Option<u64>) -> Config {
     let source = Source {
         name: EVENTS.to_owned(),
@@ -128,7 +129,7 @@ pub(crate) fn work(limits: &StreamLimits, start_sequence: Option<u64>) -> Config
     }
 }
 
-/// The live tail of outputs: the oldest lines go first, unsynced.
+/// The live tail of outputs: drops the oldest lines first, not synced.
 pub(crate) fn logs(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![format!("{LOG_PREFIX}.>")],
@@ -142,14 +143,14 @@ pub(crate) fn logs(limits: &StreamLimits) -> Config {
     }
 }
 
-/// Largest announcement, in bytes: labels and names take some 1 KB.
+/// Maximum announcement, in bytes: pools and names take some 1 KB.
 const ANNOUNCEMENT_BYTES_MAX: usize = 16 * 1024;
 
-/// Most that presence may take of the server's memory, in bytes: 10,000 members of 1 KB, and some.
+/// Maximum memory of presence on the server, in bytes: more than 10,000 members of 1 KB.
 const PRESENCE_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
-/// Who is there: a key-value bucket with one value a key, as `nats kv add` would make it, but that nobody empties it
-/// by a header.
+/// Presence: a key-value bucket with one value for each key, as `nats kv add` creates it, but without roll-up headers
+/// that could empty it.
 pub(crate) fn presence(limits: &StreamLimits) -> Config {
     Config {
         subjects: vec![format!("{PRESENCE_PREFIX}.>")],

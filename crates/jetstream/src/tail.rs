@@ -1,13 +1,13 @@
-//! Follows a stream: what is stored, then what comes, each message once and in order, across lost
+//! Follows a stream: stored messages, then new ones, each message once and in order, across lost
 //! connections and killed servers.
 //!
-//! A push consumer without acknowledgements, held in the server's memory: deliveries are numbered,
-//! so that a gap shows, and heartbeats show when the consumer is gone. Whatever goes wrong, a new
-//! consumer begins after the last message seen. (The client library's own ordered consumer begins
-//! with the whole stream again when it is interrupted before its first message.)
+//! Uses a push consumer without acknowledgements in the server's memory: deliveries are numbered, so a
+//! gap is detected, and missing heartbeats reveal a lost consumer. After any failure, a new consumer
+//! begins after the last seen message. (The client library's own ordered consumer starts the whole
+//! stream again if it is interrupted before its first message.)
 //!
-//! The consumer has a name, with the filter at the end of the subject that makes it: permissions
-//! can then tell what may be followed.
+//! The consumer has a name, and the subject that creates it ends with the filter, so that permissions
+//! can restrict the filter.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ use uuid::Uuid;
 use crate::ack_subject::AckSubject;
 use crate::link::{Failure, Link, Pauses};
 
-/// How often an idle consumer is heard of.
+/// Interval of heartbeats of an idle consumer.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Silence after which the consumer is taken for gone: three heartbeats.
+/// Silence after which the consumer counts as lost: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// How long the server keeps a consumer that nobody listens to.
+/// Time that the server keeps a consumer without a listener.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10);
 
-/// What a follower is told.
+/// The next step of a follower.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Message {
         sequence: u64,
         message: Message,
     },
-    /// The consumer was made anew; nothing was missed.
+    /// A new consumer was created; no message was missed.
     Reopened,
 }
 
-/// A place in a stream that moves on.
+/// A position in a stream.
 #[derive(Debug)]
 pub(crate) struct Tail {
     link: Link,
@@ -57,17 +57,17 @@ struct Consumer {
     deliveries: Subscriber,
     /// Number of the last delivery.
     delivered: u64,
-    /// The connection it was made on.
+    /// The connection of the consumer.
     epoch: u64,
 }
 
-/// What one delivery means.
+/// The meaning of one delivery.
 enum Step {
     Message {
         sequence: u64,
         message: Message,
     },
-    /// A sign of life; the subject is to be answered, if there is one.
+    /// A sign of life, with the subject of an answer if the server requests one.
     Alive {
         answer_to: Option<String>,
     },
@@ -75,8 +75,8 @@ enum Step {
 }
 
 impl Tail {
-    /// Follows `stream` under `filter` after sequence `after`, 0 for everything. Returns once the
-    /// server has the consumer: what is stored from now on is not missed.
+    /// Follows `stream` under `filter` after sequence `after`, 0 for everything. Returns after the server
+    /// has created the consumer: misses no message that is stored from now on.
     pub(crate) async fn open(
         link: &Link,
         stream: &'static str,
@@ -94,7 +94,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// The next message; waits for ever. May be dropped and called again.
+    /// The next message; waits without limit. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Arrival {
         loop {
             let Some(consumer) = &mut self.consumer else {
@@ -111,7 +111,7 @@ impl Tail {
                 () = self.link.replaced(consumer.epoch) => Step::Gone("the connection was lost"),
             };
             match step {
-                // An earlier consumer was told of the same message.
+                // An earlier consumer has delivered the same message.
                 Step::Message { sequence, .. } if sequence <= self.last_seen => (),
                 Step::Message { sequence, message } => {
                     self.last_seen = sequence;
@@ -121,7 +121,7 @@ impl Tail {
                 Step::Alive {
                     answer_to: Some(subject),
                 } => {
-                    // If it gets lost the consumer stalls, and its heartbeats ask again.
+                    // If the answer is lost, the consumer stalls and its heartbeats request another answer.
                     let _ = self.link.client.publish(subject, bytes::Bytes::new()).await;
                 }
                 Step::Gone(reason) => {
@@ -129,7 +129,7 @@ impl Tail {
                         stream = self.stream,
                         filter = self.filter,
                         reason,
-                        "following anew"
+                        "following with a new consumer"
                     );
                     self.consumer = None;
                 }
@@ -137,7 +137,7 @@ impl Tail {
         }
     }
 
-    /// Makes another consumer, however long it takes.
+    /// Creates another consumer; retries without limit.
     async fn reopen(&mut self) {
         let mut pauses = Pauses::new();
         loop {
@@ -147,7 +147,7 @@ impl Tail {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(error, stream = self.stream, "cannot follow; trying again");
+                    tracing::warn!(error, stream = self.stream, "cannot follow; retrying");
                     pauses.wait().await;
                 }
             }
@@ -197,13 +197,13 @@ impl Consumer {
         match message.status {
             None => self.take_delivery(message),
             Some(StatusCode::IDLE_HEARTBEAT) => self.take_heartbeat(&message),
-            Some(_) => Step::Gone("the server has ended it"),
+            Some(_) => Step::Gone("the server has ended the consumer"),
         }
     }
 
     fn take_delivery(&mut self, message: Message) -> Step {
         let Some(place) = message.reply.as_deref().and_then(AckSubject::parse) else {
-            return Step::Gone("a delivery does not tell its place");
+            return Step::Gone("a delivery has no sequence");
         };
         if place.consumer_sequence != self.delivered + 1 {
             return Step::Gone("a delivery is missing");
@@ -215,8 +215,8 @@ impl Consumer {
         }
     }
 
-    /// Heartbeats tell the last delivery, and where a consumer that waits for its window to be
-    /// confirmed wants to be answered; requests to confirm come with a reply subject.
+    /// Heartbeats contain the last delivery, and the reply subject of a consumer that waits for the
+    /// confirmation of its window; confirmation requests have a reply subject.
     fn take_heartbeat(&self, message: &Message) -> Step {
         let header = |name| message.headers.as_ref()?.get(name).map(ToString::to_string);
         if let Some(reply) = &message.reply {

@@ -1,15 +1,15 @@
-//! Which servers are new enough. That a server too old is refused is left to the connection.
+//! Supported versions of the server.
 
 use std::fmt;
 
-/// The oldest version that will do: guards over wildcards (2.11), batched reads (2.11), reliable
-/// sourcing of a work queue (2.14), synced writes committed in groups on replicated streams (2.15).
+/// The oldest supported version: guards over wildcards (2.11), batched reads (2.11), reliable sourcing of
+/// a work queue (2.14), synced writes committed in groups on replicated streams (2.15).
 pub const SERVER_VERSION_MIN: ServerVersion = ServerVersion {
     major: 2,
     minor: 15,
 };
 
-/// The version of a nats-server, as far as features depend on it.
+/// The version of a nats-server, without the patch number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     pub major: u32,
@@ -17,7 +17,7 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads `2.15.1`, `2.15.0-RC.1` and the like; none for anything else.
+    /// Parses versions such as `2.15.1` and `2.15.0-RC.1`; none for other texts.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().trim_start_matches('v').split('.');
         let major = parts.next()?.parse().ok()?;
@@ -25,7 +25,7 @@ impl ServerVersion {
         Some(Self { major, minor })
     }
 
-    /// Whether a server of this version will do.
+    /// Whether this version is supported.
     pub fn is_supported(self) -> bool {
         self >= SERVER_VERSION_MIN
     }

@@ -1,15 +1,16 @@
-//! The queue on the stream `WORK`, one consumer for each label and class.
+//! The queue on the stream `WORK`, one consumer for each pool and class.
 //!
-//! A delivered launch belongs to its receiver for the lease time, which a sign of life begins
-//! anew; after silence it is delivered again. That, and an acknowledgement, is all the queue
-//! knows: an acknowledgement that comes late is taken too, so only the log fences.
+//! A delivered launch belongs to its receiver for the lease time, which each sign of life restarts;
+//! after silence the queue delivers the launch again. The queue accepts late acknowledgements too, so
+//! only the log fences.
 //!
-//! **Lost receivers.** Whoever drops a pull, or loses the connection during one, may have been
-//! sent launches that nobody will see: at most as many as were asked for. Those already here are
-//! given back at once, the others come again after the lease time.
+//! **Lost receivers.** A receiver that drops a pull, or loses the connection during a pull, may lose
+//! launches that the server has sent: at most the requested number. The adapter immediately returns
+//! launches that have arrived to the queue; the queue delivers the rest again after the lease time.
 //!
-//! The queue is derived from the log. If the stream is gone, [`JetStreamWorkQueue::ensure_work`]
-//! makes it anew, and [`WorkQueue::ensure`] its consumers, as pulls do for whoever may; until then pulls fail.
+//! The queue is derived from the log. If the stream is missing, [`JetStreamWorkQueue::ensure_work`]
+//! rebuilds it, and [`WorkQueue::ensure`] its consumers, as do pulls of programs with that right; until
+//! then pulls fail.
 
 mod consumer;
 mod offer;
@@ -20,7 +21,7 @@ pub(crate) use self::offer::OFFERS;
 use std::time::Duration;
 
 use aod_domain::id::NodeId;
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::{Class, Pool};
 use aod_ports::BoxError;
 use aod_ports::work_queue::{Delivery, Offer, QueueError, Waiting, WorkQueue};
 use async_nats::Request;
@@ -41,13 +42,13 @@ pub(crate) const DONE: &str = "+ACK";
 /// Asks for another lease time.
 const IN_PROGRESS: &str = "+WPI";
 
-/// Holders give a sign of life this often in a lease time.
+/// Number of a holder's signs of life in one lease time.
 const SIGNS_OF_LIFE_A_LEASE: u32 = 4;
 
-/// Gives back.
+/// Returns a launch to the queue.
 const NOT_NOW: &str = "-NAK";
 
-/// Gives back, to be delivered again after `delay`.
+/// Returns a launch to the queue, for delivery after `delay`.
 pub(crate) fn not_now(delay: Duration) -> String {
     format!("{NOT_NOW} {{\"delay\":{}}}", delay.as_nanos())
 }
@@ -57,7 +58,7 @@ pub(crate) fn not_now(delay: Duration) -> String {
 pub struct JetStreamWorkQueue {
     link: Link,
     lease: Duration,
-    /// Whether it makes consumers that are missing.
+    /// Whether the queue creates missing consumers.
     makes_consumers: bool,
     limits: StreamLimits,
 }
@@ -72,36 +73,36 @@ impl JetStreamWorkQueue {
         }
     }
 
-    /// Makes the consumer, or sees that it is there as it must be.
-    async fn open(&self, label: &Label, class: Class) -> Result<(), BoxError> {
+    /// Creates the consumer, or checks the existing one.
+    async fn open(&self, pool: &Pool, class: Class) -> Result<(), BoxError> {
         if self.makes_consumers {
-            consumer::ensure(&self.link, label, class, self.lease).await
+            consumer::ensure(&self.link, pool, class, self.lease).await
         } else {
-            consumer::bind(&self.link, label, class, self.lease).await
+            consumer::bind(&self.link, pool, class, self.lease).await
         }
     }
 
-    /// Whether the queue's stream is there.
+    /// Whether the queue's stream exists.
     pub async fn has_work(&self) -> Result<bool, StreamError> {
         Ok(find(&self.link, streams::WORK).await?.is_some())
     }
 
-    /// Makes the queue's stream if it is missing, from the launches of the log at and after
-    /// `start_sequence`, none for all; if it is there, notes that it begins no earlier.
+    /// Creates a missing queue from the launches of the log at and after `start_sequence`, none for all;
+    /// sets the start of an existing queue to this sequence.
     ///
-    /// `start_sequence` is the first launch of a run that has not ended. To be called now and
-    /// then: a server that is killed may have forgotten what it had taken from the log (the queue
-    /// is not synced, and an empty one leaves nothing behind), and takes it again from there.
+    /// `start_sequence` is the first launch of a run that has not ended. Call this periodically: a killed
+    /// server may have lost its position in the log (the queue is not synced, and an empty queue stores
+    /// nothing), and then reads the launches again from this start.
     pub async fn ensure_work(&self, start_sequence: Option<u64>) -> Result<(), StreamError> {
         let wanted = streams::work(&self.limits, start_sequence);
         ensure(&self.link, wanted, Limits::Keep).await?;
         Ok(())
     }
 
-    /// Says `what` about a delivery and waits until the server has it.
+    /// Sends `what` about a delivery and waits for the server's confirmation.
     ///
-    /// Nobody listens to the subject when the consumer is gone, and while a server restarts: the
-    /// latter passes, so this is tried for a while.
+    /// Retries for a while, because nothing listens to the subject during a restart of the server (and
+    /// without the consumer).
     async fn say(&self, ack_subject: &str, what: Bytes) -> Result<(), BoxError> {
         self.link
             .patiently(|| async {
@@ -125,9 +126,9 @@ impl JetStreamWorkQueue {
 
 #[async_trait]
 impl WorkQueue for JetStreamWorkQueue {
-    async fn ensure(&self, label: &Label) -> Result<(), QueueError> {
+    async fn ensure(&self, pool: &Pool) -> Result<(), QueueError> {
         for class in [Class::Child, Class::Root] {
-            self.open(label, class).await.map_err(QueueError)?;
+            self.open(pool, class).await.map_err(QueueError)?;
         }
         Ok(())
     }
@@ -140,19 +141,18 @@ impl WorkQueue for JetStreamWorkQueue {
 
     async fn pull(
         &self,
-        label: &Label,
+        pool: &Pool,
         class: Class,
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Delivery>, QueueError> {
-        pull::pull(self, label, class, max, wait)
+        pull::pull(self, pool, class, max, wait)
             .await
             .map_err(QueueError)
     }
 
     async fn progress(&self, ack_subject: &str) -> Result<(), QueueError> {
-        // Once only, and not for longer than until the next sign of life is due: the caller counts
-        // from when it asked.
+        // Once, and at most until the next sign of life is due: the caller counts from its request.
         let deadline = Instant::now() + self.lease / SIGNS_OF_LIFE_A_LEASE;
         let request = Request::new().payload(IN_PROGRESS.into());
         let sent = async {
@@ -177,9 +177,9 @@ impl WorkQueue for JetStreamWorkQueue {
             .map_err(QueueError)
     }
 
-    async fn forget(&self, label: &Label) -> Result<(), QueueError> {
+    async fn forget(&self, pool: &Pool) -> Result<(), QueueError> {
         for class in [Class::Child, Class::Root] {
-            consumer::remove(&self.link, label, class)
+            consumer::remove(&self.link, pool, class)
                 .await
                 .map_err(QueueError)?;
         }

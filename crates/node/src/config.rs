@@ -1,4 +1,4 @@
-//! What an operator decides about a node.
+//! The settings of a node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,58 +7,56 @@ use std::time::Duration;
 use aod_domain::admission::Capacity;
 use aod_domain::egress::Permission;
 use aod_domain::placement::{Devices, Equipment};
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 
 use crate::models::ModelSettings;
 
-/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the node keeps its id and the directories of its runs; the same path inside and
-    /// outside when the node itself runs in a container. Short: sockets below it must fit the 108
-    /// bytes of a socket's path.
+    /// Directory of the node's id and of its runs. If the node itself runs in a container, the path is the same
+    /// inside and outside. Short: paths of sockets in it have at most 108 bytes.
     pub data: PathBuf,
-    /// What runs may ask for. [`Label::any`] is not added by itself.
-    pub labels: Vec<Label>,
+    /// The pools that the node is in. [`Pool::any`] is not added by itself.
+    pub pools: Vec<Pool>,
     pub capacity: Capacity,
-    /// What runs may require of this node.
+    /// Properties of this node that runs may require.
     pub equipment: Equipment,
-    /// The devices of its equipment, which runs get one by one.
+    /// The devices of the equipment, which runs hold exclusively.
     pub devices: Devices,
     /// How long a lease lasts without progress; the same in the whole cluster.
     pub lease: Duration,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Output of one container that is kept, in bytes; the rest is counted.
+    /// Maximum output of one container that the node stores, in bytes; the node counts the rest.
     pub log_bytes_max: u64,
-    /// Time between two looks at how much a capsule has written.
+    /// Time between two checks of a capsule's disk usage.
     pub disk_look: Duration,
-    /// Room on each of its disks that is kept for trees under way, in bytes; a part of the disk unless given.
+    /// Space on each disk that is reserved for running trees, in bytes; a share of the disk by default.
     pub disk_reserve: Option<u64>,
-    /// How long an image stays that no capsule is registered with any more, after its last use here.
+    /// How long the node keeps an image after its last use if no capsule is registered with it any more.
     pub image_keep: Duration,
-    /// Who answers for models, and what they cost.
+    /// Providers of models, and prices.
     pub models: Arc<ModelSettings>,
-    /// Whether what goes to models and what they answer is kept, for whoever may read artifacts.
+    /// Whether the node stores requests to models and their answers as artifacts.
     pub keep_model_contents: bool,
-    /// Where capsules may connect to, of what they list; nowhere if it is empty.
+    /// External hosts that capsules may connect to if they list them; none if empty.
     pub egress: Vec<Permission>,
-    /// The name that people know this host by.
+    /// The host name that users see.
     pub host: String,
 }
 
-/// Default of [`Config::log_bytes_max`]: a day of a talkative program, 64 MiB.
+/// Default of [`Config::log_bytes_max`]: 64 MiB, a day of a verbose program.
 pub const LOG_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
-/// Default of [`Config::disk_look`]. Source: the settled points of the design.
+/// Default of [`Config::disk_look`].
 pub const DISK_LOOK_DEFAULT: Duration = Duration::from_millis(200);
 
-/// Default of [`Config::image_keep`]: runs that began with the image before have mostly ended, and
-/// one that has not gets it from the artifact store.
+/// Default of [`Config::image_keep`]: after this time, most runs that started with the image have ended. Other runs
+/// get it from the artifact store.
 pub const IMAGE_KEEP_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Default of [`Config::lease`]. Source: the settled points of the design.
+/// Default of [`Config::lease`].
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Default of [`Config::grace`]. Source: what `docker stop` grants.
+/// Default of [`Config::grace`]. Source: `docker stop`.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(10);

@@ -1,19 +1,19 @@
-//! The way out of a capsule: HTTP CONNECT on its channel, to hosts that its list and the operator allow.
+//! The egress of a capsule: HTTP CONNECT on its channel, to hosts that its list and the operator allow.
 //!
 //! ```text
-//! name in both lists → addresses of the name → the first public one → connection to that very one
+//! name in both lists → addresses of the name → the first public address → connection to exactly that address
 //! ```
 //!
-//! Nothing is looked up twice, so that a name which answers otherwise the second time wins nothing.
+//! The node resolves a name once, so a name that resolves differently the second time (DNS rebinding) has no effect.
 
-mod proxy;
+pub(crate) mod proxy;
 mod system;
 #[cfg(test)]
 mod tests;
 mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aod_api::problem::Problem;
@@ -26,56 +26,41 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::proxy::{Slot, answer, target};
 pub use self::system::SystemNetwork;
 use self::tunnel::{IDLE_MAX, Moved};
-use crate::calls::chain;
-use crate::notes::{Connected, EgressNotes, Told};
+use crate::counting::Counted;
+use crate::lock::lock;
+use crate::record::notes::{Connected, FactNotes, Reporter};
+use aod_services::error::chain;
 
-/// How long a name, and then a connection, may take. Source: what common proxies wait.
+/// How long resolving a name, and then connecting, may take. Source: common proxies.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way out of one attempt.
+/// The egress of one attempt.
 #[derive(Debug)]
 pub(crate) struct Egress {
     listed: Vec<Rule>,
     permitted: Vec<Permission>,
     network: Arc<dyn Network>,
-    notes: EgressNotes,
+    notes: FactNotes,
     used: Mutex<EgressUsage>,
-    /// Connections that go on.
+    /// The number of open connections.
     open: watch::Sender<usize>,
     closed: CancellationToken,
 }
 
-/// A connection with a host outside, made and not yet used.
+/// A new connection to an external host.
 pub(crate) struct Reached {
     egress: Arc<Egress>,
     place: Place,
     outside: Box<dyn Connection>,
     address: IpAddr,
     began: Instant,
-    open: Open,
-    told: Told,
+    open: Counted,
+    reporter: Reporter,
 }
 
-/// A connection that goes on.
-struct Open(watch::Sender<usize>);
-
-impl Open {
-    fn new(open: &watch::Sender<usize>) -> Self {
-        open.send_modify(|open| *open += 1);
-        Self(open.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.send_modify(|open| *open -= 1);
-    }
-}
-
-/// Whom a capsule asked for.
+/// The destination that a capsule requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) host: Host,
@@ -87,7 +72,7 @@ impl Egress {
         listed: Vec<Rule>,
         permitted: Vec<Permission>,
         network: Arc<dyn Network>,
-        notes: EgressNotes,
+        notes: FactNotes,
     ) -> Arc<Self> {
         Arc::new(Self {
             listed,
@@ -100,10 +85,10 @@ impl Egress {
         })
     }
 
-    /// Connects to `place`, if it may be reached; a refusal is told.
+    /// Connects to `place` if the capsule may reach it; notes a refusal.
     async fn reach(self: &Arc<Self>, place: Place) -> Result<Reached, Box<Problem>> {
         if self.closed.is_cancelled() {
-            let text = "the run is ending and connects to nobody any more";
+            let text = "the run is ending and accepts no new connections";
             return Err(Box::new(Problem::new(ErrorCode::RunEnded, text)));
         }
         let began = Instant::now();
@@ -127,12 +112,12 @@ impl Egress {
             outside,
             address,
             began,
-            open: Open::new(&self.open),
-            told: self.notes.begin(),
+            open: Counted::begin(&self.open),
+            reporter: self.notes.begin(),
         })
     }
 
-    /// The address to connect to.
+    /// Chooses the address to connect to.
     async fn address(&self, place: &Place) -> Result<IpAddr, Box<Problem>> {
         let Place { host, port } = place;
         egress::check(&self.listed, &self.permitted, host, *port)
@@ -148,67 +133,54 @@ impl Egress {
             }
         };
         let chosen = egress::choose(host, &addresses).map_err(|error| refusal(&error))?;
-        chosen.ok_or_else(|| unreachable(place, "resolved", "it has no address"))
+        chosen.ok_or_else(|| unreachable(place, "resolved", "the name has no address"))
     }
 
-    /// Takes note of a connection that was refused; what only failed is no refusal.
+    /// Notes a refused connection; a failed connection is not a refusal.
     async fn refused(&self, host: &str, port: Option<u16>, problem: &Problem) {
         if problem.code == ErrorCode::EgressRefused.as_str() {
-            self.used().refused += 1;
-            self.notes.refused(host, port, problem).await;
+            lock(&self.used).refused += 1;
+            self.notes.egress_refused(host, port, problem).await;
         }
     }
 
-    /// Ends all connections, and returns once they have; answers what was used, if anything may be.
+    /// Closes all connections; returns the usage once they are closed, or none if egress was never listed nor used.
     pub(crate) async fn close(&self) -> Option<EgressUsage> {
         self.closed.cancel();
-        // The sender is this one's own: it cannot be gone.
+        // Infallible: `self` owns the sender.
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
-        let used = *self.used();
+        let used = *lock(&self.used);
         let is_of_interest = !self.listed.is_empty() || used != EgressUsage::default();
         is_of_interest.then_some(used)
-    }
-
-    fn used(&self) -> MutexGuard<'_, EgressUsage> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reached {
-    /// Carries bytes until one side, the limit or the run ends it; then it is counted and told. Nobody
-    /// is `inside` if the capsule has gone meanwhile.
+    /// Carries bytes until one side, the limit or the run ends the connection, then counts and notes it. `inside` is
+    /// none if the capsule has already closed its side.
     async fn carry(self, inside: Option<impl AsyncRead + AsyncWrite>) {
-        let Self {
-            egress,
-            place,
-            outside,
-            address,
-            began,
-            open,
-            told,
-        } = self;
         let moved = Moved::default();
         if let Some(inside) = inside {
-            let carrying = moved.carry(inside, outside, IDLE_MAX);
-            egress.closed.run_until_cancelled(carrying).await;
+            let carrying = moved.carry(inside, self.outside, IDLE_MAX);
+            self.egress.closed.run_until_cancelled(carrying).await;
         }
         let connected = Connected {
-            host: place.host.to_string(),
-            port: place.port,
-            address,
+            host: self.place.host.to_string(),
+            port: self.place.port,
+            address: self.address,
             bytes_sent: moved.sent(),
             bytes_received: moved.received(),
-            lasted: began.elapsed(),
+            lasted: self.began.elapsed(),
         };
         {
-            let mut used = egress.used();
+            let mut used = lock(&self.egress.used);
             used.connections = used.connections.saturating_add(1);
             used.bytes_sent += connected.bytes_sent;
             used.bytes_received += connected.bytes_received;
         }
-        // Counted, so nobody has to wait for the note.
-        drop(open);
-        told.tell(connected).await;
+        // The connection is counted: `close` need not wait for the note.
+        drop(self.open);
+        self.reporter.report(connected).await;
     }
 }
 
@@ -222,5 +194,5 @@ fn unreachable(place: &Place, what: &str, reason: &str) -> Box<Problem> {
 }
 
 fn took_too_long() -> String {
-    format!("it took longer than {} s", REACH_TIMEOUT.as_secs())
+    format!("no result within {} s", REACH_TIMEOUT.as_secs())
 }

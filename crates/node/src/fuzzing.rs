@@ -1,5 +1,4 @@
-//! Where foreign bytes enter a node, opened for the fuzz targets and for nobody else. Nothing is
-//! decided here.
+//! The parsers of foreign bytes in a node, public for the fuzz targets only.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,9 +10,8 @@ use aod_domain::capsule::ModelGrant;
 use aod_domain::contract::Contract;
 use aod_domain::file_name::FileName;
 use aod_domain::id::RunId;
-use aod_domain::run::{Limits, Retries, RunError};
+use aod_domain::run::RunError;
 use aod_domain::spending::Budget;
-use aod_domain::subject::Label;
 use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
@@ -21,73 +19,39 @@ use aod_ports::event_log::EventLog;
 use aod_ports::gateways::GatewayTransport;
 use aod_ports::log_stream::{LogStream, Output};
 use aod_ports::presence::Presence;
-use aod_ports::runs::Runs;
 use aod_ports::secrets::NoSecrets;
-use axum::body::Bytes;
+use aod_services::runs::Runs;
 use axum::http::HeaderMap;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use uuid::Uuid;
 
-use crate::calls::{Calls, Permissions, Wish};
+pub use crate::calls::Wish;
+use crate::calls::{CallFiles, Calls, Grants, Permissions};
 use crate::channel::request::{parse_execute, parse_handoff};
 use crate::channel::{Channel, serve_one};
-use crate::collect::{check, own_error, parse_output};
 use crate::egress::{Egress, SystemNetwork};
-use crate::gateway_client::{GatewayClient, Speaker};
-use crate::grants::Grants;
-use crate::logs::Logs;
-use crate::models::{Asker, ModelAccess, Models};
-use crate::notes::{EgressNotes, Refusals};
-use crate::redaction::Redaction;
+use crate::files::collect::{check, parse_output};
+use crate::gateways::client::GatewayClient;
+use crate::gateways::speaker::Speaker;
+use crate::models::access::{Asker, ModelAccess};
+use crate::models::shared::Models;
+use crate::record::logs::Logs;
+use crate::record::notes::FactNotes;
+use crate::secrets::redaction::Redaction;
 
-/// What a capsule asks for in one handoff.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Handoff {
-    pub target: String,
-    pub arguments: Map<String, Value>,
-    pub idempotency_key: Option<String>,
-    pub timeout_seconds: Option<u32>,
-    pub retries: Retries,
-    pub limits: Limits,
-    pub label: Option<Label>,
+/// Parses the body of `POST /handoff` on a run's channel.
+pub fn handoff(body: &[u8], headers: &HeaderMap) -> Result<Wish, Box<Problem>> {
+    parse_handoff(body, headers).map(|(wish, _)| wish)
 }
 
-impl From<Wish> for Handoff {
-    fn from(wish: Wish) -> Self {
-        let Wish {
-            target,
-            arguments,
-            idempotency_key,
-            timeout_seconds,
-            retries,
-            limits,
-            label,
-        } = wish;
-        Self {
-            target,
-            arguments,
-            idempotency_key,
-            timeout_seconds,
-            retries,
-            limits,
-            label,
-        }
-    }
+/// Parses the body of `POST /execute` on a run's channel.
+pub fn execute(body: &[u8], headers: &HeaderMap) -> Result<Wish, Box<Problem>> {
+    parse_execute(body, headers)
 }
 
-/// The body of `POST /handoff` on a run's channel.
-pub fn handoff(body: &[u8], headers: &HeaderMap) -> Result<Handoff, Box<Problem>> {
-    parse_handoff(Ok(Bytes::copy_from_slice(body)), headers).map(|(wish, _)| wish.into())
-}
-
-/// The body of `POST /execute` on a run's channel.
-pub fn execute(body: &[u8], headers: &HeaderMap) -> Result<Handoff, Box<Problem>> {
-    parse_execute(Ok(Bytes::copy_from_slice(body)), headers).map(Handoff::from)
-}
-
-/// The content of `output.json` of a capsule that ended well and left files called `names`: the
-/// answer, and what is wrong with it.
+/// Parses and checks the content of `output.json` of a capsule that succeeded and wrote the files `names`; returns
+/// the output and its error.
 pub fn output(
     bytes: &[u8],
     contract: &Contract,
@@ -98,12 +62,12 @@ pub fn output(
     (output, error)
 }
 
-/// The error that the content of `output.json` tells itself.
+/// The capsule's own error in the content of `output.json`.
 pub fn error_of_output(bytes: &[u8]) -> Option<RunError> {
-    own_error(&parse_output(bytes).ok()?)
+    RunError::of_capsule(&parse_output(bytes).ok()?)
 }
 
-/// What a run's channel is served with.
+/// The dependencies of a run's channel.
 #[derive(Debug)]
 pub struct Desk {
     pub presence: Arc<dyn Presence>,
@@ -112,32 +76,31 @@ pub struct Desk {
     pub log: Arc<dyn EventLog>,
     pub outgoing: PathBuf,
     pub incoming: PathBuf,
-    /// Of all files of one call.
+    /// Limit for all files of one call.
     pub bytes_max: u64,
 }
 
 /// Serves one connection of a run's channel until it ends.
 pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Desk) {
     let speaker = Speaker {
+        gateways: Arc::new(GatewayClient::new(desk.presence, desk.gateways)),
         run: run(),
         attempt: 1,
         token: "token".into(),
     };
-    let gateways = GatewayClient::new(desk.presence, desk.gateways);
-    let directories = (desk.outgoing, desk.incoming);
-    let calls = Calls::new(
-        speaker,
-        Arc::new(gateways),
-        desk.artifacts,
-        directories,
-        desk.bytes_max,
-        Permissions {
-            grants: Grants::default(),
-            refusals: Refusals::untold(),
-        },
-        Arc::default(),
-    );
-    // No secrets: nothing is ever sent to a provider.
+    let files = CallFiles {
+        artifacts: desk.artifacts,
+        outgoing: desk.outgoing,
+        incoming: desk.incoming,
+        bytes_max: desk.bytes_max,
+        fetched: Arc::default(),
+    };
+    let permissions = Permissions {
+        grants: Grants::default(),
+        notes: FactNotes::dropped(),
+    };
+    let calls = Calls::new(speaker, files, permissions);
+    // Without secrets, the node sends nothing to a provider.
     let runs = Runs::new(desk.log, Arc::new(SystemClock), "/node/fuzzed");
     let models = Models::new(Arc::default(), Arc::new(NoSecrets), runs, None);
     let asker = Asker {
@@ -156,22 +119,21 @@ pub async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
         models: ModelAccess::new(
             Arc::new(models),
             asker,
-            Refusals::untold(),
+            FactNotes::dropped(),
             Redaction::default(),
         ),
         egress: Egress::new(
             Vec::new(),
             Vec::new(),
             Arc::new(SystemNetwork),
-            EgressNotes::untold(),
+            FactNotes::dropped(),
         ),
     };
     serve_one(stream, channel).await;
     calls.stop();
 }
 
-/// Writes what an attempt said on its outputs to `path` and `stream`, at most `bytes_max` of it, and
-/// answers with its last lines.
+/// Writes at most `bytes_max` of the outputs of an attempt to `path` and `stream`; returns the last lines.
 pub fn logs<'a>(
     path: &Path,
     bytes_max: u64,

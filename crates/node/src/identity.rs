@@ -1,4 +1,4 @@
-//! Who a node is: an id for as long as its data directory lives.
+//! The id of a node, which lives as long as its data directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,21 +8,21 @@ use aod_domain::id::NodeId;
 use aod_ports::clock::Clock;
 use thiserror::Error;
 
-/// The data directory cannot be used.
+/// Why the node has no id.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// The operator mends the directory.
-    #[error("{path} cannot be used")]
+    /// Fixed by the operator.
+    #[error("the node cannot use {path}")]
     Directory {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// The operator restores or removes the file.
-    #[error("{path} holds no node id: {text:?}")]
+    /// Fixed by the operator.
+    #[error("{path} contains no valid node id: {text:?}; restore or remove the file")]
     Malformed { path: PathBuf, text: String },
 }
 
-/// Reads the node's id from `data`, or draws one and stores it there.
+/// Reads the node's id from `data`, or creates and stores one.
 pub fn load_or_draw(data: &Path, clock: &dyn Clock) -> Result<NodeId, IdentityError> {
     let path = data.join("node-id");
     let failed = |source| IdentityError::Directory {
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_stays() {
+    fn node_id_survives_restart() {
         let data = tempfile::tempdir().unwrap();
         let id = load_or_draw(data.path(), &SystemClock).unwrap();
         assert_eq!(load_or_draw(data.path(), &SystemClock).unwrap(), id);
     }
 
     #[test]
-    fn rubbish_is_named() {
+    fn malformed_node_id_is_shown_in_the_error() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("node-id"), "rubbish").unwrap();
         let error = load_or_draw(data.path(), &SystemClock).unwrap_err();

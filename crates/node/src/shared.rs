@@ -1,40 +1,45 @@
-//! What all attempts of a node share.
+//! The state that all attempts of a node share: its ports, its capacity and disks (`Host`), its attempts, the other nodes, and
+//! its clients of gateways and models.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+pub(crate) mod attempts;
+mod contracts;
+pub(crate) mod disks;
+pub(crate) mod images;
+pub(crate) mod ledger;
+mod lifetime;
+pub(crate) mod other_nodes;
 
-use aod_domain::contract::Contract;
-use aod_domain::digest::Digest;
-use aod_domain::id::{IncarnationId, NodeId, RunId};
+use std::sync::Arc;
+
+use aod_archive::ArchivedLog;
+use aod_domain::id::{IncarnationId, NodeId};
 use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::clock::Clock;
 use aod_ports::container_runtime::ContainerRuntime;
+use aod_ports::event_log::EventLog;
 use aod_ports::gateways::GatewayTransport;
 use aod_ports::log_stream::LogStream;
 use aod_ports::network::Network;
 use aod_ports::presence::Presence;
-use aod_ports::runs::Runs;
 use aod_ports::secrets::SecretStore;
 use aod_ports::work_queue::WorkQueue;
-use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use aod_services::runs::Runs;
+use tokio::sync::Notify;
 
+use self::attempts::Attempts;
+use self::contracts::Contracts;
+use self::disks::Disks;
+use self::images::LastUses;
+use self::ledger::Ledger;
+use self::lifetime::Lifetime;
+use self::other_nodes::OtherNodes;
 use crate::config::Config;
-use crate::disk::Disks;
-use crate::gateway_client::GatewayClient;
-use crate::images::LastUses;
-use crate::ledger::Ledger;
-use crate::models::Models;
-use crate::neighbours::Neighbours;
-use crate::queues::Queues;
-use crate::refusal::RefusedRuns;
-use crate::workdir::WorkDirectories;
+use crate::files::workdir::WorkDirectories;
+use crate::gateways::client::GatewayClient;
+use crate::models::keeping::Keeper;
+use crate::models::shared::Models;
 
-/// Compiled schemas kept in memory; a host works with few capsules at a time.
-const CONTRACTS_MAX: usize = 256;
-
-/// Everything outside that a node works with.
+/// The ports that a node uses.
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub queue: Arc<dyn WorkQueue>,
@@ -47,7 +52,7 @@ pub struct Ports {
     pub network: Arc<dyn Network>,
 }
 
-/// A node and what it is busy with.
+/// A node and its work.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -57,138 +62,69 @@ pub(crate) struct Shared {
     pub(crate) runs: Runs,
     pub(crate) gateways: Arc<GatewayClient>,
     pub(crate) models: Arc<Models>,
+    pub(crate) contracts: Contracts,
+    pub(crate) host: Host,
+    pub(crate) attempts: Attempts,
+    pub(crate) others: OtherNodes,
+    pub(crate) lifetime: Lifetime,
+}
+
+/// The host of the node: capacity, directories, disks and images.
+#[derive(Debug)]
+pub(crate) struct Host {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) directories: WorkDirectories,
     pub(crate) disks: Disks,
-    /// Attempts and what is left to clear away after them.
-    pub(crate) tasks: TaskTracker,
-    pub(crate) stop: CancellationToken,
-    /// When what runs is to be handed back, if an operator has set a time.
-    pub(crate) drained_at: watch::Sender<Option<Timestamp>>,
-    pub(crate) image_uses: LastUses,
-    /// That time has come.
-    pub(crate) is_drained: watch::Sender<bool>,
-    /// The engine has failed a call, or the disk is full: worth a look whether work can be taken.
-    pub(crate) engine_doubt: Notify,
-    pub(crate) queues: Queues,
-    pub(crate) neighbours: Neighbours,
-    pub(crate) refused: RefusedRuns,
-    contracts: Mutex<HashMap<Digest, Contract>>,
-    busy: Mutex<Busy>,
-}
-
-/// The attempts of this process.
-#[derive(Debug, Default)]
-struct Busy {
-    /// Attempts that may still have a container, those being cleared away included.
-    containers: BTreeSet<(RunId, u32)>,
-    /// How to tell a live attempt that its run is to be cancelled.
-    cancels: BTreeMap<(RunId, u32), CancellationToken>,
+    pub(crate) images: LastUses,
+    /// The engine has failed a call, or the disk is full: check the fitness for work.
+    pub(crate) doubt: Notify,
 }
 
 impl Shared {
-    #[expect(clippy::too_many_arguments, reason = "called once, by name")]
     pub(crate) fn new(
         config: Config,
         id: NodeId,
-        incarnation: IncarnationId,
         ports: Ports,
-        runs: Runs,
-        gateways: Arc<GatewayClient>,
-        models: Arc<Models>,
-        directories: WorkDirectories,
-        stop: CancellationToken,
+        log: Arc<dyn EventLog>,
+        clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        let cpu_millis = config.equipment.cpu_millis;
-        let ledger = Ledger::new(config.capacity, cpu_millis, config.devices.clone());
-        let cache = ports.artifacts.spool_directory().to_owned();
-        let directories_written = [config.data.clone(), cache];
+        let incarnation = IncarnationId::new(clock.fresh_uuid());
+        let artifacts = Arc::clone(&ports.artifacts);
+        let log = Arc::new(ArchivedLog::new(log, artifacts, Arc::clone(&clock)));
+        let runs = Runs::new(log, clock, &format!("/node/{id}"));
+        let gateways = GatewayClient::new(Arc::clone(&ports.presence), Arc::clone(&ports.gateways));
+        let (settings, secrets) = (Arc::clone(&config.models), Arc::clone(&ports.secrets));
+        let keeper = config
+            .keep_model_contents
+            .then(|| Keeper::new(Arc::clone(&ports.artifacts)));
         Arc::new(Self {
-            disks: Disks::new(directories_written, config.disk_reserve),
+            host: Host::new(&config, &ports),
+            models: Arc::new(Models::new(settings, secrets, runs.clone(), keeper)),
+            others: OtherNodes::new(Arc::clone(&ports.presence), id),
             config,
             id,
             incarnation,
             ports,
             runs,
-            gateways,
-            models,
-            ledger,
-            directories,
-            tasks: TaskTracker::new(),
-            stop,
-            image_uses: LastUses::default(),
-            drained_at: watch::Sender::new(None),
-            is_drained: watch::Sender::new(false),
-            engine_doubt: Notify::new(),
-            queues: Queues::default(),
-            neighbours: Neighbours::default(),
-            refused: RefusedRuns::default(),
-            contracts: Mutex::default(),
-            busy: Mutex::default(),
+            gateways: Arc::new(gateways),
+            contracts: Contracts::default(),
+            attempts: Attempts::default(),
+            lifetime: Lifetime::default(),
         })
     }
+}
 
-    /// Returns when attempts must end for another node to go on: this one is being stopped, or its
-    /// time to drain is over.
-    pub(crate) async fn must_hand_back(&self) {
-        let mut is_drained = self.is_drained.subscribe();
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => (),
-            _ = is_drained.wait_for(|is_drained| *is_drained) => (),
+impl Host {
+    fn new(config: &Config, ports: &Ports) -> Self {
+        let cpu_millis = config.equipment.cpu_millis;
+        let cache = ports.artifacts.spool_directory().to_owned();
+        let directories_written = [config.data.clone(), cache];
+        Self {
+            ledger: Ledger::new(config.capacity, cpu_millis, config.devices.clone()),
+            directories: WorkDirectories::new(&config.data),
+            disks: Disks::new(directories_written, config.disk_reserve),
+            images: LastUses::default(),
+            doubt: Notify::new(),
         }
-    }
-
-    /// Takes note of an attempt; the token is cancelled when its run is to be.
-    pub(crate) fn begin(&self, run: RunId, attempt: u32) -> CancellationToken {
-        let token = CancellationToken::new();
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.containers.insert((run, attempt));
-        busy.cancels.insert((run, attempt), token.clone());
-        token
-    }
-
-    /// Nothing of the attempt is left on this host.
-    pub(crate) fn forget(&self, run: RunId, attempt: u32) {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.containers.remove(&(run, attempt));
-        busy.cancels.remove(&(run, attempt));
-    }
-
-    /// Tells the attempts of `run`, if there are any, that it is to be cancelled.
-    pub(crate) fn cancel(&self, run: RunId) {
-        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.cancels
-            .iter()
-            .filter(|((busy, _), _)| *busy == run)
-            .for_each(|(_, token)| token.cancel());
-    }
-
-    /// The attempts whose containers are this process's business.
-    pub(crate) fn mine(&self) -> BTreeSet<(RunId, u32)> {
-        self.busy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .containers
-            .clone()
-    }
-
-    pub(crate) fn known_contract(&self, schema: Digest) -> Option<Contract> {
-        self.contracts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&schema)
-            .cloned()
-    }
-
-    pub(crate) fn remember_contract(&self, schema: Digest, contract: Contract) {
-        let mut contracts = self
-            .contracts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if contracts.len() >= CONTRACTS_MAX {
-            contracts.clear();
-        }
-        contracts.insert(schema, contract);
     }
 }

@@ -1,4 +1,4 @@
-//! Time and fresh ids: what the rules must be handed.
+//! Time and new ids, which the domain rules receive as values.
 
 use aod_domain::id::{EventId, RunId};
 use jiff::Timestamp;
@@ -7,17 +7,17 @@ use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The only source of time and of fresh ids.
+/// The only source of time and of new ids.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     fn now(&self) -> Timestamp;
 
-    /// Time since the host started; it goes on while the host sleeps, and nobody sets it.
+    /// Time since the host started; includes sleep, and cannot be set.
     fn since_boot(&self) -> Duration;
 
     /// A UUIDv7, so that ids sort by time.
     fn fresh_uuid(&self) -> Uuid;
 
-    /// What nobody can guess.
+    /// An unguessable value.
     fn fresh_secret(&self) -> [u8; 32];
 
     fn fresh_event_id(&self) -> EventId {

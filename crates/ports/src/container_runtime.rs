@@ -1,4 +1,4 @@
-//! Containers: images built, kept and moved, one container an attempt, watched to its very end.
+//! Containers: builds, stores and moves images; runs one container for each attempt and watches it until its end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use thiserror::Error;
+use tokio::sync::mpsc;
 
 use crate::BoxError;
 use crate::log_stream::Output;
 use crate::secrets::SecretValue;
 
-/// Where an attempt's directories are on the host. The container sees them as the contract says;
-/// every one is a mount of its own, in this order, so that none below can be moved or replaced.
+/// The directories of an attempt on the host. The container sees them at the paths of the contract. Each is a separate
+/// mount, in this order, so that the capsule cannot move or replace a mount below another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoPaths {
     /// `/io` itself, mode 1777: holds the next six, or a mount point for each.
@@ -37,11 +38,11 @@ pub struct IoPaths {
     pub incoming: PathBuf,
     /// `/workspace`.
     pub workspace: PathBuf,
-    /// `/.aod/channel`, read-only: the sockets of the run. Short: a socket's path has 108 bytes.
+    /// `/.aod/channel`, read-only: the sockets of the run. Short, because the path of a socket has at most 108 bytes.
     pub channel: PathBuf,
 }
 
-/// Where a container finds its secrets: memory that is its own, and gone with it.
+/// Where a container finds its secrets: memory of the container, freed with it.
 pub const SECRETS_DIRECTORY: &str = "/run/secrets";
 
 /// A secret of a container: a file of this name in [`SECRETS_DIRECTORY`], mode 0400.
@@ -55,79 +56,79 @@ pub struct SecretFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub path: PathBuf,
-    /// The group that may use it, which the capsule's user joins.
+    /// The group with access to it, which the capsule's user joins.
     pub group: u32,
 }
 
-/// Everything that starts a container.
+/// What starts a container.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
     pub run: RunId,
     pub attempt: u32,
     /// The capsule's name, for labels.
     pub capsule: String,
-    /// `sha256:…`, an image that [`ContainerRuntime::has_image`] knows.
+    /// `sha256:…`, an image that [`ContainerRuntime::has_image`] finds.
     pub image: String,
     pub io: IoPaths,
-    /// What the contract sets, besides the image's own environment.
+    /// What the contract sets in addition to the image's own environment.
     pub environment: Vec<(String, String)>,
     /// Written before the command starts, and to no disk.
     pub secrets: Vec<SecretFile>,
-    /// Devices of the host that it may use, at the same paths.
+    /// Devices of the host that the container may use, at the same paths.
     pub devices: Vec<Device>,
     pub resources: Resources,
-    /// When the container must end, as time since the boot of the host: as it is when the command
-    /// starts, later renewals are told to the container.
+    /// When the container must end, as time since the boot of the host: the value when the command starts; later
+    /// renewals are sent to the container.
     pub lease_until: tokio::sync::watch::Receiver<Duration>,
 }
 
-/// What a live container tells, in order; ends after `Exited` or `Lost`.
+/// The events of a live container, in order; ends after `Exited` or `Lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerEvent {
-    /// The image's own command runs.
+    /// The image's own command is running.
     Started,
     Wrote {
         output: Output,
         bytes: Bytes,
     },
-    /// The main process and all others are gone, all output has been told.
+    /// All processes have ended, and all output was delivered.
     Exited {
         exit: Exit,
-        /// A process of the container was killed because its memory ran out.
+        /// A process of the container was killed because the memory ran out.
         out_of_memory: bool,
-        /// Its engine, or somebody on its host, asked for the end, not through [`Container`].
+        /// The engine, or a user on the host, requested the end, not this program through [`Container`].
         asked_from_outside: bool,
     },
-    /// The command could not be started at all: why.
+    /// The command could not be started; contains the reason.
     Unusable(String),
-    /// The channel to the gate broke; only the engine knows what has become of it.
+    /// The channel to the gate broke; only the engine knows the state of the container.
     Lost,
 }
 
-/// What the engine says once a container is gone for good.
+/// The engine's report after a container has ended for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub out_of_memory: bool,
-    /// The exit code as the engine has it.
+    /// The exit code according to the engine.
     pub exit_code: Option<i64>,
 }
 
-/// Why the runtime did not do what was asked, sorted by what the caller does about it.
+/// Why the runtime failed, sorted by what the caller does about it.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
-    /// The image is not on this host: bring it and try again.
-    #[error("the image {image} is not on this host")]
+    /// The image is not on this host: fetch it and try again.
+    #[error("image {image} is not on this host")]
     ImageMissing { image: String },
-    /// The build ran and failed: the author mends it.
+    /// The build ran and failed; to be fixed by the author of the capsule.
     #[error("the build failed: {message}")]
     BuildFailed {
         message: String,
         last_lines: Vec<String>,
     },
-    /// The capsule cannot be started by this node, whoever tries: the author mends it.
-    #[error("the image cannot be used here: {message}")]
+    /// No attempt on this node can start the capsule; to be fixed by its author.
+    #[error("the image is unusable on this node: {message}")]
     ImageRefused { message: String },
-    /// The engine failed or did not answer in time: another try, or another node, may do.
+    /// The engine failed or did not answer in time: retry, or use another node.
     #[error("{action} failed")]
     Engine {
         action: &'static str,
@@ -135,89 +136,110 @@ pub enum RuntimeError {
     },
 }
 
-/// What the engine is, for presence and `doctor`.
+/// The engine, for presence and `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
     pub version: String,
     pub architecture: String,
     pub cpus: usize,
     pub memory_bytes: u64,
-    /// What is weaker here than it should be, a sentence each.
+    /// Weaknesses of this engine, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// An image that this cluster has built.
+/// An image built by this cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedImage {
     /// The config digest, `sha256:…`.
     pub id: String,
-    /// The name that it was built for.
+    /// The capsule that it was built for.
     pub capsule: CapsuleName,
 }
 
 /// A started container. Dropping it does not stop it.
 #[async_trait]
 pub trait Container: Send + Sync {
-    /// The name that the engine knows it by.
+    /// Its name in the engine.
     fn name(&self) -> &str;
 
-    /// Its events; to be taken once.
+    /// Its events; can be taken once.
     fn events(&mut self) -> BoxStream<'static, ContainerEvent>;
 
-    /// Lets it live for another `milliseconds` from now.
+    /// Extends its lease to `milliseconds` from now.
     async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError>;
 
     /// Asks the main process to end.
     async fn terminate(&self) -> Result<(), RuntimeError>;
 
-    /// Ends it by force; returns once the engine has taken the order.
+    /// Kills it; returns when the engine has accepted the order.
     async fn kill(&self) -> Result<(), RuntimeError>;
 
-    /// Returns once the engine says that nothing of it runs any more. Bounded tries of a hanging
-    /// engine go on inside; the error is final for this process.
+    /// Returns when the engine reports that no process of the container is running. Retries a hanging engine a limited
+    /// number of times; an error is final for this process.
     async fn gone(&self) -> Result<Verdict, RuntimeError>;
 }
+
+/// A build of an image.
+#[derive(Clone, Debug)]
+pub struct ImageBuild<'a> {
+    /// The packed directory, a tar file.
+    pub context: PathBuf,
+    /// Name of the capsule.
+    pub name: &'a str,
+    pub tag: &'a str,
+    /// Receives the lines of the build.
+    pub progress: mpsc::Sender<String>,
+}
+
+impl<'a> ImageBuild<'a> {
+    pub const fn new(
+        context: PathBuf,
+        name: &'a str,
+        tag: &'a str,
+        progress: mpsc::Sender<String>,
+    ) -> Self {
+        Self {
+            context,
+            name,
+            tag,
+            progress,
+        }
+    }
+}
+
+/// An image as a tar stream.
+pub type ImageArchive = BoxStream<'static, Result<Bytes, RuntimeError>>;
 
 /// A container engine with the images and containers of this cluster.
 #[async_trait]
 pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
-    /// Whether the engine answers, and what it is.
+    /// Whether the engine answers, and its properties.
     async fn describe(&self) -> Result<EngineInfo, RuntimeError>;
 
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError>;
 
-    /// Builds the packed directory (a tar file) and answers with the image's config digest,
-    /// `sha256:…`. Lines of the build go to `progress`.
-    async fn build_image(
-        &self,
-        context: PathBuf,
-        name: &str,
-        tag: &str,
-        progress: tokio::sync::mpsc::Sender<String>,
-    ) -> Result<String, RuntimeError>;
+    /// Builds the image and returns its config digest, `sha256:…`.
+    async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError>;
 
-    /// The image as a tar stream, as [`ContainerRuntime::load_image`] takes it.
-    async fn save_image(
-        &self,
-        image: &str,
-    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError>;
+    /// The image as a tar stream for [`ContainerRuntime::load_image`].
+    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError>;
 
     /// Loads a saved image and fails unless it is `image`. Several callers share one load.
     async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError>;
 
-    /// The images on this engine that this cluster has built, wherever.
+    /// The images on this engine that any node of this cluster has built.
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError>;
 
-    /// Takes an image of this cluster away. Whether it is gone: one that a container needs stays.
+    /// Removes an image of this cluster. Returns whether it is deleted: an image that a container needs stays.
     async fn remove_image(&self, image: &str) -> Result<bool, RuntimeError>;
 
-    /// Creates and starts a container. A container of the same attempt that is there already is
-    /// replaced: the caller has its lease.
+    /// Creates and starts a container. Replaces an existing container of the same attempt, because the caller has its
+    /// lease.
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError>;
 
-    /// All containers of this cluster on this engine, whichever node started them.
+    /// All containers of this cluster on this engine, started by any node.
     async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError>;
 
-    /// Kills and removes a container with its anonymous volumes; none of that name is fine.
+    /// Kills and removes a container with its anonymous volumes; succeeds if none has the name.
     async fn remove(&self, name: &str) -> Result<(), RuntimeError>;
 }

@@ -1,4 +1,4 @@
-//! The durable log: one guard an append, whole runs read back, everything followed in order.
+//! The durable log: appends with one guard each, reads of whole runs, ordered subscriptions.
 
 mod certain;
 
@@ -16,46 +16,46 @@ use tokio::time::Instant;
 
 use crate::BoxError;
 
-/// An event as stored, not yet read by its type.
+/// An event as stored, not decoded yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// Its place in the log, from 1.
+    /// Its position in the log, from 1.
     pub sequence: u64,
     pub subject: String,
     pub bytes: Bytes,
 }
 
 impl StoredEvent {
-    /// The event, of a type that belongs under its subject.
+    /// Decodes the event as the type that belongs to its subject.
     pub fn decode<E: DeserializeOwned>(&self) -> Result<Recorded<E>, MalformedEvent> {
         Recorded::decode_under(&self.subject, self.sequence, &self.bytes)
     }
 }
 
-/// What an append depends on.
+/// The condition of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing: notes and registrations.
+    /// None: notes and registrations.
     None,
-    /// `filter`, a subject with wildcards, has its last event at `sequence`; 0 for none at all.
+    /// The last event under `filter`, a subject with wildcards, is at `sequence`; 0 means no event.
     Last { filter: String, sequence: u64 },
 }
 
-/// An event on its way into the log.
+/// An event to append.
 #[derive(Clone, Debug)]
 pub struct Append {
     pub subject: Subject,
     pub guard: Guard,
-    /// The event's id as text: a second try of the same append stores nothing more.
+    /// The event's id as text; makes a retry of the same append store nothing twice.
     pub id: String,
     pub bytes: Bytes,
 }
 
 impl Append {
-    /// `event` on its way to `subject`.
+    /// `event` with its destination `subject`.
     ///
     /// # Errors
-    /// One that is too large, as [`CloudEvent::encode`].
+    /// The event is too large, as [`CloudEvent::encode`].
     pub fn of<E: Serialize>(
         subject: Subject,
         guard: Guard,
@@ -70,61 +70,61 @@ impl Append {
     }
 }
 
-/// What has become of one try to append.
+/// The result of one try to append.
 #[derive(Debug)]
 pub enum Tried {
     Stored(u64),
-    /// The guard failed: against another's event, or against one's own of an earlier try.
+    /// The guard failed: against another event, or against this append's own earlier try.
     Conflict,
     Full,
-    /// Another try would be refused too.
+    /// A retry would be rejected too.
     Refused(BoxError),
     /// It may have been stored or not.
     Unknown(BoxError),
 }
 
-/// Why an append has not happened, sorted by what the caller does about it.
+/// Why an append has failed, sorted by what the caller does about it.
 #[derive(Debug, Error)]
 pub enum AppendError {
-    /// Someone else appended first: load again, decide again.
-    #[error("the log has gone on beyond the guard of {subject}")]
+    /// Another writer appended first: load and decide again.
+    #[error("the guard of {subject} failed: another writer appended first")]
     Conflict { subject: String },
-    /// The log takes no more: refuse new work, end what runs.
+    /// The log accepts no event: reject new work, end running work.
     #[error("the log is full")]
     Full,
-    /// The broker did not confirm in time; the id makes another try harmless.
-    #[error("the append to {subject} was not confirmed")]
+    /// The broker did not confirm in time; the id makes a retry harmless.
+    #[error("no confirmation of the append to {subject}")]
     Unconfirmed { subject: String, source: BoxError },
 }
 
-/// The broker did not answer in time; safe to try again.
+/// The broker did not answer in time; a retry is harmless.
 #[derive(Debug, Error)]
-#[error("{what} cannot be read from the log")]
+#[error("cannot read {what} from the log")]
 pub struct ReadError {
     pub what: String,
     #[source]
     pub source: BoxError,
 }
 
-/// Where a subscription begins.
+/// The start of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// With what is stored from now on.
+    /// Events stored from now on.
     Now,
-    /// With the first event after this sequence; 0 for everything.
+    /// Events after this sequence; 0 for all.
     After(u64),
 }
 
-/// What is told to a subscriber.
+/// A message to a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Followed {
     Event(StoredEvent),
-    /// The connection was lost and is back. Nothing was missed with [`From::After`]; whoever
-    /// waits for one event should look once all the same.
+    /// The connection was lost and is back. With [`From::After`] no event was missed; a subscriber that waits for one
+    /// event should still check once.
     Reconnected,
 }
 
-/// How full the log is.
+/// The fill level of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     pub bytes: u64,
@@ -132,34 +132,34 @@ pub struct Fill {
     pub last_sequence: u64,
 }
 
-/// The log of all events. Implementations retry lost connections for as long as their own
-/// deadline allows; afterwards they answer with the errors above.
+/// The log of all events. Implementations retry lost connections up to their own deadline, then return the errors
+/// above.
 #[async_trait]
 pub trait EventLog: Send + Sync + std::fmt::Debug {
-    /// Stores an event and answers with its sequence once it is on disk.
+    /// Stores an event and returns its sequence once it is on disk.
     ///
-    /// The same append may be tried again after any error: if an earlier try was stored after
-    /// all, its sequence is the answer, and never a conflict with oneself.
+    /// The same append may be retried after any error: if an earlier try was stored, this returns its sequence, and
+    /// never a conflict with itself.
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
         let answer = append_until_certain(self, &append).await;
         self.concluded(&append, &answer);
         answer
     }
 
-    /// Hears what an append has come to, also of those that a log around this one has tried.
+    /// Receives the result of every append, including those of a log that wraps this one.
     fn concluded(&self, _append: &Append, _answer: &Result<u64, AppendError>) {}
 
     /// Tries once; no answer by `deadline` is [`Tried::Unknown`].
     async fn try_append(&self, append: &Append, deadline: Instant) -> Tried;
 
-    /// Sequence and id of the first event under `filter` after `sequence`, as the leader has it.
+    /// Sequence and id of the first event under `filter` after `sequence`, according to the leader.
     async fn first_after(
         &self,
         filter: &str,
         sequence: u64,
     ) -> Result<Option<(u64, String)>, BoxError>;
 
-    /// All events under `filter` in their order, as they are on the leader; at most `limit`.
+    /// At most `limit` events under `filter` in their order, according to the leader.
     async fn read(
         &self,
         filter: &str,
@@ -170,14 +170,17 @@ pub trait EventLog: Send + Sync + std::fmt::Debug {
     /// The last event under `filter`.
     async fn read_last(&self, filter: &str) -> Result<Option<StoredEvent>, ReadError>;
 
-    /// Follows the events under `filter`. The stream recovers from lost connections by itself,
-    /// yields each event once and in order, and ends only with the program.
-    async fn follow(&self, filter: &str, from: From)
-    -> Result<BoxStream<'static, Told>, ReadError>;
+    /// Follows the events under `filter`. The stream recovers lost connections itself, yields each event once and in
+    /// order, and ends only with the program.
+    async fn follow(
+        &self,
+        filter: &str,
+        from: From,
+    ) -> Result<BoxStream<'static, Followed>, ReadError>;
 
     async fn fill(&self) -> Result<Fill, ReadError>;
 
-    /// Lets go of events before `sequence`, for good: all of them, or as many as are old enough for it to be
-    /// certain that they are before. Nothing from `sequence` on is touched; doing it again is harmless.
+    /// Deletes events before `sequence` from the broker: all, or those old enough to be certainly before it. Never
+    /// touches `sequence` and later; idempotent.
     async fn release_before(&self, sequence: u64) -> Result<(), ReadError>;
 }

@@ -1,5 +1,4 @@
-//! Ends of runs, each given to one of all that ask, until one has dealt with it: for what is told of runs
-//! once and elsewhere.
+//! Ends of runs, each delivered to one receiver at a time until one acknowledges it; for seals and traces.
 
 use std::time::Duration;
 
@@ -10,33 +9,33 @@ use thiserror::Error;
 
 use crate::BoxError;
 
-/// The end of a run, which its receiver has until [`GIVEN_FOR`] is over.
+/// The end of a run, assigned to its receiver for [`GIVEN_FOR`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     pub run: RunId,
     /// When its result was stored.
     pub stored_at: Timestamp,
-    /// What names this delivery to its [`Feed`].
+    /// Identifies this delivery to its [`Feed`].
     pub receipt: String,
 }
 
-/// How long an end stays with its receiver; then another gets it.
+/// How long an end stays with its receiver before it is redelivered.
 pub const GIVEN_FOR: Duration = Duration::from_secs(30);
 
-/// The broker does not answer: ask again later.
+/// The broker does not answer: retry later.
 #[derive(Debug, Error)]
-#[error("the ends of runs cannot be followed")]
+#[error("cannot receive ended runs from the broker")]
 pub struct FeedError(#[source] pub BoxError);
 
-/// Ends of runs from the first time that anybody asked.
+/// Ends of runs since the first request.
 #[async_trait]
 pub trait Feed: Send + Sync + std::fmt::Debug {
     /// At most `max` ends; none if there was none within some seconds.
     async fn next(&self, max: usize) -> Result<Vec<Given>, FeedError>;
 
-    /// It is dealt with, and nobody gets it again.
+    /// Acknowledges an end; it is not redelivered.
     async fn done(&self, given: &Given) -> Result<(), FeedError>;
 
-    /// Somebody is to get it again after `pause`.
+    /// Requests redelivery after `pause`.
     async fn again(&self, given: &Given, pause: Duration) -> Result<(), FeedError>;
 }

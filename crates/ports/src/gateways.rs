@@ -1,4 +1,4 @@
-//! How a node's requests reach a gateway: HTTP, whole bodies there, streams back.
+//! A node's requests to a gateway: HTTP with whole request bodies and streamed answers.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,15 +7,15 @@ use http::{Request, Response};
 
 use crate::BoxError;
 
-/// The body of an answer, piece by piece; it breaks off with an error.
+/// The body of an answer, piece by piece; an error ends it early.
 pub type AnswerBody = BoxStream<'static, Result<Bytes, BoxError>>;
 
-/// The way to the gateways.
+/// The connection to the gateways.
 #[async_trait]
 pub trait GatewayTransport: Send + Sync + std::fmt::Debug {
-    /// Sends `request`, whose URI is absolute; answers when the head of the answer is there.
+    /// Sends `request`, whose URI is absolute; returns when the head of the answer has arrived.
     ///
     /// # Errors
-    /// Whatever kept it from being answered. The gateway may have acted all the same.
+    /// Any failure to get an answer. The gateway may have acted nevertheless.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, BoxError>;
 }

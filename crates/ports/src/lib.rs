@@ -1,6 +1,4 @@
-//! What the rules need of the world, as traits; adapters are crates of their own.
-//!
-//! [`runs::Runs`] is the one loop of load, decide, append that gateways and nodes share.
+//! Traits for everything outside the domain rules; adapters are separate crates.
 
 pub mod artifact_store;
 pub mod clock;
@@ -11,12 +9,8 @@ pub mod gateways;
 pub mod log_stream;
 pub mod network;
 pub mod presence;
-pub mod program;
-pub mod retention;
-pub mod runs;
 pub mod secrets;
-pub mod spending;
 pub mod work_queue;
 
-/// Whatever an adapter's library reports, as the source of an error of ours.
+/// The error of an adapter's library, as the source of an AOD error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The live tail of containers' output: bounded, unsynced; complete logs are artifacts.
+//! The live tail of container output: bounded and unsynced; complete logs are artifacts.
 
 use aod_domain::id::RunId;
 use async_trait::async_trait;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::BoxError;
 
-/// Which of its outputs a capsule wrote to.
+/// The output that a capsule wrote to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
@@ -17,30 +17,30 @@ pub enum Output {
     Stderr,
 }
 
-/// A line of a capsule's output (or a part of a line that is too long), control characters escaped.
+/// A line of a capsule's output, or a part of an overlong line, with control characters escaped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     pub attempt: u32,
-    /// Counts the lines of an attempt from 1.
+    /// Number of the line in its attempt, from 1.
     pub number: u64,
     pub at: Timestamp,
     pub output: Output,
     pub text: String,
 }
 
-/// The broker did not take or give the lines; what runs goes on without.
+/// The broker did not accept or return the lines; runs continue without them.
 #[derive(Debug, Error)]
-#[error("the stream of logs does not answer")]
+#[error("the stream of live logs does not respond")]
 pub struct LogStreamError(#[source] pub BoxError);
 
 /// The stream of logs.
 #[async_trait]
 pub trait LogStream: Send + Sync + std::fmt::Debug {
-    /// Hands lines over without waiting for the disk.
+    /// Sends lines without waiting for the disk.
     async fn publish(&self, run: RunId, lines: &[LogLine]) -> Result<(), LogStreamError>;
 
-    /// The lines of `run` from the first that is still kept, then live, for as long as it is read.
-    /// Each comes with its place in the stream, to resume after.
+    /// The stored lines of `run` from the oldest, then live ones, while the caller reads. Each has its position in the
+    /// stream, to resume after it.
     async fn follow(
         &self,
         run: RunId,

@@ -1,4 +1,4 @@
-//! The network of a node's host, as far as capsules come by it.
+//! The network of a node's host, as used for capsules.
 
 use std::fmt;
 use std::io;
@@ -7,17 +7,17 @@ use std::net::{IpAddr, SocketAddr};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A connection with somebody outside.
+/// A connection to an external host.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Finds hosts and connects to them. Whom a capsule may reach is decided by the caller.
+/// Resolves hosts and connects to them. The caller decides which hosts a capsule may reach.
 #[async_trait]
 pub trait Network: fmt::Debug + Send + Sync {
-    /// All addresses of `name` in the order of the system's liking; none if it has none.
+    /// All addresses of `name` in the system's order of preference; possibly none.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 
-    /// Connects to exactly this address: nothing is looked up any more.
+    /// Connects to exactly this address, without a lookup.
     async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn Connection>>;
 }

@@ -1,7 +1,7 @@
-//! What the operator keeps for capsules under names: keys, passwords, tokens.
+//! Secrets that the operator stores for capsules by name: keys, passwords, tokens.
 //!
-//! A value is in this process, in the socket to a gate and in the memory of a container; never on a
-//! disk of ours, in an event, a log, an environment or an argument.
+//! A value exists in this process, in the socket to a gate and in the memory of a container; never on a disk of AOD,
+//! in an event, a log, an environment or an argument.
 
 use std::fmt;
 use std::io;
@@ -14,18 +14,17 @@ use async_trait::async_trait;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// Largest value, in bytes: a chain of certificates with its key; several fit into what a gate is told.
+/// Maximum size of a value in bytes: a chain of certificates with its key; several fit into a message to a gate.
 pub const SECRET_BYTES_MAX: usize = 16 * 1024;
 
-/// Keeps secrets. Asked again each time, so that a new value counts from the next run on.
+/// A store of secrets. Read for each use, so that a new value is in effect from the next run on.
 #[async_trait]
 pub trait SecretStore: fmt::Debug + Send + Sync {
-    /// The value of `name` as it is kept for `tenant`, at most [`SECRET_BYTES_MAX`]. What is kept for one tenant
-    /// no other gets.
+    /// The value of `name` for `tenant`, at most [`SECRET_BYTES_MAX`]. A tenant never gets the value of another one.
     async fn get(&self, tenant: &Tenant, name: &str) -> Result<SecretValue, SecretError>;
 }
 
-/// The value of a secret: text that is never shown, and is overwritten when the last copy is dropped.
+/// The value of a secret: text that is never printed, and is overwritten when its last copy is dropped.
 #[derive(Clone)]
 pub struct SecretValue(Arc<Zeroizing<String>>);
 
@@ -34,15 +33,15 @@ impl SecretValue {
         Self(Arc::new(Zeroizing::new(value)))
     }
 
-    /// The value itself. Whoever asks sees to it that it goes no further than it must.
+    /// The value itself. The caller limits where it goes.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Reads what the store of `name` holds, without the end of its last line.
+    /// Reads the content of the store for `name`, without the line end of its last line.
     ///
     /// # Errors
-    /// [`SecretError::Unusable`] for what is no text of 1 to [`SECRET_BYTES_MAX`] bytes.
+    /// [`SecretError::Unusable`] unless the content is a text of 1 to [`SECRET_BYTES_MAX`] bytes.
     pub fn read(name: &str, bytes: Vec<u8>) -> Result<Self, SecretError> {
         let bytes = Zeroizing::new(bytes);
         let unusable = |reason: &str| SecretError::Unusable {
@@ -50,14 +49,14 @@ impl SecretValue {
             reason: reason.to_owned(),
         };
         if bytes.len() > SECRET_BYTES_MAX {
-            let text = format!("it is larger than {SECRET_BYTES_MAX} bytes");
+            let text = format!("the value is larger than {SECRET_BYTES_MAX} bytes");
             return Err(unusable(&text));
         }
-        let text = std::str::from_utf8(&bytes).map_err(|_| unusable("it is not UTF-8"))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| unusable("the value is not UTF-8"))?;
         let text = text.strip_suffix('\n').unwrap_or(text);
         let text = text.strip_suffix('\r').unwrap_or(text);
         if text.is_empty() {
-            return Err(unusable("it is empty"));
+            return Err(unusable("the value is empty"));
         }
         Ok(Self::new(text.to_owned()))
     }
@@ -69,44 +68,44 @@ impl fmt::Debug for SecretValue {
     }
 }
 
-/// Why there is no value; the operator mends each. None says anything of a value.
+/// Why there is no value; to be fixed by the operator. No error contains a part of a value.
 #[derive(Debug, Error)]
 pub enum SecretError {
-    /// Nobody keeps it.
+    /// The secret does not exist.
     #[error("{name}: {reason}")]
     Absent { name: String, reason: String },
-    /// Others than the node could have read it: it is not used.
+    /// Users other than the node can read the file: the value is not used.
     #[error(
-        "{name}: {} has the mode {mode:04o} and can be used by others; expected 0600 or 0400", path.display()
+        "{name}: {} has the mode {mode:04o}, which gives other users access; expected 0600 or 0400", path.display()
     )]
     Exposed {
         name: String,
         path: PathBuf,
         mode: u32,
     },
-    /// It is there, and no text of a fitting size.
+    /// The value exists, but is not a text of an allowed size.
     #[error("{name}: {reason}")]
     Unusable { name: String, reason: String },
     /// The store cannot be read.
-    #[error("{name}: {place} cannot be used")]
+    #[error("{name}: cannot read {place}")]
     Store {
         name: String,
         place: String,
         source: io::Error,
     },
     /// The command did not end.
-    #[error("{name}: the secret command has not ended within {} s", limit.as_secs())]
+    #[error("{name}: the secret command did not end within {} s", limit.as_secs())]
     TimedOut { name: String, limit: Duration },
 }
 
 impl SecretError {
-    /// Whether nobody keeps it, as far as the store can tell.
+    /// Whether the secret does not exist, as far as the store knows.
     pub const fn is_absent(&self) -> bool {
         matches!(self, Self::Absent { .. })
     }
 }
 
-/// The store of a node whose operator has named none.
+/// The store of a node that was started without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSecrets;
 
@@ -115,7 +114,7 @@ impl SecretStore for NoSecrets {
     async fn get(&self, _: &Tenant, name: &str) -> Result<SecretValue, SecretError> {
         Err(SecretError::Absent {
             name: name.to_owned(),
-            reason: "its node was started without --secrets and --secret-command".to_owned(),
+            reason: "the node runs without --secrets and --secret-command".to_owned(),
         })
     }
 }
@@ -125,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_not_shown() {
+    fn secret_value_is_never_printed() {
         let value = SecretValue::new("opensesame".to_owned());
         assert_eq!(format!("{value:?}"), "SecretValue(***)");
         assert_eq!(value.expose(), "opensesame");
     }
 
     #[test]
-    fn the_end_of_the_last_line_is_not_part_of_a_value() {
+    fn line_end_of_last_line_is_not_part_of_secret() {
         for text in ["a\nb", "a\nb\n", "a\nb\r\n"] {
             let value = SecretValue::read("NAME", text.into()).unwrap();
             assert_eq!(value.expose(), "a\nb");
@@ -142,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_of_a_fitting_size_is_refused() {
+    fn empty_binary_or_oversized_secret_is_rejected() {
         let large = vec![b'x'; SECRET_BYTES_MAX + 1];
         let refused = [
-            (b"\n".to_vec(), "NAME: it is empty"),
-            (b"\xff".to_vec(), "NAME: it is not UTF-8"),
-            (large, "NAME: it is larger than 16384 bytes"),
+            (b"\n".to_vec(), "NAME: the value is empty"),
+            (b"\xff".to_vec(), "NAME: the value is not UTF-8"),
+            (large, "NAME: the value is larger than 16384 bytes"),
         ];
         for (bytes, expected) in refused {
             let error = SecretValue::read("NAME", bytes).unwrap_err();

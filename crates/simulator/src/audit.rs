@@ -1,4 +1,4 @@
-//! Every tree is sealed, and whoever checks it finds nothing.
+//! Every tree is sealed, and its verification finds nothing.
 
 use aod_domain::audit::{Checker, Entry, FindingKind, Line, bundled_by};
 use aod_domain::event::Recorded;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cluster::Cluster;
 
-/// Looks at the tree of `root` as a bundle of it would have it.
+/// Verifies the tree of `root` as a bundle.
 pub(crate) fn check(cluster: &Cluster, root: RunId) {
     let mut checker = Checker::new(root, None);
     let mut is_sealed = false;
@@ -20,20 +20,14 @@ pub(crate) fn check(cluster: &Cluster, root: RunId) {
         for named in event.iter().flat_map(bundled_by) {
             let digest = named.digest;
             let bytes = cluster.objects.get(digest);
-            let collected_at = cluster
-                .broker
-                .has_collected(digest)
-                .then_some(Timestamp::MIN);
+            let deleted_at = cluster.broker.has_deleted(digest).then_some(Timestamp::MIN);
             checker.take(match bytes {
                 Some(bytes) => Entry::Artifact {
                     digest,
                     size_bytes: bytes.len() as u64,
                     found: digest,
                 },
-                None => Entry::Missing {
-                    digest,
-                    collected_at,
-                },
+                None => Entry::Missing { digest, deleted_at },
             });
         }
         if matches!(event, Some(Event::Sealed(_))) && !is_sealed {
@@ -54,12 +48,12 @@ pub(crate) fn check(cluster: &Cluster, root: RunId) {
     }
     let world = &cluster.world;
     if !is_sealed {
-        world.violation(format!("the tree of {root} is not sealed"));
+        world.violation(format!("the tree of {root} has no seal"));
     }
     for finding in checker.finish().findings {
         match finding.kind {
             FindingKind::LateEvent => world.count("late event"),
-            FindingKind::CollectedArtifact => world.count("collected artifact"),
+            FindingKind::DeletedArtifact => world.count("deleted artifact"),
             _ => world.violation(format!("the tree of {root}: {finding}")),
         }
     }

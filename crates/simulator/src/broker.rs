@@ -1,5 +1,5 @@
-//! The broker as it was measured to behave: a log with guards and message ids, a queue derived from
-//! it, presence that fades. Nothing here fails by itself: what is lost is lost on the way.
+//! The broker as measured: a log with guards and message ids, a queue derived from the log, presence that expires. The
+//! broker itself never fails; only connections lose messages.
 
 pub(crate) mod feed;
 pub(crate) mod live;
@@ -14,7 +14,7 @@ use aod_domain::digest::Digest;
 use aod_domain::id::{NodeId, RunId};
 use aod_domain::placement::Equipment;
 use aod_domain::run::DELIVERIES_UNCOUNTED;
-use aod_domain::subject::{Class, Label, Subject, is_under};
+use aod_domain::subject::{Class, Pool, Subject, is_under};
 use aod_ports::event_log::{Append, Guard, StoredEvent};
 use aod_ports::log_stream::LogLine;
 use aod_ports::presence::Member;
@@ -28,11 +28,11 @@ use crate::invariants::Invariants;
 use crate::link::Switch;
 use crate::world::World;
 
-/// How long the log knows the ids of messages. Source: the streams as we make them.
+/// How long the log remembers the ids of messages. Source: the streams of `aod_jetstream`.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// One launch in so many has been given back very often, and one of those in so many is deadly.
-const GIVEN_BACK_OFTEN_ONE_IN: u64 = 60;
+/// One launch in this number has already been returned very often; one of those in the next number is deadly.
+const RETURNED_OFTEN_ONE_IN: u64 = 60;
 const DEADLY_ONE_IN: u64 = 3;
 
 /// The broker. Cheap to clone.
@@ -41,11 +41,11 @@ pub(crate) struct Broker {
     pub(crate) world: World,
     pub(crate) switch: Switch,
     state: Arc<Mutex<State>>,
-    /// Sequence of the last event, to wake who follows.
+    /// Sequence of the last event, to wake followers.
     last: Arc<watch::Sender<u64>>,
-    /// Counts what may concern a puller.
+    /// Counts changes that may concern a puller.
     queue_changes: Arc<watch::Sender<u64>>,
-    /// The last line's place, to wake who reads along.
+    /// The position of the last line, to wake followers.
     line: Arc<watch::Sender<u64>>,
     lease: Duration,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 struct State {
     events: Vec<Logged>,
-    /// The first event that the log still has; those before are kept for the invariants alone.
+    /// The first event in the log; earlier ones are kept only for the invariants.
     first: u64,
     bytes: u64,
     invariants: Invariants,
@@ -62,15 +62,15 @@ struct State {
     work_last: u64,
     /// When the queue was made, in milliseconds.
     work_created_ms: i64,
-    /// The queue takes launches from here on when it is made anew.
+    /// The first launch of a recreated queue.
     work_begins_at: u64,
-    labels: BTreeSet<Label>,
-    /// Who listens for launches that others hand over.
+    pools: BTreeSet<Pool>,
+    /// Receivers of launches offered by other nodes.
     offers: BTreeMap<NodeId, mpsc::UnboundedSender<Offer>>,
-    /// Ends of runs that nobody has dealt with, by their sequences; each is given from then on.
+    /// Unacknowledged ends of runs by sequence, with the time of their next delivery.
     ends: BTreeMap<u64, Instant>,
     presence: BTreeMap<String, (Member, Instant)>,
-    /// Lines that are kept, with their places in the stream.
+    /// Stored lines with their positions in the stream.
     lines: BTreeMap<RunId, VecDeque<(u64, LogLine)>>,
     lines_last: u64,
 }
@@ -90,11 +90,11 @@ struct Work {
     subject: String,
     bytes: Bytes,
     deliveries: u64,
-    /// It is delivered from then on.
+    /// Time of its next delivery.
     due: Instant,
 }
 
-/// What the log answers to an append.
+/// The log's answer to an append.
 pub(crate) enum Answer {
     Stored(u64),
     Conflict,
@@ -114,7 +114,7 @@ impl Broker {
                 work_last: 0,
                 work_created_ms: 1,
                 work_begins_at: 1,
-                labels: BTreeSet::new(),
+                pools: BTreeSet::new(),
                 offers: BTreeMap::new(),
                 ends: BTreeMap::new(),
                 presence: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl Broker {
         }
     }
 
-    /// Stores an event if its guard holds; a known id is answered as before.
+    /// Stores an event if its guard holds; answers a known id as before.
     pub(crate) fn store(&self, append: &Append) -> Answer {
         let mut state = self.state();
         // A server with one copy checks the guard first, then the id (measured).
@@ -167,12 +167,12 @@ impl Broker {
         Answer::Stored(sequence)
     }
 
-    /// How often a new launch counts as delivered already: now and then as if nodes without room had given
-    /// it back so often that the next delivery is suspicious. Of those some are deadly.
+    /// Initial delivery count of a new launch: sometimes so high, as if nodes without capacity had returned the
+    /// launch, that the next delivery is suspicious. Some of those launches are deadly.
     fn deliveries_before(&self, subject: &str) -> u64 {
         if !self
             .world
-            .strikes("given back often", GIVEN_BACK_OFTEN_ONE_IN)
+            .strikes("returned to the queue often", RETURNED_OFTEN_ONE_IN)
         {
             return 0;
         }
@@ -183,7 +183,7 @@ impl Broker {
         DELIVERIES_UNCOUNTED
     }
 
-    /// Lets go of the events before `sequence`.
+    /// Deletes the events before `sequence`.
     pub(crate) fn release_before(&self, sequence: u64) {
         let mut state = self.state();
         if state.first < sequence {
@@ -196,8 +196,8 @@ impl Broker {
         self.state().first > 1
     }
 
-    /// From now on no run may start on a node that has not what it requires.
-    pub(crate) fn look_at_places(&self, equipment: BTreeMap<NodeId, Equipment>, alive: Alive) {
+    /// From now on, a run that starts on a node without its requirements is a violation.
+    pub(crate) fn check_placement(&self, equipment: BTreeMap<NodeId, Equipment>, alive: Alive) {
         let mut state = self.state();
         state.invariants.equipment = equipment;
         state.invariants.alive = alive;
@@ -208,7 +208,7 @@ impl Broker {
         self.state().events.iter().any(|event| event.id == id)
     }
 
-    /// The server has lost the queue, as a crash may do: the log fills it anew.
+    /// The server has lost the queue, as after a crash: the log refills it.
     pub(crate) fn lose_queue(&self) {
         let mut state = self.state();
         state.work.clear();
@@ -222,13 +222,13 @@ impl Broker {
         self.queue_changes.send_modify(|count| *count += 1);
     }
 
-    /// Whether a run below `root` was given up, or found no node in the time it had.
-    pub(crate) fn has_given_up(&self, root: Option<&str>) -> bool {
+    /// Whether a run below `root` was dead-lettered, or no node took it within its queue time.
+    pub(crate) fn has_platform_failure(&self, root: Option<&str>) -> bool {
         let root = root.and_then(|root| root.parse().ok());
-        root.is_some_and(|root| self.state().invariants.has_given_up(root))
+        root.is_some_and(|root| self.state().invariants.has_platform_failure(root))
     }
 
-    /// Whether all runs have ended, their ends are dealt with, and the queue is empty.
+    /// Whether all runs have ended, their ends are acknowledged, and the queue is empty.
     pub(crate) fn is_done(&self) -> bool {
         let state = self.state();
         state.work.is_empty() && state.ends.is_empty() && state.invariants.all_ended()
@@ -239,9 +239,9 @@ impl Broker {
         self.state().invariants.removed(&self.world, digest);
     }
 
-    /// Whether the log says that an artifact was collected.
-    pub(crate) fn has_collected(&self, digest: Digest) -> bool {
-        self.state().invariants.has_collected(digest)
+    /// Whether the log says that an artifact was deleted.
+    pub(crate) fn has_deleted(&self, digest: Digest) -> bool {
+        self.state().invariants.has_deleted(digest)
     }
 
     /// All events, for the end of a simulation.
@@ -281,7 +281,7 @@ impl State {
         if last < self.first { 0 } else { last }
     }
 
-    /// The events under `filter` after `after` that the log still has.
+    /// The events under `filter` after `after` that are still in the log.
     fn under(&self, filter: &str, after: u64) -> impl Iterator<Item = u64> {
         let after = after + 1..=self.events.len() as u64;
         let kept = after.skip_while(|&sequence| sequence < self.first);
@@ -302,15 +302,15 @@ impl State {
     }
 }
 
-/// Label and class of a launch, by its subject.
-fn place_of(subject: &str) -> Option<(Label, Class)> {
+/// Pool and class of a launch, by its subject.
+fn place_of(subject: &str) -> Option<(Pool, Class)> {
     let mut tokens = subject.split('.').skip(7);
-    let label = tokens.next()?.parse().ok()?;
+    let pool = tokens.next()?.parse().ok()?;
     let class = tokens.next()?;
     let class = [Class::Child, Class::Root]
         .into_iter()
         .find(|known| known.to_string() == class)?;
-    Some((label, class))
+    Some((pool, class))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The one capsule of all simulations: it carries out the plan that its arguments are.
+//! The only capsule of a simulation: its arguments are the plan that it executes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::net::UnixStream;
 use crate::plan::policies;
 use crate::world::World;
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "planned";
 
-/// The name of the file that goes down and comes back.
+/// The name of the file that it sends and returns.
 const FILE: &str = "note.txt";
 
-/// How a run ends that is planned to fail.
+/// Exit code of a run that is planned to fail.
 const FAILURE_CODE: i32 = 3;
 
-/// How a run ends that is tried again.
+/// Exit code of a run that is retried.
 const PASSING_CODE: i32 = 5;
 
-/// How long a call that did not come about rests.
+/// Pause after a call that was not accepted.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How a run ends if one that it called was given up, or taken by no node in time.
+/// Exit code of a run whose callee was dead-lettered, or not taken by a node in time.
 const PLATFORM_CODE: i32 = 4;
 
 /// Its `schema.json`.
@@ -49,7 +49,7 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// Runs it; answers with the exit code.
+/// Runs the plan; returns the exit code.
 pub(crate) async fn run(spec: ContainerSpec, world: World) -> i32 {
     let text = std::fs::read_to_string(&spec.io.input_json).unwrap_or_default();
     let Ok(input) = serde_json::from_str::<Value>(&text) else {
@@ -97,7 +97,7 @@ fn number_text(input: &Value) -> String {
     format!("the number is {}", input["number"])
 }
 
-/// The sum of what the children answer.
+/// The sum of the answers of the children.
 async fn call_children(spec: &ContainerSpec, input: &Value) -> Result<u64, i32> {
     let children = input["children"].as_array().cloned().unwrap_or_default();
     let calls = children.into_iter().map(|child| call(spec, child));
@@ -113,7 +113,7 @@ async fn call_children(spec: &ContainerSpec, input: &Value) -> Result<u64, i32> 
     answers.into_iter().sum()
 }
 
-/// What one child comes to: nothing if it fails by plan, the code to end with if something is wrong.
+/// The result of one child: none if it fails by plan, or the exit code after an error.
 async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
     let number = number_text(&child);
     let has_file = child["file"] == true;
@@ -127,7 +127,7 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
     let key = format!("child-{}", child["number"]);
     let answer = loop {
         let answer = handoff(&spec.io.channel, &key, &body).await;
-        // The call did not come about; whoever asks again with its key asks for the same.
+        // The call was not accepted; a repetition with its key is the same call.
         let is_refused = answer["run_id"].is_null() && answer["error"]["retryable"] == true;
         if is_refused || answer["status"] == 503 {
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -148,7 +148,7 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
     if has_file {
         let name = answer["output"]["note"].as_str().ok_or(1)?;
         let path = spec.io.incoming.join(name);
-        // A file that came back differs from what was made: that is no number.
+        // A returned file with another content fails to parse as the number.
         if std::fs::read_to_string(path).map_err(|_| 1)? != number {
             return Err(1);
         }
@@ -156,12 +156,12 @@ async fn call(spec: &ContainerSpec, mut child: Value) -> Result<u64, i32> {
     answer["output"]["sum"].as_u64().ok_or(1)
 }
 
-/// One call through the run's channel. Whoever cannot reach it waits for its end.
+/// One call through the run's channel. Waits for the end of the run if the channel is unreachable.
 async fn handoff(channel: &Path, key: &str, body: &Value) -> Value {
     match post(channel, key, body).await {
         Ok(answer) => answer,
         Err(error) => {
-            tracing::debug!(%error, "the channel is gone");
+            tracing::debug!(%error, "the channel is unreachable");
             std::future::pending().await
         }
     }
@@ -171,7 +171,7 @@ async fn post(channel: &Path, key: &str, body: &Value) -> Result<Value, BoxError
     let stream = UnixStream::connect(channel.join("capsule.sock")).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    aod_ports::program::spawn(connection);
+    aod_services::program::spawn(connection);
     let request = hyper::Request::post("/handoff")
         .header("host", "127.0.0.1")
         .header("content-type", "application/json")

@@ -1,4 +1,4 @@
-//! The clocks of one host: the wall clock is wrong, and jumps; the time since boot is right.
+//! The clocks of one host: the wall clock is inaccurate and jumps; the time since boot is exact.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::world::World;
 
-/// When simulated time begins, in seconds since 1970.
+/// Start of simulated time, in seconds since 1970.
 const EPOCH_SECONDS: i64 = 1_800_000_000;
 
-/// How far clocks are apart at the most, in milliseconds.
+/// Maximum difference between clocks, in milliseconds.
 const SKEW_MILLISECONDS_MAX: u64 = 5_000;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl HostClock {
         clock
     }
 
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock to another time.
     pub(crate) fn jump(&self) {
         let skew = self.world.below(2 * SKEW_MILLISECONDS_MAX).cast_signed();
         let skew = SignedDuration::from_millis(skew - SKEW_MILLISECONDS_MAX.cast_signed());
@@ -39,7 +39,7 @@ impl HostClock {
     }
 }
 
-/// The right time when the simulation has gone on for so long.
+/// The exact time after `elapsed`.
 pub(crate) fn after(elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or_default();
     let epoch = Timestamp::from_second(EPOCH_SECONDS).expect("a time of this century");
@@ -68,12 +68,12 @@ impl Clock for HostClock {
 
 #[cfg(test)]
 mod tests {
-    //! The double passes the suite of the host's own clock.
+    //! The double passes the conformance suite of the host's clock.
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_conforms() {
+    async fn clock_double_passes_conformance_suite() {
         aod_testkit::clock::check_all(&HostClock::new(&World::new(0, false))).await;
     }
 }

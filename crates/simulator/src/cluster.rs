@@ -1,4 +1,4 @@
-//! The cluster under simulation: its hosts and programs, and what can be done to them.
+//! The simulated cluster: its hosts and programs, and operations on them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use aod_domain::audit::SealKey;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::flow;
 use aod_domain::id::NodeId;
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use aod_gateway::{Access, Gateway};
 use aod_node::Node;
 use aod_ports::clock::Clock;
 use aod_ports::event_log::{Append, Guard};
-use aod_ports::program::Program;
-use aod_ports::runs::Runs;
+use aod_services::program::Program;
+use aod_services::runs::Runs;
 use aod_testkit::capsules::{registered, registered_for, registration};
 use jiff::SignedDuration;
 
@@ -40,26 +40,26 @@ pub(crate) const LEASE_SECONDS: u32 = 5;
 pub(crate) const GATEWAYS: usize = 2;
 pub(crate) const NODES: usize = 3;
 
-/// One cluster in so many has two tenants.
+/// One cluster in this number has two tenants.
 const TENANTS_ONE_IN: u64 = 8;
 
-/// One cluster in so many has rules.
+/// One cluster in this number has rules.
 const RULES_ONE_IN: u64 = 3;
 
-/// One cluster in so many has nodes that differ, and runs that require something of them.
+/// One cluster in this number has different nodes, and runs with requirements.
 const PLACED_ONE_IN: u64 = 3;
 
-/// What the image of the capsule weighs: enough to look for a node that has it.
+/// Size of the capsule's image: large enough to prefer a node that has it.
 const IMAGE_BYTES: u64 = 2 << 20;
 
-/// One cluster in so many keeps nothing of what has ended.
+/// One cluster in this number keeps nothing of ended trees.
 const KEPT_ONE_IN: u64 = 3;
 
-/// How long an artifact that nothing names stays, in seconds: longer than one that was put waits to be named,
-/// whatever fails.
+/// Minimum age of unnamed artifacts before deletion, in seconds: longer than a put artifact waits for its event,
+/// despite all faults.
 pub(crate) const UNNAMED_SECONDS: u64 = 60;
 
-/// Runs that compute at a time on one node.
+/// Runs that compute concurrently on one node.
 const SLOTS: usize = 2;
 
 /// A host with one program on it.
@@ -69,7 +69,7 @@ pub(crate) struct Host {
     pub(crate) clock: Arc<HostClock>,
     pub(crate) network: Switch,
     data: PathBuf,
-    /// The program that runs there now.
+    /// The current process of the program.
     running: Mutex<Option<Program>>,
 }
 
@@ -86,7 +86,7 @@ impl Host {
         }
     }
 
-    /// Ends the program at once; false if none ran.
+    /// Ends the program immediately; false if it was not running.
     pub(crate) fn kill(&self) -> bool {
         let program = self.running().take();
         if let Some(program) = &program {
@@ -110,23 +110,24 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Host>,
     pub(crate) engines: Vec<Engine>,
     ids: Vec<NodeId>,
-    /// How long the broker keeps events, where they are archived.
+    /// How long the broker keeps events, if they are archived.
     log_age: Option<SignedDuration>,
-    /// Whether people are of two tenants; else nobody has a token, and all is the first one's.
+    /// Whether users belong to two tenants; otherwise there are no tokens, and everything belongs to the default
+    /// tenant.
     pub(crate) has_tenants: bool,
     pub(crate) is_placed: bool,
-    /// Whether somebody has garbage collected.
+    /// Whether garbage is collected.
     pub(crate) is_kept: bool,
 }
 
-/// One cluster in so many archives its log: these take a third longer than others.
+/// One cluster in this number archives its log; its simulation takes a third longer.
 const ARCHIVED_ONE_IN: u64 = 16;
 
-/// How old its events get in the broker: little beside what a history takes, so that most are read from the archive.
+/// Age of events in the broker: short compared with a history, so that most events are read from the archive.
 const LOG_AGE: SignedDuration = SignedDuration::from_secs(20);
 
-/// How long that is waited for: what becomes of old events is looked at every ten seconds, and one minute passes
-/// between word and deed.
+/// Maximum wait for the release: gateways check old events every ten seconds, and wait one minute between announcement
+/// and release.
 const RELEASE_SECONDS_MAX: u64 = 120;
 
 impl Cluster {
@@ -167,17 +168,16 @@ impl Cluster {
             let ids = cluster.ids.iter().copied().enumerate();
             let equipment = ids.map(|(index, id)| (id, equipment(index).0));
             let equipment = equipment.collect();
-            cluster.broker.look_at_places(equipment, alive);
+            cluster.broker.check_placement(equipment, alive);
         }
         cluster.register();
         if world.below(RULES_ONE_IN) == 0 {
-            cluster.lay_down_rules();
+            cluster.store_rules();
         }
         cluster
     }
 
-    /// Waits until the broker has let go of old events, where it does so at all: clocks that were set may keep it
-    /// from that.
+    /// Waits until the broker has released old events, if it does at all: clocks that were set may prevent the release.
     pub(crate) async fn grow_old(&self) {
         for _ in 0..RELEASE_SECONDS_MAX {
             if self.log_age.is_none() || self.broker.has_released() {
@@ -187,7 +187,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the capsule into the log, as a gateway does at the end of a build.
+    /// Registers the capsule in the log, as a gateway does at the end of a build.
     fn register(&self) {
         let schema = self.objects.put(planned::schema().to_string().into());
         let clock: Arc<dyn Clock> = Arc::clone(&self.gateways[0].clock) as _;
@@ -213,8 +213,8 @@ impl Cluster {
         }
     }
 
-    /// As an operator does, before anybody asks for anything.
-    fn lay_down_rules(&self) {
+    /// Stores the rules, as an operator does, before the first request.
+    fn store_rules(&self) {
         for rule in rules() {
             let clock = &self.gateways[0].clock;
             let header = Header {
@@ -269,13 +269,13 @@ impl Cluster {
         Arc::new(SimulatedStore {
             objects: self.objects.clone(),
             broker: self.broker.clone(),
-            // The store is another server than the broker: it does not go away with it.
+            // The store is a separate server: it stays up when the broker is down.
             link: Link::new(&self.world, &host.name, &host.network, &Switch::new()),
             directory,
         })
     }
 
-    /// The way of whoever asks for the plan with `number`, with their tenant's token if there are several.
+    /// The route for the plan with `number`, with the token of its tenant if there are several.
     pub(crate) fn route_of(&self, who: &str, number: u64) -> Route {
         let bearer = self.has_tenants.then(|| tenants::of(number).token());
         Route {
@@ -284,7 +284,7 @@ impl Cluster {
         }
     }
 
-    /// The way of whoever is called `who` to the gateways.
+    /// The route of the user `who` to the gateways.
     pub(crate) fn route(&self, who: &str, host: &Switch) -> Route {
         Route {
             bearer: None,
@@ -295,7 +295,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a gateway anew if none runs; it is there some time later.
+    /// Starts a gateway if none runs; it is ready some time later.
     pub(crate) fn start_gateway(self: &Arc<Self>, index: usize) {
         let (cluster, program) = (Arc::clone(self), Program::default());
         {
@@ -313,7 +313,7 @@ impl Cluster {
                         std::future::pending::<()>().await;
                         drop(gateway);
                     }
-                    // Whatever starts programs starts them again.
+                    // The supervisor restarts it.
                     Err(error) => cluster.world.step(&cluster.gateways[index].name, &error),
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -331,7 +331,7 @@ impl Cluster {
             access: Access::Development,
             data_directory: host.data.clone(),
             lease_seconds: LEASE_SECONDS,
-            // Nobody looks at lists here.
+            // No part of a simulation reads lists.
             lists_delay: Duration::from_secs(4),
             wait_seconds_max: 3_600,
             upload_bytes_max: 1 << 20,
@@ -371,7 +371,7 @@ impl Cluster {
         host.kill()
     }
 
-    /// Starts a node anew if none runs.
+    /// Starts a node if none runs.
     pub(crate) fn start_node(self: &Arc<Self>, index: usize) {
         let (cluster, program) = (Arc::clone(self), Program::default());
         {
@@ -399,7 +399,7 @@ impl Cluster {
         };
         let config = aod_node::Config {
             data: host.data.clone(),
-            labels: vec![Label::any()],
+            pools: vec![Pool::any()],
             capacity: Capacity {
                 slots: SLOTS,
                 containers_max: SLOTS,
@@ -410,7 +410,7 @@ impl Cluster {
             lease: Duration::from_secs(LEASE_SECONDS.into()),
             grace: Duration::from_secs(1),
             log_bytes_max: 1 << 16,
-            // Nobody writes much here.
+            // Simulations write little.
             disk_look: Duration::from_secs(10),
             disk_reserve: Some(0),
             image_keep: Duration::from_secs(24 * 3_600),

@@ -1,5 +1,5 @@
-//! The container engine of one host, and what may go wrong with it. It goes on when the node dies:
-//! then the gate's deadline ends what runs.
+//! The container engine of one host with its faults. It continues when the node dies; the gate's deadline then ends
+//! the containers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,38 +11,36 @@ use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage,
-    RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive,
+    ImageBuild, ObservedImage, RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
 
 use crate::capsule;
 use crate::link::Switch;
 use crate::world::World;
 
-/// One start in so many fails before anything was done.
+/// One start in this number fails before any effect.
 const START_FAILS_ONE_IN: u64 = 80;
 
-/// One start in so many fails although the container was made; its gate was never told to go.
+/// One start in this number fails after the container was created; its gate never gets the order to start.
 const START_FAILS_LATE_ONE_IN: u64 = 80;
 
-/// One start in so many takes long.
+/// One start in this number hangs.
 const START_HANGS_ONE_IN: u64 = 80;
 
-/// How long such a start takes, in milliseconds.
+/// Maximum duration of such a start, in milliseconds.
 const HANG_MILLISECONDS_MAX: u64 = 15_000;
 
-/// One container in so many ends without that its gate could say how.
+/// One container in this number ends without a report from its gate.
 const EXIT_FORGOTTEN_ONE_IN: u64 = 100;
 
-/// One capsule in so many does not listen when it is asked to end.
+/// One capsule in this number ignores the request to end.
 const DEAF_ONE_IN: u64 = 4;
 
-/// How long an engine takes from the end of the process until the container is gone, at the most.
+/// Maximum time between the end of the process and the removal of the container, in milliseconds.
 const TEARDOWN_MILLISECONDS_MAX: u64 = 200;
 
 /// The engine of one host. Cheap to clone.
@@ -54,12 +52,12 @@ pub(crate) struct Engine {
     double: double::Engine,
 }
 
-/// The attempts whose processes are alive, on whichever host.
+/// Attempts with live processes, on all hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alive(Arc<Mutex<BTreeSet<(RunId, u32)>>>);
 
 impl Alive {
-    /// When an attempt begins nothing of another may run any more, wherever.
+    /// When an attempt begins, no other attempt of the run may have a live process on any host.
     fn begin(&self, world: &World, run: RunId, attempt: u32) {
         let mut alive = self.lock();
         for (other, number) in alive.iter() {
@@ -107,17 +105,17 @@ impl Engine {
         }
     }
 
-    /// How many containers there are, ended ones included.
+    /// The number of containers, including ended ones.
     pub(crate) fn count(&self) -> usize {
         self.double.count()
     }
 
-    /// The host loses its power: all that runs is gone, the ended containers are still there.
+    /// The host loses power: no process runs, ended containers remain.
     pub(crate) fn crash(&self) {
         self.double.crash();
     }
 
-    /// The engine was killed and is back.
+    /// The engine was killed and has restarted.
     pub(crate) fn restart(&self) {
         self.double.restart();
     }
@@ -138,20 +136,20 @@ fn silent(action: &'static str) -> RuntimeError {
     }
 }
 
-/// The one capsule; now and then it does not listen.
+/// The only capsule; sometimes it ignores the request to end.
 fn command(world: &World, alive: &Alive) -> Command {
     let (world, alive) = (world.clone(), alive.clone());
     Arc::new(move |inside: Inside| {
         alive.begin(&world, inside.spec.run, inside.spec.attempt);
         if world.below(DEAF_ONE_IN) == 0 {
-            // A handler that does nothing.
+            // A handler without effect.
             drop(inside.trap());
         }
         Box::pin(capsule::run(inside.spec, world.clone()))
     })
 }
 
-/// What a container's end looks like, and how long it takes.
+/// Decides how a container's end appears, and how long it takes.
 fn heed(world: &World, host: &str, container: &ObservedContainer, end: &mut End) -> Duration {
     if end.exit_code == EXIT_CODE_GATE {
         world.count("killed by its gate");
@@ -212,21 +210,12 @@ impl ContainerRuntime for Engine {
         self.double.has_image(image).await
     }
 
-    async fn build_image(
-        &self,
-        context: PathBuf,
-        name: &str,
-        tag: &str,
-        progress: mpsc::Sender<String>,
-    ) -> Result<String, RuntimeError> {
+    async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {
         self.act("build").await?;
-        self.double.build_image(context, name, tag, progress).await
+        self.double.build_image(build).await
     }
 
-    async fn save_image(
-        &self,
-        image: &str,
-    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
         self.act("save").await?;
         self.double.save_image(image).await
     }

@@ -1,5 +1,4 @@
-//! What is done to a cluster while it works: one thing after the other, drawn from the seed. Each
-//! trouble ends after a while.
+//! The faults of a working cluster, one after the other, drawn from the seed. Each fault ends after a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +7,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::cluster::{Cluster, GATEWAYS, NODES};
 
-/// Troubles of one simulation, at least.
+/// Minimum faults of a simulation.
 const TROUBLES_MIN: u64 = 4;
 
-/// Troubles of one simulation, at most.
+/// Maximum faults of a simulation.
 const TROUBLES_MAX: u64 = 6;
 
-/// The longest between two troubles, in milliseconds.
+/// Maximum pause between two faults, in milliseconds.
 const PEACE_MILLISECONDS_MAX: u64 = 2_500;
 
-/// The longest that a program is away, or a connection cut, in milliseconds: longer than a lease.
+/// Maximum time that a program is down or a connection is cut, in milliseconds: longer than a lease.
 const TROUBLE_MILLISECONDS_MAX: u64 = 8_000;
 
-/// How long a program that died of its work is away, in milliseconds.
+/// How long a program that was killed by a launch stays down, in milliseconds.
 const RESTART_MILLISECONDS: u64 = 500;
 
-/// Makes trouble, and returns when all of it has ended.
+/// Injects faults; returns when all of them have ended.
 pub(crate) async fn make_trouble(cluster: &Arc<Cluster>) {
     let world = &cluster.world;
     let mut troubles = Vec::new();
@@ -33,7 +32,7 @@ pub(crate) async fn make_trouble(cluster: &Arc<Cluster>) {
         troubles.push(tokio::spawn(one(Arc::clone(cluster))));
     }
     futures::future::join_all(troubles).await;
-    // Two troubles may have met: whatever is still down comes back now.
+    // Faults may have overlapped: restart everything that is still down.
     (0..NODES).for_each(|index| cluster.start_node(index));
     (0..GATEWAYS).for_each(|index| cluster.start_gateway(index));
 }
@@ -92,7 +91,7 @@ async fn one(cluster: Arc<Cluster>) {
             cluster.broker.switch.set(true);
         }
         7 => {
-            tell("engine away");
+            tell("engine unavailable");
             away(&cluster, node, rest / 2).await;
         }
         8 => {
@@ -115,7 +114,7 @@ async fn away(cluster: &Cluster, node: usize, rest: Duration) {
     cluster.engines[node].switch.set(true);
 }
 
-/// Ends the programs that were killed by what they did, and starts each anew after a while.
+/// Ends the programs that a launch has killed, and restarts each after a while.
 pub(crate) async fn bury(cluster: Arc<Cluster>, mut killed: UnboundedReceiver<String>) {
     while let Some(name) = killed.recv().await {
         let Some(node) = cluster.nodes.iter().position(|node| node.name == name) else {

@@ -1,9 +1,9 @@
-//! What must hold after every event: the rules of the log, looked at from outside.
+//! Invariants that must hold after every event: the rules of the log, checked from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use aod_domain::archive;
-use aod_domain::artifacts::named_by;
+use aod_domain::artifacts::{named_by_end, named_by_launch};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::Recorded;
@@ -15,41 +15,41 @@ use aod_domain::run::{
     ATTEMPTS_LOST_MAX, DELIVERIES_MAX, Ended, Event, Holder, Lease, Note, Outcome, Payload,
     Placement, Run, RunError,
 };
-use aod_domain::subject::{self, Label, Subject, is_under};
+use aod_domain::subject::{self, Pool, Subject, is_under};
 use aod_ports::event_log::StoredEvent;
 
 use crate::engine::Alive;
 use crate::plan::LIMITS;
 use crate::world::World;
 
-/// All runs as the log has them.
+/// All runs according to the log.
 #[derive(Debug, Default)]
 pub(crate) struct Invariants {
     runs: BTreeMap<RunId, Run>,
     /// The number of the last note of each attempt.
     notes: BTreeMap<(RunId, u32), u32>,
-    /// Which run has done a part of a plan: a root's, by its number.
+    /// The run that did a part of a plan, by root and number.
     done: BTreeMap<(RunId, u64), RunId>,
-    /// The runs that were admitted, and have not ended, by their rooms.
-    rooms: BTreeMap<RuleKey, BTreeSet<RunId>>,
+    /// Admitted runs that have not ended, by bucket.
+    buckets: BTreeMap<RuleKey, BTreeSet<RunId>>,
     admitted: BTreeSet<RunId>,
-    /// What the nodes have, where runs require something of them.
+    /// The equipment of the nodes, if runs have requirements.
     pub(crate) equipment: BTreeMap<NodeId, Equipment>,
     pub(crate) alive: Alive,
-    /// What the log is in, below where the broker has it.
+    /// Artifacts of the archived log.
     archived: BTreeSet<Digest>,
-    /// What the log says was collected.
-    collected: BTreeSet<Digest>,
+    /// Artifacts that the log records as deleted.
+    deleted: BTreeSet<Digest>,
 }
 
 impl Invariants {
-    /// Looks at an event that the log has just taken.
+    /// Checks an event that was just stored.
     pub(crate) fn stored(&mut self, world: &World, stored: &StoredEvent) {
         if Subject::is_admission(&stored.subject) {
             return self.granted(world, stored);
         }
         if Subject::is_artifact(&stored.subject) {
-            return self.collected(world, stored);
+            return self.deleted(world, stored);
         }
         if is_under(&stored.subject, subject::ARCHIVE) {
             return self.archived(world, stored);
@@ -67,8 +67,8 @@ impl Invariants {
         match &recorded.event {
             Event::Ended(ended) => {
                 self.children_end_first(world, id);
-                for room in self.rooms.values_mut() {
-                    room.remove(&id);
+                for bucket in self.buckets.values_mut() {
+                    bucket.remove(&id);
                 }
                 self.ends_for_a_reason(world, id, ended);
                 if ended.outcome == Outcome::Succeeded {
@@ -76,15 +76,15 @@ impl Invariants {
                 }
             }
             Event::AttemptFailed(failed) => {
-                world.count("tried again");
+                world.count("retried");
                 if failed.error.code == ErrorCode::HeartbeatMissed.as_str() {
                     world.count("silent");
                 }
             }
             Event::Requested(_) => world.count("requested"),
             Event::Admitted(_) if self.admitted.contains(&id) => world.count("admitted"),
-            Event::Admitted(_) => world.violation(format!("{id} is launched and not admitted")),
-            Event::Returned(_) => self.returned(world, id),
+            Event::Admitted(_) => world.violation(format!("{id} is admitted without a grant")),
+            Event::AdmissionReturned(_) => self.returned(world, id),
             Event::Reused(_) => world.count("reused"),
             Event::Delivered(_) => world.count("delivery counted"),
             Event::AttemptLost(lost) => count_loss(world, &lost.error),
@@ -103,8 +103,8 @@ impl Invariants {
         }
     }
 
-    /// A run starts only where there is what it requires, and no device has two runs whose processes are alive: the log
-    /// may be the last to hear that one has ended.
+    /// A run starts only on a node that meets its requirements, and no device belongs to two runs with live processes:
+    /// the log may record the end of a run last.
     fn leased(&self, world: &World, id: RunId, lease: &Lease) {
         let Some(run) = self.runs.get(&id) else {
             return;
@@ -122,11 +122,9 @@ impl Invariants {
             return;
         };
         let Placement {
-            label,
-            requirements,
-            ..
+            pool, requirements, ..
         } = &run.launched.event.placement;
-        if let Err(refusals) = fits(label, requirements, &[Label::any()], equipment) {
+        if let Err(refusals) = fits(pool, requirements, &[Pool::any()], equipment) {
             world.violation(format!("{id} starts on {node}: {refusals:?}"));
         }
         for (device, count) in &equipment.devices {
@@ -167,52 +165,53 @@ impl Invariants {
                 self.archived
                     .extend(artifacts.map(|artifact| artifact.digest));
             }
-            Err(error) => world.violation(format!("what was archived: {error}")),
+            Err(error) => world.violation(format!("archive event: {error}")),
         }
     }
 
-    fn collected(&mut self, world: &World, stored: &StoredEvent) {
-        world.count("collected");
+    fn deleted(&mut self, world: &World, stored: &StoredEvent) {
+        world.count("deleted");
         match Recorded::<ArtifactEvent>::decode(stored.sequence, &stored.bytes) {
             Ok(recorded) => {
-                let ArtifactEvent::Collected { artifacts, .. } = recorded.event;
-                self.collected.extend(artifacts);
+                let ArtifactEvent::Deleted { artifacts, .. } = recorded.event;
+                self.deleted.extend(artifacts);
             }
-            Err(error) => world.violation(format!("what was collected: {error}")),
+            Err(error) => world.violation(format!("deletion event: {error}")),
         }
     }
 
-    /// An artifact has just been removed: the log says so and is not in it, and no tree names it that goes on.
+    /// An artifact was just removed: the log records that, the log itself is not in it, and no unfinished tree names
+    /// it.
     pub(crate) fn removed(&self, world: &World, digest: Digest) {
         world.count("removed");
-        if !self.collected.contains(&digest) {
-            world.violation(format!("{digest} is removed and the log does not say so"));
+        if !self.deleted.contains(&digest) {
+            world.violation(format!("{digest} is removed without an event"));
         }
         if self.archived.contains(&digest) {
-            world.violation(format!("{digest} is removed, and the log is in it"));
+            world.violation(format!(
+                "{digest} is removed although it holds a part of the log"
+            ));
         }
         let live = self.runs.values().filter(|run| run.ended().is_none());
         let live: BTreeSet<RunId> = live.map(|run| run.id.root()).collect();
         for run in self.runs.values() {
-            let launched = Event::Launched(Box::new(run.launched.event.clone()));
-            let ended = run
-                .ended()
-                .map(|ended| Event::Ended(Box::new(ended.event.clone())));
-            let mut named = ended.iter().chain([&launched]).flat_map(named_by);
+            let ended = run.ended().map(|ended| named_by_end(&ended.event));
+            let launched = named_by_launch(&run.launched.event);
+            let mut named = launched.into_iter().chain(ended.into_iter().flatten());
             if live.contains(&run.id.root()) && named.any(|named| named.digest == digest) {
-                world.violation(format!("{digest} is removed, which {} names", run.id));
+                world.violation(format!("{digest} is removed although {} names it", run.id));
             }
         }
     }
 
-    pub(crate) fn has_collected(&self, digest: Digest) -> bool {
-        self.collected.contains(&digest)
+    pub(crate) fn has_deleted(&self, digest: Digest) -> bool {
+        self.deleted.contains(&digest)
     }
 
-    /// Nobody is admitted twice, and nobody into a room that is full.
+    /// No run is admitted twice or into a full bucket.
     fn granted(&mut self, world: &World, stored: &StoredEvent) {
         let Ok(recorded) = Recorded::<Granted>::decode(stored.sequence, &stored.bytes) else {
-            return world.violation(format!("admission {}: it cannot be read", stored.sequence));
+            return world.violation(format!("admission {}: malformed event", stored.sequence));
         };
         for &id in recorded.event.runs() {
             world.count("granted");
@@ -220,47 +219,47 @@ impl Invariants {
                 world.violation(format!("{id} is admitted twice"));
             }
             let Some(run) = self.runs.get(&id) else {
-                world.violation(format!("{id} is admitted and was not asked for"));
+                world.violation(format!("{id} is admitted but was never requested"));
                 continue;
             };
             let admission = run.launched.event.admission.as_deref();
-            let rooms = admission.map_or(&[][..], |admission| &admission.rooms);
-            for room in rooms.iter().filter(|_| run.ended().is_none()) {
-                let inside = self.rooms.entry(room.clone()).or_default();
+            let buckets = admission.map_or(&[][..], |admission| &admission.buckets);
+            for bucket in buckets.iter().filter(|_| run.ended().is_none()) {
+                let inside = self.buckets.entry(bucket.clone()).or_default();
                 inside.insert(id);
                 let is_above = |&(rule, max): &(&str, u32)| {
-                    room.rule.as_str() == rule && inside.len() > max as usize
+                    bucket.rule.as_str() == rule && inside.len() > max as usize
                 };
                 if LIMITS.iter().any(is_above) {
-                    world.violation(format!("{} runs are admitted to {room}", inside.len()));
+                    world.violation(format!("{} runs are admitted to {bucket}", inside.len()));
                 }
             }
         }
     }
 
-    /// It may be admitted again, and is in no room.
+    /// The run may be admitted again, and is in no bucket.
     fn returned(&mut self, world: &World, id: RunId) {
         world.count("returned");
         self.admitted.remove(&id);
-        for inside in self.rooms.values_mut() {
+        for inside in self.buckets.values_mut() {
             inside.remove(&id);
         }
     }
 
-    /// Notes of an attempt are counted, and each is told once.
+    /// Notes of an attempt are numbered, and each is stored once.
     fn noted(&mut self, world: &World, id: RunId, stored: &StoredEvent) {
         let Ok(recorded) = Recorded::<Note>::decode(stored.sequence, &stored.bytes) else {
-            return world.violation(format!("{id}: a note cannot be read"));
+            return world.violation(format!("{id}: malformed note"));
         };
         let kind = recorded.event.kind();
         let last = self.notes.insert((id, kind.attempt), kind.number);
         if last.is_some_and(|last| kind.number <= last) {
-            world.violation(format!("{id}: note {} comes again", kind.number));
+            world.violation(format!("{id}: note {} is stored twice", kind.number));
         }
     }
 
-    /// No part of a plan is done by two runs. Only where a caller further up was given up by the platform
-    /// or for time, its own caller may make it anew, and with it all that it had called.
+    /// No part of a plan is done by two runs, with one exception: if a run further up was dead-lettered or ran out of
+    /// time, its own caller may repeat it with all of its callees.
     fn done_once(&mut self, world: &World, id: RunId) {
         let Some(Payload::Inline(arguments)) =
             self.runs.get(&id).map(|run| &run.launched.event.payload)
@@ -269,12 +268,12 @@ impl Invariants {
         };
         let number = arguments["number"].as_u64().unwrap_or_default();
         let other = self.done.insert((id.root(), number), id);
-        if let Some(other) = other.filter(|other| !self.is_below_given_up(*other)) {
-            world.violation(format!("{id} does what {other} has done"));
+        if let Some(other) = other.filter(|other| !self.is_below_platform_failure(*other)) {
+            world.violation(format!("{id} repeats the work of {other}"));
         }
     }
 
-    /// What was given up lost all that it may lose, and what was queued too long was not to be.
+    /// A dead-lettered run has used up its attempts, and a run that timed out in the queue had a queue limit.
     fn ends_for_a_reason(&self, world: &World, id: RunId, ended: &Ended) {
         let Some(run) = self.runs.get(&id) else {
             return;
@@ -283,7 +282,7 @@ impl Invariants {
             world.count("dead letter");
             let deliveries = run.deliveries.last.map_or(0, |last| last.delivery);
             if run.attempts_lost < ATTEMPTS_LOST_MAX && deliveries <= DELIVERIES_MAX {
-                world.violation(format!("{id} is given up too early: {ended:?}"));
+                world.violation(format!("{id} is dead-lettered too early: {ended:?}"));
             }
         }
         if is_deadlocked(ended) {
@@ -292,14 +291,14 @@ impl Invariants {
         if is_queued_too_long(ended) {
             world.count("queued too long");
             if run.launched.event.limits.queue_seconds.is_none() {
-                world.violation(format!("{id} may be queued as long as it likes"));
+                world.violation(format!("{id} timed out in the queue without a queue limit"));
             }
         }
     }
 
-    /// Whether one of the callers of `run` has ended in a way that a later attempt does not take for its
-    /// own: given up, out of time, or cancelled by its own caller, whose attempt was lost before it could end.
-    fn is_below_given_up(&self, run: RunId) -> bool {
+    /// Whether a caller further up ended in a way that a later attempt does not join: dead-lettered, out of time, or
+    /// cancelled by its own caller, whose attempt was lost before it could end.
+    fn is_below_platform_failure(&self, run: RunId) -> bool {
         let parent = |run: &Run| run.launched.event.parent.as_ref().map(|parent| parent.run);
         let above = |id: &RunId| self.runs.get(id).and_then(parent);
         std::iter::successors(above(&run), above).any(|caller| {
@@ -327,8 +326,8 @@ impl Invariants {
         self.runs.values().all(|run| run.ended().is_some())
     }
 
-    /// Whether a run below `root` was given up, found no node in the time it had, or waited for itself.
-    pub(crate) fn has_given_up(&self, root: RunId) -> bool {
+    /// Whether a run below `root` was dead-lettered, timed out in the queue, or waited for itself.
+    pub(crate) fn has_platform_failure(&self, root: RunId) -> bool {
         let mut below = self.runs.values().filter(|run| run.id.root() == root);
         below.any(|run| {
             let ended = run.ended().map(|ended| &ended.event);
@@ -338,7 +337,7 @@ impl Invariants {
         })
     }
 
-    /// A run ends after all that it called.
+    /// A run ends after all of its callees.
     fn children_end_first(&self, world: &World, id: RunId) {
         let is_child = |run: &&Run| {
             let parent = run.launched.event.parent.as_ref();
@@ -352,7 +351,7 @@ impl Invariants {
         for child in self.runs.values().filter(is_child) {
             match child.ended() {
                 None => world.violation(format!("{id} ends before its callee {}", child.id)),
-                // The caller's last attempt got what an earlier one had called for.
+                // The last attempt of the caller joined a call of an earlier attempt.
                 Some(ended) if Some(ended.sequence) < began => world.count("replay"),
                 Some(_) => (),
             }

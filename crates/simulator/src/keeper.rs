@@ -1,5 +1,5 @@
-//! Whoever looks after what is kept: lays down that nothing is, and has it collected again and again, also while
-//! gateways die over it, and while recorded runs are asked for once more.
+//! An operator of retention: sets a policy that keeps nothing, and runs garbage collection again and again, also while
+//! gateways die during it, and while recorded runs are rerun.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::network::Route;
 use crate::person::{compare, request};
 use crate::plan::Plan;
 
-/// The longest between two collections, in milliseconds.
+/// Maximum pause between two collections, in milliseconds.
 const PAUSE_MILLISECONDS_MAX: u64 = 10_000;
 
-/// How much later than a collection a rerun is asked for, in milliseconds: collections take about as long.
+/// Maximum delay between a collection and a rerun, in milliseconds: collections take about as long.
 const RERUN_LATE_MILLISECONDS_MAX: u64 = 1_000;
 
-/// How long one request may take.
+/// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long whoever got no answer rests.
+/// Pause after a request without an answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Tries until the cluster counts as dead: nothing simulated is away for so long.
+/// Tries until the cluster counts as dead: no fault lasts that long.
 const TRIES_MAX: usize = 200;
 
-/// Lays down that nothing of a tree is kept once it has ended, then collects until nothing fails any more.
+/// Sets a policy that keeps nothing of ended trees, then collects until no fault is left.
 pub(crate) async fn keep(cluster: &Cluster) {
     let policy = json!({"logs": "0s", "files": "0s"});
     let keeper = keeper(cluster);
@@ -41,13 +41,13 @@ pub(crate) async fn keep(cluster: &Cluster) {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         let gateway = usize::try_from(cluster.world.below(GATEWAYS as u64)).unwrap_or_default();
         let url = format!("http://gateway-{gateway}/v1/gc");
-        // A gateway may die over it, and another goes on.
+        // If a gateway dies during it, another one continues.
         drop(ask(&keeper, "POST", &url, &json!({})).await);
     }
 }
 
-/// When everything has ended and is old: all gateways collect at once, while each of the answered runs is asked for
-/// again. It comes to the same: what was collected of its callees is made once more.
+/// After everything has ended and is old: all gateways collect concurrently while each answered run is rerun. The
+/// results are equal: deleted artifacts of callees are recomputed.
 pub(crate) async fn collect_and_rerun(cluster: &Cluster, answers: &[(Plan, Value)]) {
     tokio::time::sleep(Duration::from_secs(2 * UNNAMED_SECONDS)).await;
     let keeper = keeper(cluster);
@@ -63,7 +63,7 @@ pub(crate) async fn collect_and_rerun(cluster: &Cluster, answers: &[(Plan, Value
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            let text = format!("nothing was collected at {url}");
+            let text = format!("nothing was deleted at {url}");
             keeper.world.violation(text);
         }
     });
@@ -73,7 +73,7 @@ pub(crate) async fn collect_and_rerun(cluster: &Cluster, answers: &[(Plan, Value
     tokio::join!(join_all(collections), join_all(reruns));
 }
 
-/// Whoever asked asks again.
+/// Reruns `plan` as its user.
 async fn rerun(cluster: &Cluster, plan: &Plan, view: &Value) {
     let world = &cluster.world;
     let route = cluster.route_of("keeper", plan.number);
@@ -91,23 +91,23 @@ async fn rerun(cluster: &Cluster, plan: &Plan, view: &Value) {
         if let Some((status, text)) = ask(&route, "POST", &url, &json!({})).await {
             let answer: Value = serde_json::from_str(&text).unwrap_or_default();
             if status.is_success() && answer["ended_at"].is_string() {
-                world.count("rerun while collected");
+                world.count("rerun while deleted");
                 return compare(cluster, plan, &answer, false);
             }
             if status.is_client_error() {
-                return world.violation(format!("a rerun of {id} was refused: {answer}"));
+                return world.violation(format!("a rerun of {id} was rejected: {answer}"));
             }
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
-    world.violation(format!("a rerun of {id} came to nothing"));
+    world.violation(format!("a rerun of {id} got no answer"));
 }
 
 fn keeper(cluster: &Cluster) -> Route {
     cluster.route("keeper", &Switch::new())
 }
 
-/// Asks whichever gateway answers.
+/// Sends a request to the gateways in turn until one answers.
 async fn insist(keeper: &Route, method: &str, path: &str, body: &Value) {
     for attempt in 0..TRIES_MAX {
         let url = format!("http://gateway-{}{path}", attempt % GATEWAYS);
@@ -131,7 +131,7 @@ async fn ask(
 ) -> Option<(StatusCode, String)> {
     let request = request(keeper, method, url)
         .header("content-type", "application/json")
-        // A rerun that is asked for again is the same one.
+        // A repeated rerun is the same one.
         .header("idempotency-key", url)
         .header("prefer", "wait=20")
         .body(Bytes::from(body.to_string()))

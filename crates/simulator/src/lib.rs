@@ -1,16 +1,16 @@
-//! Whole clusters on one thread, in virtual time, from one seed.
+//! Simulates whole clusters on one thread, in virtual time, from one seed.
 //!
-//! Gateways and nodes are the real ones; broker, store, engines and network are doubles that behave
-//! as the real ones were measured to, and fail. One seed is one history, the same each time.
+//! Gateways and nodes are the real ones; broker, store, engines and network are doubles that behave like the real ones
+//! as measured, and fail. One seed is one history, always the same.
 //!
 //! ```text
-//! world       the seed's numbers, the trace, the counts     link       connections that can be cut
+//! world       random numbers, trace, counts                 link       connections that can be cut
 //! broker      log, queue, presence                          store      artifacts
 //! engine      containers and their gates                    network    HTTP between programs
-//! cluster     programs on hosts: started, killed            faults     what is done to them
-//! plan        what is asked for, and the right answer       person     whoever asks
-//! operator    whoever looks after dead letters          keeper     whoever has garbage collected
-//! capsule     what runs in the containers                   invariants what must always hold
+//! cluster     programs on hosts: started, killed            faults     faults of hosts and programs
+//! plan        requests with their correct answers           person     a user that requests runs
+//! operator    an operator of dead letters                   keeper     an operator of retention
+//! capsule     the program in the containers                 invariants checks after every event
 //! audit       the seals of all trees
 //! ```
 
@@ -49,17 +49,16 @@ use crate::world::World;
 /// Roots of one simulation.
 const ROOTS: usize = 4;
 
-/// Runs of one simulation, those below the roots included.
+/// Runs of one simulation, including those below the roots.
 const RUNS: u64 = 20;
 
-/// The longest between two requests, in milliseconds.
+/// Maximum pause between two requests, in milliseconds.
 const REQUEST_PAUSE_MILLISECONDS_MAX: u64 = 2_000;
 
-/// How long everything has to end once nothing fails any more: what is left over is looked for
-/// every 30 s.
+/// Time for everything to end after the last fault: gateways check for leftovers every 30 s.
 const SETTLE_SECONDS_MAX: u64 = 90;
 
-/// Everything that happens over the seeds: what never did was not tried.
+/// Every kind of event over all seeds: a kind that never happened was not tested.
 pub const KINDS: [&str; 72] = [
     "acknowledgement",
     "admitted",
@@ -68,38 +67,34 @@ pub const KINDS: [&str; 72] = [
     "answer lost",
     "append",
     "archived",
-    "asked again",
     "asked to end",
-    "broker restarted",
     "broker restarted without its queue",
+    "broker restarted",
     "cancelled",
     "clock set",
-    "collected",
     "collected too long",
     "conflict",
     "dead letter",
     "deadlock",
     "deadly launch",
-    "delivery",
+    "deleted",
     "delivery counted",
+    "delivery",
     "ended by force",
-    "engine away",
     "engine restarted",
+    "engine unavailable",
     "exit forgotten",
     "gateway cut off",
     "gateway killed",
-    "get",
     "get hung",
-    "given back",
-    "given back often",
+    "get",
     "granted",
     "handed over",
     "host lost",
     "killed by a launch",
     "killed by its gate",
-    "looked across",
     "list",
-    "named and collected",
+    "named and deleted",
     "node cut off",
     "node killed",
     "offer",
@@ -107,35 +102,39 @@ pub const KINDS: [&str; 72] = [
     "prepared too long",
     "progress",
     "purged",
-    "put",
     "put hung",
+    "put",
     "queued too long",
+    "read by other tenant",
     "redelivery",
     "released",
-    "remove",
     "remove artifact",
+    "remove",
     "removed",
     "renew",
     "replay",
-    "request",
     "request lost",
+    "request repeated",
+    "request",
     "requested",
     "requeued",
+    "rerun while deleted",
     "rerun",
+    "retried",
+    "returned to the queue often",
+    "returned to the queue",
     "returned",
-    "rerun while collected",
     "reused",
     "silent",
-    "start",
-    "start failed",
     "start failed late",
+    "start failed",
     "start hung",
-    "store away",
+    "start",
+    "store unavailable",
     "takeover",
-    "tried again",
 ];
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
@@ -145,18 +144,17 @@ pub struct Outcome {
     pub runs: u64,
     /// Operations and faults by their kinds.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What did not hold: a failure.
+    /// Violated invariants; any is a failure.
     pub violations: Vec<String>,
 }
 
 /// Simulates `seed`; with `is_printed` every step goes to stderr.
 ///
 /// # Panics
-/// Where the system under test does, and if no directory can be made for it.
+/// If the system under test panics, or no directory can be created.
 pub fn simulate(seed: u64, is_printed: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // Who of several is woken first is drawn by tokio: without this from a seed of its own, and then
-    // one seed of ours is not one history.
+    // tokio draws the order of wake-ups from its own seed; without this, one seed would not be one history.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
     let runtime = builder
@@ -185,7 +183,7 @@ pub fn simulate(seed: u64, is_printed: bool) -> Outcome {
     })
 }
 
-/// In memory where there is such a place: a simulation keeps nothing.
+/// In memory if possible: a simulation keeps nothing.
 fn fast_directory() -> std::path::PathBuf {
     let memory = std::path::Path::new("/dev/shm");
     if memory.is_dir() {
@@ -223,11 +221,11 @@ async fn live(cluster: &Arc<Cluster>) -> u64 {
     cluster.world.calm();
     let mut answers = Vec::new();
     for (plan, asking) in people {
-        let answer = asking.await.expect("nobody panics");
+        let answer = asking.await.expect("users do not panic");
         answers.extend(answer.map(|answer| (plan, answer)));
     }
     if let Some(keeping) = keeping {
-        keeping.await.expect("whoever keeps does not panic");
+        keeping.await.expect("the keeper does not panic");
     }
     settle(cluster).await;
     cluster.grow_old().await;
@@ -251,7 +249,7 @@ async fn settle(cluster: &Cluster) {
     }
 }
 
-/// As many plans as are asked for, with so many runs between them.
+/// The required number of plans, with the required number of runs in total.
 fn draw_plans(world: &World) -> Vec<Plan> {
     loop {
         let mut next = 0;
@@ -309,17 +307,20 @@ fn check_end(cluster: &Cluster) {
     }
 }
 
-/// Every artifact that an event names is in the store, or the log says that it was collected.
+/// Every artifact named by an event is in the store, or the log records its deletion.
 fn check_artifacts(cluster: &Cluster, event: &Event) {
     for named in named_by(event) {
-        // Nobody builds images here.
+        // Simulations build no images.
         if named.role == Role::Image || cluster.objects.get(named.digest).is_some() {
             continue;
         }
-        if cluster.broker.has_collected(named.digest) {
-            cluster.world.count("named and collected");
+        if cluster.broker.has_deleted(named.digest) {
+            cluster.world.count("named and deleted");
         } else {
-            let text = format!("{} is named and not in the store", named.digest);
+            let text = format!(
+                "{} is named by an event but is not in the store",
+                named.digest
+            );
             cluster.world.violation(text);
         }
     }

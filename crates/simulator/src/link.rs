@@ -1,4 +1,4 @@
-//! The connection of one program to everything else: it can be cut, and joined again.
+//! The connection of one program to everything else, which can be cut and restored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::world::World;
 
-/// How long an adapter tries to reach the broker before it gives up. Source: the adapters.
+/// How long an adapter tries to reach the broker. Source: the adapters.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The broker, or a store, does not answer.
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[error("no answer")]
 pub(crate) struct Unreachable;
 
-/// Whether something can be reached.
+/// Whether a destination is reachable.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch(Arc<watch::Sender<bool>>);
 
@@ -39,7 +39,7 @@ impl Switch {
     }
 }
 
-/// A program's way to a server.
+/// A program's connection to a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) world: World,
@@ -62,7 +62,7 @@ impl Link {
         self.host.is_on() && self.server.is_on()
     }
 
-    /// Returns when the connection is there.
+    /// Returns when the connection is up.
     pub(crate) async fn up(&self) {
         while !self.is_up() {
             self.host.until(true).await;
@@ -70,7 +70,7 @@ impl Link {
         }
     }
 
-    /// Returns when the connection is lost.
+    /// Returns when the connection is down.
     pub(crate) async fn down(&self) {
         tokio::select! {
             biased;
@@ -79,8 +79,7 @@ impl Link {
         }
     }
 
-    /// Waits until the server has something new, or until `due` if something is due then; false if `deadline`
-    /// is over.
+    /// Waits until the server has news, or until `due`; false after `deadline`.
     pub(crate) async fn wait_for_more(
         &self,
         changes: &mut watch::Receiver<u64>,
@@ -96,7 +95,7 @@ impl Link {
         }
     }
 
-    /// One message's way: to the server, or back. It takes its time, and may not arrive.
+    /// The transfer of one message in one direction: it takes time, and may fail.
     pub(crate) async fn hop(&self) -> Result<(), Unreachable> {
         if !self.is_up() {
             return Err(Unreachable);
@@ -109,7 +108,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::hop`], tried for as long as an adapter does.
+    /// Like [`Link::hop`], retried as long as an adapter does.
     pub(crate) async fn patiently(&self) -> Result<(), Unreachable> {
         let trying = async {
             loop {

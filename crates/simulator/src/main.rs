@@ -1,4 +1,4 @@
-//! Simulates seeds. Ends with 1 if one failed or something never happened, and says which and what.
+//! Simulates seeds. Exits with 1 if a seed failed or a kind of event never happened, and prints which.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,29 +13,29 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A failure shows itself early: more seeds that fail tell nothing new.
+/// A failure shows early: more failed seeds give no new information.
 const FAILURES_MAX: usize = 5;
 
-/// From so many seeds on everything must have happened.
+/// From this number of seeds on, every kind must have happened.
 const SEEDS_FOR_ALL_KINDS: u64 = 1_000;
 
-/// What a seed must have on average.
+/// Minimum average of a seed.
 const STEPS_MEAN_MIN: u64 = 300;
 const RUNS_MEAN_MIN: u64 = 20;
 
-/// Whole clusters in virtual time: one seed, one history.
+/// Simulate whole clusters in virtual time: one seed, one history
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many seeds
+    /// Number of seeds
     #[arg(default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// So many of them a second time: the trace must be the same
+    /// Number of seeds to run twice, to compare the traces
     #[arg(long, value_name = "N", default_value_t = 0)]
     twice: u64,
-    /// Every step of one seed instead; RUST_LOG adds what the programs say
+    /// Print every step of this seed; RUST_LOG adds the logs of the programs
     #[arg(long, value_name = "SEED")]
     show: Option<u64>,
 }
@@ -43,7 +43,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.twice > 0 && !cfg!(tokio_unstable) {
-        eprintln!("error: --twice needs a build by deploy/simulate.sh, which seeds tokio, too");
+        eprintln!("error: --twice requires a build by deploy/simulate.sh, which also seeds tokio");
         return ExitCode::from(2);
     }
     match arguments.show {
@@ -77,7 +77,7 @@ fn print_outcome(outcome: &Outcome) {
     );
 }
 
-/// What all seeds came to.
+/// The totals of all seeds.
 #[derive(Default)]
 struct Totals {
     seeds: u64,
@@ -103,7 +103,7 @@ fn run_all(arguments: &Arguments) -> ExitCode {
     let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (seconds, seeds) = (began.elapsed().as_secs_f64(), totals.seeds.max(1));
     eprintln!(
-        "{seeds} seeds in {seconds:.1} s ({} of them twice), each with {} steps and {} runs on average",
+        "{seeds} seeds in {seconds:.1} s ({} of them twice), on average {} steps and {} runs each",
         arguments.twice.min(seeds),
         totals.steps / seeds,
         totals.runs / seeds
@@ -118,7 +118,7 @@ fn run_all(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Whether every seed holds, and enough was tried.
+/// Whether every seed passed, with sufficient coverage.
 fn judge(totals: &Totals) -> bool {
     for seed in &totals.failed {
         eprintln!("seed {seed} failed: deploy/simulate.sh --show {seed}");
@@ -137,7 +137,7 @@ fn judge(totals: &Totals) -> bool {
         && totals.runs / totals.seeds >= RUNS_MEAN_MIN;
     if !is_lively {
         eprintln!(
-            "too little happens: at least {STEPS_MEAN_MIN} steps and {RUNS_MEAN_MIN} runs a seed are expected"
+            "too few steps or runs: expected at least {STEPS_MEAN_MIN} steps and {RUNS_MEAN_MIN} runs for each seed"
         );
     }
     totals.failed.is_empty() && missing.is_empty() && is_lively
@@ -153,7 +153,7 @@ fn work(next: &AtomicU64, end: u64, twice_until: u64, totals: &Mutex<Totals>) {
         if seed < twice_until {
             let again = simulate(seed, false).trace;
             if again != outcome.trace {
-                let text = format!("another history the second time, {again}");
+                let text = format!("the second run has another history, {again}");
                 outcome.violations.push(text);
             }
         }

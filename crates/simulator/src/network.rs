@@ -1,4 +1,4 @@
-//! HTTP without connections: requests go to the routers of gateways, answers come back piece by piece.
+//! HTTP without connections: requests go to the routers of gateways, answers return piece by piece.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aod_ports::BoxError;
 use aod_ports::gateways::{AnswerBody, GatewayTransport};
-use aod_ports::program::Program;
+use aod_services::program::Program;
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
@@ -21,10 +21,10 @@ use tower::ServiceExt as _;
 use crate::link::Switch;
 use crate::world::World;
 
-/// One answer in so many breaks off.
+/// One answer in this number breaks off.
 const BROKEN_ONE_IN: u64 = 80;
 
-/// How long a connection is tried. Source: the node's own client.
+/// Timeout of a connection. Source: the node's own client.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A gateway that listens.
@@ -35,7 +35,7 @@ pub(crate) struct Listening {
     pub(crate) switch: Switch,
 }
 
-/// All that listens, by its address. Cheap to clone.
+/// All listeners by address. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Network(Arc<Mutex<BTreeMap<String, Listening>>>);
 
@@ -63,18 +63,18 @@ impl std::fmt::Debug for Network {
     }
 }
 
-/// One host's way to the gateways.
+/// One host's route to the gateways.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) network: Network,
     pub(crate) world: World,
     pub(crate) who: String,
     pub(crate) host: Switch,
-    /// The token of a person, if they have one.
+    /// The token of a user, if any.
     pub(crate) bearer: Option<String>,
 }
 
-/// The head of an answer, and its pieces: an end is told by none, without one it broke off.
+/// The head of an answer, and its pieces: none marks the end; without it the answer broke off.
 type Answer = (Parts, mpsc::UnboundedReceiver<Option<Bytes>>);
 
 #[async_trait]
@@ -95,7 +95,7 @@ impl GatewayTransport for Route {
         self.world.count("request");
         self.world.step(&self.who, &format!("{what} at {address}"));
         let (head, answered) = oneshot::channel();
-        // A request belongs to its gateway, and is given up when its connection goes.
+        // A request belongs to its gateway, and is dropped when its connection breaks.
         tokio::spawn(
             gateway
                 .program
@@ -116,7 +116,7 @@ impl GatewayTransport for Route {
     }
 }
 
-/// Hands `request` to the gateway, and its answer on, until whoever asked is gone.
+/// Passes `request` to the gateway, and its answer to the client, until the client disconnects.
 async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<Answer>) {
     let mut head = head;
     let response = tokio::select! {
@@ -145,7 +145,7 @@ async fn serve(router: Router, request: Request<Bytes>, head: oneshot::Sender<An
     }
 }
 
-/// The body of an answer on its way.
+/// The body of an answer in transfer.
 struct Pieces {
     route: Route,
     gateway: Switch,

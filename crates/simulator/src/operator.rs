@@ -1,4 +1,4 @@
-//! Whoever looks after dead letters: takes one off the list, or has it launched anew and waits for that.
+//! An operator of dead letters: purges one, or requeues it and waits for the new run.
 
 use std::time::Duration;
 
@@ -14,50 +14,52 @@ use crate::network::Route;
 use crate::plan::Plan;
 use crate::world::World;
 
-/// How long one request waits for a result, in seconds.
+/// Maximum wait of one request for a result, in seconds.
 const WAIT_SECONDS: u64 = 20;
 
-/// How long whoever got no answer rests.
+/// Pause after a request without an answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Tries until the cluster counts as dead: nothing simulated is away for so long.
+/// Tries until the cluster counts as dead: no fault lasts that long.
 const TRIES_MAX: u64 = 200;
 
-/// Does something about the dead letter that `run` is, the answer to `plan`.
+/// Handles the dead letter `run`, which is the answer to `plan`.
 pub(crate) async fn attend(cluster: &Cluster, plan: &Plan, run: &Value) {
     let world = &cluster.world;
     let operator = Operator {
         route: cluster.route(&format!("operator-{}", plan.number), &Switch::new()),
         path: format!("/v1/deadletters/{}", run.as_str().unwrap_or_default()),
     };
-    // What was purged may still be requeued.
+    // A purged dead letter can still be requeued.
     let (is_purged, is_requeued) = [(true, false), (true, true), (false, true)][choice(world)];
     if is_purged {
         let purge = format!("{}/purge", operator.path);
         let purged = operator.insist("POST", &purge).await;
         world.count("purged");
         if purged["dead_letter"] != "purged" {
-            world.violation(format!("{run} is not purged: {purged}"));
+            world.violation(format!("cannot purge {run}: {purged}"));
         }
     }
     if !is_requeued {
         return;
     }
     let requeue = format!("{}/requeue", operator.path);
-    let anew = operator.insist("POST", &requeue).await;
+    let new = operator.insist("POST", &requeue).await;
     let again = operator.insist("POST", &requeue).await;
     world.count("requeued");
-    if anew["id"] != again["id"] || anew["requeued_from"] != *run {
-        world.violation(format!("{run} is requeued as {anew}, then as {again}"));
+    if new["id"] != again["id"] || new["requeued_from"] != *run {
+        world.violation(format!("{run} is requeued as {new}, then as {again}"));
     }
     let shown = operator.insist("GET", &operator.path).await;
-    if shown["requeued_as"] != anew["id"] || shown["attempts"].as_array().is_none() {
-        world.violation(format!("{run} was requeued, and is {shown}"));
+    if shown["requeued_as"] != new["id"] || shown["attempts"].as_array().is_none() {
+        world.violation(format!("{run} was requeued, but is shown as {shown}"));
     }
-    let result = operator.result(&anew["id"]).await;
+    let result = operator.result(&new["id"]).await;
     let is_right = result["success"] == true && result["output"]["sum"].as_u64() == plan.answer();
-    if !is_right && !cluster.broker.has_given_up(anew["id"].as_str()) {
-        world.violation(format!("{run} was requeued, and comes to {result}"));
+    if !is_right && !cluster.broker.has_platform_failure(new["id"].as_str()) {
+        world.violation(format!(
+            "{run} was requeued, with the wrong result {result}"
+        ));
     }
 }
 
@@ -71,7 +73,7 @@ struct Operator {
 }
 
 impl Operator {
-    /// The result of `run`, whenever that is there.
+    /// The result of `run`; waits for it.
     async fn result(&self, run: &Value) -> Value {
         let run = run.as_str().unwrap_or_default();
         let path = format!("/v1/runs/{run}/result?wait={WAIT_SECONDS}");
@@ -84,7 +86,7 @@ impl Operator {
         Value::Null
     }
 
-    /// The answer of whichever gateway gives one.
+    /// The answer of the first gateway that gives one.
     async fn insist(&self, method: &str, path: &str) -> Value {
         for attempt in 0..TRIES_MAX {
             let gateway = attempt % GATEWAYS as u64;
@@ -113,7 +115,7 @@ impl Operator {
         let pieces: Vec<Bytes> = response.into_body().try_collect().await.ok()?;
         let answer = serde_json::from_slice(&pieces.concat()).ok()?;
         if status.is_client_error() {
-            let text = format!("{} was refused: {status} {answer}", self.route.who);
+            let text = format!("{} was rejected: {status} {answer}", self.route.who);
             self.route.world.violation(text);
         }
         (!status.is_server_error()).then_some(answer)

@@ -1,4 +1,4 @@
-//! Whoever asks for runs: again and again, of either gateway, until there is an answer.
+//! A user that requests runs from either gateway, and retries until there is an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use crate::operator;
 use crate::plan::{Plan, policies};
 use crate::tenants;
 
-/// The longest that one request waits for a result, in seconds.
+/// Maximum wait of one request for a result, in seconds.
 const WAIT_SECONDS: u64 = 20;
 
-/// How long a request may take: its wait, and what a gateway needs besides.
+/// Time limit of a request: its wait, and the time that a gateway needs in addition.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 15);
 
-/// How long whoever got no answer rests.
+/// Pause after a request without an answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Tries until the cluster counts as dead: nothing simulated is away for so long.
+/// Tries until the cluster counts as dead: no fault lasts that long.
 const TRIES_MAX: u64 = 200;
 
-/// One root in so many is cancelled by whoever asked for it.
+/// One root in this number is cancelled by its user.
 const CANCELLED_ONE_IN: u64 = 6;
 
-/// How long a person thinks before a run is cancelled, at the most, in milliseconds.
+/// Maximum delay before a cancel, in milliseconds.
 const THINKING_MILLISECONDS_MAX: u64 = 6_000;
 
-/// One root in so many is repeated once it has succeeded.
+/// One root in this number is rerun after it has succeeded.
 const RERUN_ONE_IN: u64 = 8;
 
-/// How long an answer takes that is recorded already, when nothing fails.
+/// Maximum latency of a recorded answer without faults.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Asks for `plan` and compares the answer, which it returns.
+/// Requests `plan`, compares the answer and returns it.
 pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
     let who = format!("person-{}", plan.number);
     let route = cluster.route_of(&who, plan.number);
@@ -56,7 +56,7 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
         match tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
             Ok(Some(view)) if view["ended_at"].is_string() => {
                 compare(&cluster, &plan, &view, has_second_thoughts);
-                tenants::look_across(&cluster, &plan, &view).await;
+                tenants::read_across(&cluster, &plan, &view).await;
                 if view["error"]["code"] == "dead_letter" {
                     operator::attend(&cluster, &plan, &view["id"]).await;
                 }
@@ -74,7 +74,7 @@ pub(crate) async fn ask(cluster: Arc<Cluster>, plan: Plan) -> Option<Value> {
     None
 }
 
-/// Asks for the run of `view` once more, as a tree of its own: it comes to the same.
+/// Reruns the run of `view` as a new tree: the result is equal.
 async fn rerun(cluster: &Cluster, route: &Route, plan: &Plan, view: &Value) {
     let id = view["id"].as_str().unwrap_or_default();
     let key = format!("rerun-{}", plan.number);
@@ -94,18 +94,18 @@ async fn rerun(cluster: &Cluster, route: &Route, plan: &Plan, view: &Value) {
     cluster.world.violation(text);
 }
 
-/// Asks another gateway for `plan` once more: it has the recorded answer, at once.
+/// Repeats the request for `plan` at another gateway: it returns the recorded answer immediately.
 pub(crate) async fn ask_again(cluster: &Cluster, plan: &Plan, answer: &Value) {
     let route = cluster.route_of(&format!("again-{}", plan.number), plan.number);
     let prefer = format!("wait={WAIT_SECONDS}");
     for _ in 0..TRIES_MAX {
         let began = Instant::now();
-        // Nobody answers while the gateway is still being started.
+        // A gateway that is still starting does not answer.
         let Some(mut again) = post(&route, &url_of(1, plan), plan, &prefer).await else {
             tokio::time::sleep(RETRY_PAUSE).await;
             continue;
         };
-        cluster.world.count("asked again");
+        cluster.world.count("request repeated");
         // The last event of the run may be its seal by now.
         again["sequence"] = answer["sequence"].clone();
         if again != *answer || began.elapsed() > RECORDED_WITHIN {
@@ -119,13 +119,13 @@ pub(crate) async fn ask_again(cluster: &Cluster, plan: &Plan, answer: &Value) {
     cluster.world.violation(text);
 }
 
-/// The runs of one gateway or the other.
+/// The runs at one gateway or the other.
 fn url_of(attempt: u64, plan: &Plan) -> String {
     let gateway = (attempt + plan.number) % GATEWAYS as u64;
     format!("http://gateway-{gateway}/v1/runs")
 }
 
-/// Asks for the same run after a while, and for its end.
+/// Repeats the request after a delay, and cancels the run.
 async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
     let milliseconds = cluster.world.below(THINKING_MILLISECONDS_MAX);
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -136,7 +136,7 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
             let request = request(&route, "POST", &format!("{url}/{id}/cancel"))
                 .body(Bytes::new())
                 .expect("a request");
-            // A run that has ended is not cancelled any more: that is an answer, too.
+            // That an ended run cannot be cancelled is an answer too.
             if route
                 .send(request)
                 .await
@@ -149,7 +149,7 @@ async fn cancel(cluster: Arc<Cluster>, route: Route, plan: Plan) {
     }
 }
 
-/// The run as the gateway shows it, once it has ended or the wait is over.
+/// The run as the gateway returns it, after its end or after the wait.
 async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Value> {
     let arguments = plan.arguments();
     let (retries, limits) = policies(&arguments);
@@ -163,7 +163,7 @@ async fn post(route: &Route, url: &str, plan: &Plan, prefer: &str) -> Option<Val
     send(route, url, &body, &key, prefer).await
 }
 
-/// A request of whoever `route` is of.
+/// A request of the user of `route`.
 pub(crate) fn request(route: &Route, method: &str, url: &str) -> http::request::Builder {
     let request = Request::builder().method(method).uri(url);
     let request = request.header("host", "127.0.0.1");
@@ -173,7 +173,7 @@ pub(crate) fn request(route: &Route, method: &str, url: &str) -> http::request::
     }
 }
 
-/// What a gateway answers that takes `body`.
+/// The answer of a gateway that accepts `body`.
 async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -> Option<Value> {
     let request = request(route, "POST", url)
         .header("content-type", "application/json")
@@ -186,7 +186,7 @@ async fn send(route: &Route, url: &str, body: &Value, key: &str, prefer: &str) -
     let pieces: Vec<Bytes> = response.into_body().try_collect().await.ok()?;
     let answer = serde_json::from_slice(&pieces.concat()).ok()?;
     if status.is_client_error() {
-        let text = format!("{} was refused: {status} {answer}", route.who);
+        let text = format!("{} was rejected: {status} {answer}", route.who);
         route.world.violation(text);
     }
     status.is_success().then_some(answer)
@@ -199,17 +199,17 @@ pub(crate) fn compare(cluster: &Cluster, plan: &Plan, view: &Value, may_be_cance
     if view["state"] == "succeeded" && found.is_some() && found == plan.answer() {
         return;
     }
-    // Its callees may be cancelled before it is, and it may fail for that.
+    // Its callees may be cancelled first, and it may fail for that.
     if view["state"] != "succeeded" && may_be_cancelled {
         return;
     }
-    // What has lost attempt after attempt is given up, what waits too long for a node ends, and those
-    // who called it fail with it.
+    // A run that loses all attempts is dead-lettered, a run that waits too long for a node times out, and their
+    // callers fail with them.
     let is_in_vain = ["failed", "timed_out"]
         .iter()
         .any(|state| view["state"] == *state);
-    if is_in_vain && cluster.broker.has_given_up(view["root"].as_str()) {
-        world.count("given up");
+    if is_in_vain && cluster.broker.has_platform_failure(view["root"].as_str()) {
+        world.count("failed by the platform");
         return;
     }
     world.violation(format!(

@@ -1,7 +1,7 @@
-//! What is asked for, and what must be answered: the reference that every answer is compared with.
+//! The requests, and their correct answers: the reference for every result.
 //!
-//! A plan is a tree of calls. Each run waits a while, calls its children one after the other or all
-//! at once, and answers with the sum of all numbers below it; a run that is to fail counts as nothing.
+//! A plan is a tree of calls. Each run waits a while, calls its children one after the other or concurrently, and
+//! returns the sum of all numbers below it; a run that is planned to fail counts as zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +11,37 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// Most children of a run.
+/// Maximum children of a run.
 const CHILDREN_MAX: u64 = 3;
 
-/// How many pairs of callers there are.
+/// Number of pairs of callers.
 const PAIRS: u64 = 2;
 
-/// Deepest nesting.
+/// Maximum nesting.
 const DEPTH_MAX: u64 = 4;
 
-/// The longest that a run computes at a time, in milliseconds.
+/// Maximum time that a run computes without a pause, in milliseconds.
 const WORK_MILLISECONDS_MAX: u64 = 1_000;
 
-/// How often a run fails before it does what it should, at the most; most never do.
+/// Maximum failures of a run before it succeeds; most runs have none.
 const FAILURES_MAX: u64 = 2;
 const FAILURES_DRAWN_OF: u64 = 20;
 
-/// One run in so many shows no sign of life, the first time.
+/// One run in this number sends no heartbeat in its first attempt.
 const SILENT_ONE_IN: u64 = 25;
 
-/// How long a run that may be silent may be so, in seconds: much longer than it computes at a time.
+/// Heartbeat limit of a run that may be silent, in seconds: much longer than it computes without a pause.
 const HEARTBEAT_SECONDS: u64 = 4;
 
-/// One run in so many may be queued only so long, in seconds: as long as a node is away, or less.
+/// One run in this number has a queue limit, in seconds: as long as a node is down, or less.
 const QUEUE_LIMITED_ONE_IN: u64 = 10;
 const QUEUE_SECONDS_MIN: u64 = 4;
 const QUEUE_SECONDS_MAX: u64 = 12;
 
-/// How long files may take to come or to be stored, in seconds: longer than the store is away, but not
-/// as long as it may hang.
+/// Limit for the transfer of files, in seconds: longer than the store is unavailable, shorter than its longest hang.
 const TRANSFER_SECONDS: u64 = 9;
 
-/// One run, and those that it calls.
+/// One run and its callees.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -53,20 +52,20 @@ pub(crate) struct Plan {
     pub(crate) milliseconds: u64,
     pub(crate) is_parallel: bool,
     pub(crate) fails: bool,
-    /// How often it fails before it does what it should, and is tried again.
+    /// Failures before it succeeds; each is retried.
     pub(crate) failures: u64,
-    /// How often it shows no sign of life any more.
+    /// Attempts that stop sending heartbeats.
     pub(crate) silences: u64,
-    /// How long it may be queued, in seconds.
+    /// Its queue limit, in seconds.
     pub(crate) queue_seconds: Option<u64>,
     pub(crate) has_file: bool,
-    /// Whether it may ask for more than a label, as a root.
+    /// Whether it may have requirements in addition to a pool, as a root.
     pub(crate) is_placed: bool,
     pub(crate) children: Vec<Plan>,
 }
 
 impl Plan {
-    /// Draws a plan whose runs have the numbers after `next`, hardly one of them above `last`.
+    /// Draws a plan whose runs have the numbers after `next`, few of them above `last`.
     pub(crate) fn draw(world: &World, next: &mut u64, last: u64, depth: u64) -> Self {
         *next += 1;
         let number = *next;
@@ -96,18 +95,18 @@ impl Plan {
         }
     }
 
-    /// How many runs it is.
+    /// Its number of runs.
     pub(crate) fn runs(&self) -> u64 {
         1 + self.children.iter().map(Self::runs).sum::<u64>()
     }
 
-    /// What it must come to; none for a failure.
+    /// Its correct answer; none for a failure.
     pub(crate) fn answer(&self) -> Option<u64> {
         let below: u64 = self.children.iter().filter_map(Self::answer).sum();
         (!self.fails).then_some(self.number + below)
     }
 
-    /// What a root requires of its node, in a cluster where that is asked for: an attribute, or more, or a device.
+    /// The requirements of a root in a cluster that uses them: one attribute, several, or a device.
     pub(crate) fn requirements(&self) -> Value {
         match self.number % 4 {
             _ if !self.is_placed => json!({}),
@@ -118,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// Whoever calls nobody shares one of two rooms with others.
+    /// Runs without callees share two buckets.
     fn lane(&self) -> String {
         if self.children.is_empty() {
             format!("last-{}", self.number % 2)
@@ -127,7 +126,7 @@ impl Plan {
         }
     }
 
-    /// Callers of one pair go one after the other, so that trees wait for one another now and then.
+    /// Callers of one pair are admitted one after the other, so that trees sometimes wait for each other.
     fn pair(&self) -> String {
         if self.children.is_empty() {
             format!("last-{}", self.number)
@@ -147,7 +146,7 @@ impl Plan {
     }
 }
 
-/// What the node of this index has in a cluster where that is asked for.
+/// The equipment of the node with this index, in a cluster that uses it.
 pub(crate) fn equipment(index: usize) -> (Equipment, Devices) {
     let name = |text: &str| -> Name { text.parse().expect("a name") };
     let zone = if index == 0 { "near" } else { "far" };
@@ -164,7 +163,7 @@ pub(crate) fn equipment(index: usize) -> (Equipment, Devices) {
     (equipment, devices)
 }
 
-/// What all runs of such a cluster require: not the first node.
+/// The requirement of all runs of such a cluster: not the first node.
 pub(crate) fn required_of_all() -> Requirements {
     Requirements {
         attributes: BTreeSet::from(["rank>=1".parse().expect("a requirement")]),
@@ -172,11 +171,10 @@ pub(crate) fn required_of_all() -> Requirements {
     }
 }
 
-/// The rules that let so many runs of a lane, or of a pair, go at once.
+/// The rules that limit the concurrent runs of a lane or of a pair.
 pub(crate) const LIMITS: [(&str, u32); 2] = [("lanes", 2), ("pairs", 1)];
 
-/// The rules of a cluster that has some: those about lanes and pairs, and one by which all roots are admitted
-/// in order.
+/// The rules of a cluster with flow control: those for lanes and pairs, and one that admits all roots in order.
 pub(crate) fn rules() -> [Rule; 3] {
     let rule = |name: &str| Rule {
         name: name.parse().expect("a name"),
@@ -201,7 +199,7 @@ pub(crate) fn rules() -> [Rule; 3] {
     ]
 }
 
-/// The retries and limits of a run that is asked for with `arguments`.
+/// The retries and limits of a run with `arguments`.
 pub(crate) fn policies(arguments: &Value) -> (Value, Value) {
     let silences = &arguments["silences"];
     let queue = arguments["queue_seconds"]

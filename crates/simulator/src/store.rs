@@ -1,4 +1,4 @@
-//! The artifact store: in memory, shared; each program's way to it may fail.
+//! The artifact store: in memory and shared; each program's connection to it may fail.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,18 +24,18 @@ use crate::clock;
 use crate::link::Link;
 use crate::world::World;
 
-/// One operation in so many finds the store not answering.
+/// One operation in this number finds the store unavailable.
 const UNAVAILABLE_ONE_IN: u64 = 150;
 
-/// One file in so many comes or goes slowly, and how slowly, in milliseconds.
+/// One transfer in this number is slow; then its delay, in milliseconds.
 const HANGS_ONE_IN: u64 = 100;
 const HANG_MILLISECONDS_MAX: u64 = 20_000;
 
-/// What is stored. Cheap to clone.
+/// The stored artifacts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     world: World,
-    /// With the time at which each was last put or renewed.
+    /// With the time of the last put or renewal.
     objects: Arc<Mutex<BTreeMap<Digest, (Bytes, Timestamp)>>>,
 }
 
@@ -89,7 +89,7 @@ impl Objects {
         }
     }
 
-    /// By the store's own clock, which is right.
+    /// The store's own clock, which is exact.
     fn now(&self) -> Timestamp {
         clock::after(self.world.elapsed())
     }
@@ -102,10 +102,10 @@ impl Objects {
 #[derive(Debug)]
 pub(crate) struct SimulatedStore {
     pub(crate) objects: Objects,
-    /// Who is told of every removal, to look whether it is right.
+    /// Checks every removal.
     pub(crate) broker: Broker,
     pub(crate) link: Link,
-    /// Where files lie that are asked for as files.
+    /// Directory of artifacts that are requested as files.
     pub(crate) directory: PathBuf,
 }
 
@@ -113,7 +113,7 @@ impl SimulatedStore {
     async fn reach(&self, what: &'static str) -> Result<(), StoreError> {
         let world = &self.link.world;
         world.count(what);
-        let is_away = world.strikes("store away", UNAVAILABLE_ONE_IN);
+        let is_away = world.strikes("store unavailable", UNAVAILABLE_ONE_IN);
         if self.link.patiently().await.is_err() || is_away {
             return Err(StoreError::Unavailable {
                 place: "the store".into(),
@@ -129,7 +129,7 @@ impl SimulatedStore {
         Ok(self.objects.put(bytes))
     }
 
-    /// Now and then the bytes come so slowly that whoever waits for them may have given up.
+    /// Sometimes the bytes arrive so slowly that the caller may have stopped waiting.
     async fn hang(&self, kind: &'static str) {
         let world = &self.link.world;
         if world.strikes(kind, HANGS_ONE_IN) {

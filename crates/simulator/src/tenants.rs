@@ -1,4 +1,4 @@
-//! Two tenants on one cluster: whoever asks is of one of them, and neither is told anything of the other's runs.
+//! Two tenants on one cluster: each user belongs to one of them, and sees nothing of the other tenant's runs.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::cluster::{Cluster, GATEWAYS};
 use crate::network::Route;
 use crate::plan::Plan;
 
-/// How long whoever looks across waits for an answer.
+/// Maximum wait for an answer of the other tenant's user.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The ways to a run that are tried by somebody of the other tenant.
+/// The requests about a run that the other tenant's user tries.
 const WAYS: [(&str, &str); 6] = [
     ("GET", ""),
     ("GET", "/result"),
@@ -32,7 +32,7 @@ const WAYS: [(&str, &str); 6] = [
     ("POST", "/rerun"),
 ];
 
-/// One of the two.
+/// One of the two tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum One {
     First,
@@ -41,7 +41,7 @@ pub(crate) enum One {
 
 pub(crate) const BOTH: [One; 2] = [One::First, One::Second];
 
-/// Whose the plan with `number` is.
+/// The tenant of the plan with `number`.
 pub(crate) const fn of(number: u64) -> One {
     if number.is_multiple_of(2) {
         One::First
@@ -70,7 +70,7 @@ impl One {
         format!("the token of {}", self.name())
     }
 
-    /// Their token, as an administrator had it made before anybody asked for anything.
+    /// The token of its user, which an administrator created before the first request.
     pub(crate) fn issued(self, header: Header) -> Append {
         let token = Token {
             id: TokenId::new(Uuid::from_u128(self as u128)),
@@ -88,14 +88,14 @@ impl One {
     }
 }
 
-/// Has somebody of the other tenant look for the run of `view`, which answers `plan`.
-pub(crate) async fn look_across(cluster: &Cluster, plan: &Plan, view: &Value) {
+/// Requests the run of `view`, the answer to `plan`, as the other tenant's user.
+pub(crate) async fn read_across(cluster: &Cluster, plan: &Plan, view: &Value) {
     if !cluster.has_tenants {
         return;
     }
     let own = of(plan.number);
     if view["tenant"] != own.name().as_str() {
-        let text = format!("{} of {own:?} is {}'s", view["id"], view["tenant"]);
+        let text = format!("{} of {own:?} belongs to {}", view["id"], view["tenant"]);
         cluster.world.violation(text);
     }
     let stranger = Route {
@@ -106,13 +106,13 @@ pub(crate) async fn look_across(cluster: &Cluster, plan: &Plan, view: &Value) {
     let gateway = cluster.world.below(GATEWAYS as u64);
     for (method, way) in WAYS {
         let url = format!("http://gateway-{gateway}/v1/runs/{run}{way}");
-        // A gateway that does not answer tells nothing.
+        // A gateway that does not answer reveals nothing.
         let Ok(Some((status, text))) =
             tokio::time::timeout(PATIENCE, ask(&stranger, method, &url)).await
         else {
             continue;
         };
-        cluster.world.count("looked across");
+        cluster.world.count("read by other tenant");
         let is_hidden = status == StatusCode::NOT_FOUND || status.is_server_error();
         if !is_hidden {
             let text = format!("{method} {url} by the other tenant: {status} {text}");

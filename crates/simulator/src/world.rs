@@ -1,4 +1,4 @@
-//! What all parts of a simulation share: the seed's numbers, the trace, the counts, what went wrong.
+//! What all parts of a simulation share: random numbers, the trace, the counts, the violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,14 +21,14 @@ struct State {
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
-    /// How often which run has done what its plan wants it to do so often.
+    /// How often a run has done what its plan repeats.
     done: BTreeMap<(&'static str, RunId), u64>,
-    /// Launches that kill each node which begins on them.
+    /// Launches that kill each node that starts on them.
     deadly: BTreeSet<RunId>,
-    /// The programs that were killed so.
+    /// The programs killed by launches.
     kills: mpsc::UnboundedSender<String>,
     killed: Option<mpsc::UnboundedReceiver<String>>,
-    /// While faults are allowed to happen.
+    /// Whether faults may happen.
     is_hostile: bool,
     is_printed: bool,
 }
@@ -58,7 +58,7 @@ impl World {
         })))
     }
 
-    /// One step of the world: `who` does `what`. It becomes part of the trace.
+    /// One step of the world: `who` does `what`. Part of the trace.
     pub(crate) fn step(&self, who: &str, what: &str) {
         let mut state = self.state();
         let at = state.began.elapsed();
@@ -76,13 +76,13 @@ impl World {
         *self.state().counts.entry(kind).or_default() += 1;
     }
 
-    /// An invariant does not hold.
+    /// Records a violated invariant.
     pub(crate) fn violation(&self, text: String) {
         self.step("INVARIANT", &text);
         self.state().violations.push(text);
     }
 
-    /// Whether a fault of this kind happens now, once in `one_in` times.
+    /// Whether a fault of this kind happens now, with the probability 1 / `one_in`.
     pub(crate) fn strikes(&self, kind: &'static str, one_in: u64) -> bool {
         let mut state = self.state();
         let strikes = state.random.u64(0..one_in) == 0 && state.is_hostile;
@@ -96,7 +96,7 @@ impl World {
         strikes
     }
 
-    /// Whether `run` does this once more, which it does `max` times.
+    /// Whether `run` does this again; at most `max` times.
     pub(crate) fn is_due(&self, what: &'static str, run: RunId, max: u64) -> bool {
         let mut state = self.state();
         let done = state.done.entry((what, run)).or_default();
@@ -105,7 +105,7 @@ impl World {
         is_due
     }
 
-    /// From now on `run` kills each node that begins on its launch.
+    /// From now on `run` kills each node that starts on its launch.
     pub(crate) fn make_deadly(&self, run: RunId) {
         self.state().deadly.insert(run);
     }
@@ -114,19 +114,19 @@ impl World {
         self.state().deadly.contains(&run)
     }
 
-    /// The program on the host `who` dies of what it does.
+    /// The program on the host `who` dies of its action.
     pub(crate) fn kill(&self, who: &str) {
         self.count("killed by a launch");
         self.step("FAULT", &format!("a launch kills {who}"));
         let _ = self.state().kills.send(who.to_owned());
     }
 
-    /// The hosts of programs that die so; to be taken once.
+    /// The hosts of programs that die this way; can be taken once.
     pub(crate) fn killed(&self) -> mpsc::UnboundedReceiver<String> {
         self.state().killed.take().expect("taken once")
     }
 
-    /// A number from 0 to `end`, which is not reached.
+    /// A number from 0 to `end`, exclusive.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.state().random.u64(0..end)
     }
@@ -137,7 +137,7 @@ impl World {
         bytes
     }
 
-    /// Lets some time pass: mostly a millisecond or so, now and then much more.
+    /// Lets time pass: mostly about a millisecond, sometimes much more.
     pub(crate) async fn pause(&self) {
         let microseconds = match self.below(100) {
             0 if self.is_hostile() => 50_000 + self.below(1_500_000),
@@ -151,12 +151,12 @@ impl World {
         self.state().is_hostile
     }
 
-    /// From now on nothing fails by itself.
+    /// From now on no fault happens.
     pub(crate) fn calm(&self) {
         self.state().is_hostile = false;
     }
 
-    /// What the clocks of all hosts have since their boot.
+    /// The time since boot of all hosts.
     pub(crate) fn since_boot(&self) -> Duration {
         self.elapsed() + Duration::from_secs(1_000)
     }
@@ -165,7 +165,7 @@ impl World {
         self.state().began.elapsed()
     }
 
-    /// The trace up to now, as a hash; the steps, the counts, the violations.
+    /// Hash of the trace so far; the steps, counts and violations.
     pub(crate) fn conclude(&self) -> (Digest, u64, BTreeMap<&'static str, u64>, Vec<String>) {
         let mut state = self.state();
         let trace = std::mem::replace(&mut state.trace, Hasher::new());

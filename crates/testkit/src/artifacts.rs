@@ -1,4 +1,4 @@
-//! What every artifact store must do, whatever it is made of.
+//! Conformance suite of artifact stores.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,8 +16,8 @@ use jiff::SignedDuration;
 
 const MIB: usize = 1024 * 1024;
 
-/// Sizes around every border that a store of ours has: records and chunks of JetStream (64 and
-/// 512 KiB), parts (5 MiB), single puts (8 MiB).
+/// Sizes around every boundary of the stores: records and chunks of JetStream (64 and 512 KiB), parts (5 MiB), single
+/// puts (8 MiB).
 const SIZES_BYTES: [usize; 13] = [
     0,
     1,
@@ -34,7 +34,7 @@ const SIZES_BYTES: [usize; 13] = [
     10 * MIB + 1,
 ];
 
-/// Runs all of it; the store may hold other artifacts already.
+/// Runs the whole suite; the store may already hold other artifacts.
 pub async fn check_all(store: &dyn ArtifactStore) {
     store.check().await.expect("a healthy store");
     for size in SIZES_BYTES {
@@ -48,7 +48,7 @@ pub async fn check_all(store: &dyn ArtifactStore) {
     store.check().await.expect("a store that is still healthy");
 }
 
-/// `size` bytes that differ from block to block, and from those of another `seed`.
+/// `size` bytes that differ between blocks and between values of `seed`.
 pub fn bytes(size: usize, seed: u64) -> Bytes {
     let mut bytes = vec![0; size];
     Pattern::new(size as u64, seed)
@@ -66,7 +66,7 @@ pub async fn read(content: Content) -> Result<Vec<u8>, StoreError> {
     content.bytes.try_fold(Vec::new(), collect).await
 }
 
-/// Puts bytes as a reader does.
+/// Puts bytes through a reader.
 pub async fn put(store: &dyn ArtifactStore, bytes: &Bytes) -> Result<Stored, StoreError> {
     store
         .put_reader(Box::new(io::Cursor::new(bytes.clone())))
@@ -149,7 +149,7 @@ async fn check_beyond(store: &dyn ArtifactStore, stored: Stored, range: Range<u6
     );
 }
 
-/// The same bytes by each way in, and each of them twice.
+/// The same bytes through each kind of put, each of them twice.
 async fn check_ways_in(store: &dyn ArtifactStore) {
     for size in [100_000, 9 * MIB + 3] {
         let content = bytes(size, 2);
@@ -172,7 +172,7 @@ async fn check_ways_in(store: &dyn ArtifactStore) {
         }
         assert_eq!(put(store, &content).await.expect("a put"), stored);
     }
-    // From elsewhere, perhaps another file system.
+    // From another directory, possibly another file system.
     let scratch = crate::Scratch::new("given");
     let path = scratch.path().join("given");
     let content = bytes(3000, 3);
@@ -183,7 +183,7 @@ async fn check_ways_in(store: &dyn ArtifactStore) {
 }
 
 async fn check_refusals(store: &dyn ArtifactStore) {
-    let digest = Digest::of("nobody ever stored this");
+    let digest = Digest::of("never stored");
     assert_eq!(store.size(digest).await.expect("an answer"), None);
     assert!(!store.contains(digest).await.expect("an answer"));
     let error = store
@@ -226,7 +226,7 @@ async fn check_refusals(store: &dyn ArtifactStore) {
         path.exists(),
         "the file stays with its giver until it is stored"
     );
-    fs::remove_file(path).expect("a file of ours");
+    fs::remove_file(path).expect("a test file");
 }
 
 async fn check_side_by_side(store: &dyn ArtifactStore) {
@@ -245,7 +245,7 @@ async fn check_side_by_side(store: &dyn ArtifactStore) {
     }
 }
 
-/// A hard link keeps the bytes, whatever becomes of the name.
+/// A hard link keeps the bytes when the name is removed.
 async fn check_links(store: &dyn ArtifactStore) {
     let content = bytes(4000, 7);
     let stored = put(store, &content).await.expect("a put");
@@ -262,10 +262,10 @@ async fn check_links(store: &dyn ArtifactStore) {
         .await
         .expect("a file");
     assert!(fs::read(file.path()).expect("its bytes") == content);
-    fs::remove_file(link).expect("a link of ours");
+    fs::remove_file(link).expect("a test link");
 }
 
-/// What may go is what was put or renewed before a time, and what is put again is there again.
+/// Only artifacts that were put or renewed before a given time can be removed; a new put restores them.
 async fn check_removal(store: &dyn ArtifactStore) {
     let hour = SignedDuration::from_hours(1);
     for size in [0, 3000, 9 * MIB + 7] {
@@ -326,15 +326,14 @@ fn spool_file(store: &dyn ArtifactStore, content: &Bytes) -> PathBuf {
     path
 }
 
-/// Sends a file of `size_bytes` there and back, and returns by how many bytes the memory of this
-/// process grew at most meanwhile. The file is never in memory here, and read back from `reader`:
-/// another store of the same place that has no copy yet.
+/// Sends a file of `size_bytes` to the store and back, and returns the maximum growth of this process's memory in the
+/// meantime. The file is never in memory here; `reader` is another store of the same place without a local copy.
 pub async fn memory_growth_bytes(
     writer: &dyn ArtifactStore,
     reader: &dyn ArtifactStore,
     size_bytes: u64,
 ) -> u64 {
-    // What is made once, on the first use of each way, does not grow with the file.
+    // Allocations of the first use do not grow with the file.
     let warm_up = bytes(9 * MIB, 8);
     let stored = put(writer, &warm_up).await.expect("a put");
     let file = reader.get_file(stored.digest, stored.size_bytes).await;
@@ -376,9 +375,9 @@ pub async fn memory_growth_bytes(
 
 static PEAK_BYTES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Memory of this process that is in RAM, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident_bytes() -> u64 {
-    /// Size of a page on the platforms that we run on.
+    /// Size of a page on the supported platforms.
     const PAGE_BYTES: u64 = 4096;
     let text = fs::read_to_string("/proc/self/statm").expect("a Linux kernel");
     let pages = text
@@ -388,7 +387,7 @@ fn resident_bytes() -> u64 {
     pages.expect("the second number of statm") * PAGE_BYTES
 }
 
-/// Bytes that differ from block to block, made as they are read.
+/// Bytes that differ between blocks, generated while they are read.
 #[derive(Debug)]
 pub struct Pattern {
     block: Vec<u8>,

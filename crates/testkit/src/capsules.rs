@@ -1,14 +1,14 @@
-//! Capsules that are registered without having been built.
+//! Capsules that are registered without a build.
 
 use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, Guard};
 
-/// The capsule `name`, which may call everyone and takes little. Its image is called as it is, and
-/// nobody asks for its archive: the engines of the test have it.
+/// The capsule `name`, which may call all capsules and needs few resources. Its image has the same name, and no node
+/// fetches its archive: the test engines have it.
 pub fn registration(name: &str, schema: Digest) -> Registration {
     Registration {
         name: name.parse().expect("a capsule's name"),
@@ -31,20 +31,20 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
         handoffs: Handoffs::Open,
         models: None,
         needs: Needs::default(),
-        label: Label::any(),
+        pool: Pool::any(),
         registered_by: "tests".into(),
     }
 }
 
-/// What a gateway appends at the end of a build for the first tenant.
+/// The registration that a gateway appends at the end of a build, for the default tenant.
 pub fn registered(header: Header, registration: Registration) -> Append {
     registered_for(&Tenant::default(), header, registration)
 }
 
-/// What a gateway appends at the end of a build for `tenant`.
+/// The registration that a gateway appends at the end of a build, for `tenant`.
 pub fn registered_for(tenant: &Tenant, header: Header, registration: Registration) -> Append {
     let about = format!("capsule/{}", registration.name);
-    let event = Event::Registered(registration);
+    let event = Event::Registered(Box::new(registration));
     let subject = event.subject(tenant);
     let event = CloudEvent::new(header, about, None, event);
     Append::of(subject, Guard::None, &event).expect("a small event")

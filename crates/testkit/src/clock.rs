@@ -1,4 +1,4 @@
-//! What every clock must do.
+//! Conformance suite of clocks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use aod_ports::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 
-/// Ids that are drawn in a row.
+/// Number of consecutive ids.
 const IDS: usize = 1_000;
 
-/// How far an id's time may be from that of the clock: the test itself takes some.
+/// Maximum difference between the time of an id and the clock: the test itself takes some.
 const APART_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// Runs all of it on a clock that nobody sets meanwhile.
+/// Runs the whole suite on a clock that is not set in the meantime.
 pub async fn check_all(clock: &dyn Clock) {
     time_since_boot_passes_as_time_does(clock).await;
     ids_carry_the_time_and_are_never_the_same(clock).await;
@@ -44,7 +44,7 @@ async fn ids_carry_the_time_and_are_never_the_same(clock: &dyn Clock) {
     assert!(apart.abs() < APART_MAX, "{apart:?}");
     let ids: BTreeSet<_> = (0..IDS).map(|_| clock.fresh_uuid()).collect();
     assert_eq!(ids.len(), IDS);
-    // A later one sorts later.
+    // A later id sorts later.
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(clock.fresh_uuid() > *ids.last().expect("many"));
 }

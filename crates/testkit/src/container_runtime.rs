@@ -1,4 +1,4 @@
-//! What every container runtime must do: containers from their start to their end, and images.
+//! Conformance suite of container runtimes: containers from start to end, and images.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,55 +22,55 @@ pub use double::Double;
 
 use crate::events::soon;
 
-/// A lease that no test outlives.
+/// A lease longer than any test.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A lease that ends soon, and is long enough for the messages that renew it.
+/// A short lease, long enough for the messages that renew it.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// What becomes of a packed directory.
+/// The result of building a packed directory.
 #[derive(Clone, Copy, Debug)]
 pub enum Recipe {
-    /// An image that does this.
+    /// An image with this behaviour.
     Makes(Behaviour),
-    /// Nothing: the build says `line 1` to `line 30`, and fails.
+    /// None: the build prints `line 1` to `line 30`, and fails.
     Fails,
 }
 
-/// A runtime under test, and what only the tests of its kind can do.
+/// A runtime under test, with operations that only its tests have.
 pub trait Bench: Sync {
     fn runtime(&self) -> &dyn ContainerRuntime;
 
-    /// Puts an image on the engine that does this.
+    /// Puts an image with this behaviour on the engine.
     fn image(&self, behaviour: Behaviour) -> String;
 
-    /// Takes an image from the engine; no container of it is left.
+    /// Removes an image from the engine; no container uses it.
     fn forget(&self, image: &str);
 
-    /// A packed directory that becomes this.
+    /// A packed directory with this result.
     fn context(&self, recipe: Recipe) -> PathBuf;
 
     /// A tag that no other test has.
     fn tag(&self, text: &str) -> String;
 
-    /// Where there is room for a file of this name.
+    /// A path for a file of this name.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// The first attempt of a new run, with a lease that has `left`.
+    /// The first attempt of a new run, with a lease of `left`.
     fn spec(&self, image: &str, left: Duration) -> ContainerSpec;
 
-    /// Asks a container to end, not through the runtime: as its engine does, or somebody on its host.
+    /// Asks a container to end without the runtime, like its engine or a user on its host.
     fn ask_from_outside(&self, container: &str);
 }
 
-/// Runs all of it; nothing of it is left on the engine but images.
+/// Runs the whole suite; leaves only images on the engine.
 pub async fn check_all(bench: &dyn Bench) {
     the_engine_says_what_it_is(bench).await;
-    a_command_is_told_from_its_start_to_its_end(bench).await;
+    command_reports_start_output_and_end(bench).await;
     every_end_has_its_code(bench).await;
-    a_command_that_is_not_there_is_told(bench).await;
+    missing_command_is_reported(bench).await;
     who_is_asked_to_end_may_do_so_its_own_way(bench).await;
-    an_end_that_others_asked_for_is_told_as_such(bench).await;
+    termination_from_outside_is_reported(bench).await;
     force_ends_what_does_not_listen(bench).await;
     a_lease_lasts_while_it_is_renewed_and_no_longer(bench).await;
     a_container_is_listed_until_it_is_removed(bench).await;
@@ -82,7 +82,7 @@ pub async fn check_all(bench: &dyn Bench) {
     assert_eq!(left, []);
 }
 
-/// A container that was started.
+/// A started container.
 struct Started {
     container: Box<dyn Container>,
     events: BoxStream<'static, ContainerEvent>,
@@ -106,7 +106,7 @@ impl Started {
         }
     }
 
-    /// What it has said on one output.
+    /// Its text on one output.
     fn said(&self, wanted: Output) -> String {
         let mut all = Vec::new();
         for event in &self.seen {
@@ -119,7 +119,7 @@ impl Started {
         String::from_utf8(all).expect("text")
     }
 
-    /// Reads until it has said this.
+    /// Reads until it has printed this.
     async fn hear(&mut self, wanted: &str) {
         while !self.said(Output::Stdout).contains(wanted) {
             let event = soon(self.events.next()).await;
@@ -127,8 +127,7 @@ impl Started {
         }
     }
 
-    /// Reads to the last event and waits until it is gone: both are the answer. An end comes once,
-    /// and nothing after it.
+    /// Reads to the last event and waits for the removal; returns both. An end is the last event, and comes once.
     async fn end(&mut self) -> (ContainerEvent, Verdict) {
         while let Some(event) = soon(self.events.next()).await {
             self.seen.push(event);
@@ -167,7 +166,7 @@ const fn exited(code: Option<i32>, signal: Option<i32>) -> ContainerEvent {
     }
 }
 
-/// Waits until the engine lists what `is_wanted`: it may know later than the gate has told.
+/// Waits until the engine's list satisfies `is_wanted`: the engine may know later than the gate reports.
 async fn list_until(bench: &dyn Bench, is_wanted: impl Fn(&[ObservedContainer]) -> bool) {
     soon(async {
         while !is_wanted(&bench.runtime().list().await.expect("a list")) {
@@ -186,7 +185,7 @@ async fn the_engine_says_what_it_is(bench: &dyn Bench) {
     assert!(info.cpus > 0 && info.memory_bytes > 0, "{info:?}");
 }
 
-async fn a_command_is_told_from_its_start_to_its_end(bench: &dyn Bench) {
+async fn command_reports_start_output_and_end(bench: &dyn Bench) {
     let mut started = Started::new(bench, Behaviour::Speaks).await;
     let end = started.end().await;
     assert_eq!(end, (exited(Some(0), None), verdict(0)));
@@ -196,7 +195,7 @@ async fn a_command_is_told_from_its_start_to_its_end(bench: &dyn Bench) {
     assert_eq!(starts.count(), 1);
     assert_eq!(started.said(Output::Stdout), "one\nthree\n");
     assert_eq!(started.said(Output::Stderr), "two\n");
-    // Whoever asks again is told the same; to end what has ended is harmless.
+    // A repeated call returns the same; ending an ended container is harmless.
     let container = &started.container;
     assert_eq!(container.gone().await.expect("a verdict"), verdict(0));
     container.terminate().await.expect("nothing to do");
@@ -214,11 +213,11 @@ async fn every_end_has_its_code(bench: &dyn Bench) {
     }
 }
 
-async fn a_command_that_is_not_there_is_told(bench: &dyn Bench) {
+async fn missing_command_is_reported(bench: &dyn Bench) {
     let mut started = Started::new(bench, Behaviour::Missing).await;
-    let (last, told) = started.end().await;
+    let (last, seen) = started.end().await;
     assert!(matches!(last, ContainerEvent::Unusable(_)), "{last:?}");
-    assert_eq!(told, verdict(127));
+    assert_eq!(seen, verdict(127));
     assert_eq!(started.seen.len(), 1, "{:?}", started.seen);
     started.remove(bench).await;
 }
@@ -239,7 +238,7 @@ async fn who_is_asked_to_end_may_do_so_its_own_way(bench: &dyn Bench) {
     started.remove(bench).await;
 }
 
-async fn an_end_that_others_asked_for_is_told_as_such(bench: &dyn Bench) {
+async fn termination_from_outside_is_reported(bench: &dyn Bench) {
     let ends = [
         (Behaviour::Obeys, Some(5), None),
         (Behaviour::Waits, None, Some(15)),
@@ -270,19 +269,19 @@ async fn force_ends_what_does_not_listen(bench: &dyn Bench) {
     started.hear("asked").await;
     is_not_gone(&started).await;
     started.container.kill().await.expect("the engine takes it");
-    // The gate is killed with all others, and cannot say what it was.
+    // The gate is killed with all processes, and cannot report.
     assert_eq!(started.end().await, (ContainerEvent::Lost, verdict(137)));
     started.remove(bench).await;
 }
 
 async fn a_lease_lasts_while_it_is_renewed_and_no_longer(bench: &dyn Bench) {
-    // Whoever is silent from the beginning.
+    // A lease that is never renewed.
     let image = bench.image(Behaviour::Ignores);
     let mut silent = Started::of(bench, bench.spec(&image, SHORT)).await;
     assert_eq!(silent.end().await, (ContainerEvent::Lost, verdict(125)));
     silent.remove(bench).await;
 
-    // Whoever renews, until it does no more.
+    // A lease that is renewed for a while.
     let mut renewed = Started::of(bench, bench.spec(&image, LONG)).await;
     renewed.hear("ready").await;
     let milliseconds = u64::try_from(SHORT.as_millis()).expect("a short time");
@@ -295,7 +294,7 @@ async fn a_lease_lasts_while_it_is_renewed_and_no_longer(bench: &dyn Bench) {
     assert_eq!(renewed.end().await, (ContainerEvent::Lost, verdict(125)));
     renewed.remove(bench).await;
 
-    // Whose lease is taken away.
+    // A lease that is withdrawn.
     let mut cut = Started::new(bench, Behaviour::Ignores).await;
     cut.hear("ready").await;
     cut.container.renew(0).await.expect("a gate that lives");
@@ -340,7 +339,7 @@ async fn a_container_is_listed_until_it_is_removed(bench: &dyn Bench) {
     one.end().await;
     list_until(bench, |list| is(list, &one_ended)).await;
 
-    // One that has ended, and one that runs; both a second time.
+    // One ended and one running container; each is removed twice.
     let runtime = bench.runtime();
     for name in [one.container.name(), two.container.name()] {
         soon(runtime.remove(name)).await.expect("a removal");
@@ -365,14 +364,14 @@ async fn the_same_attempt_again_replaces_what_is_there(bench: &dyn Bench) {
         |list| matches!(list, [one] if one.is_running && one.run == spec.run),
     )
     .await;
-    // What the first is told does not reach the second.
+    // Messages to the first do not reach the second.
     let _ = first.container.terminate().await;
     second.hear("ready").await;
     is_not_gone(&second).await;
     second.container.terminate().await.expect("a message");
     assert_eq!(second.end().await, (exited(Some(5), None), verdict(5)));
 
-    // Also one that has ended.
+    // An ended container too.
     let mut third = Started::of(bench, spec).await;
     third.hear("ready").await;
     assert_eq!(bench.runtime().list().await.expect("a list").len(), 1);
@@ -403,7 +402,7 @@ async fn many_at_once_keep_to_themselves(bench: &dyn Bench) {
     join_all(runs).await;
 }
 
-/// Whether a start was refused because the image is not here.
+/// Whether a start failed because the image is missing.
 async fn is_missing(bench: &dyn Bench, image: &str) -> bool {
     let started = soon(bench.runtime().start(bench.spec(image, LONG))).await;
     matches!(started, Err(RuntimeError::ImageMissing { image: missing }) if missing == image)

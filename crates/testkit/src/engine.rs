@@ -1,8 +1,7 @@
-//! A container engine without containers: a command is a function that sees the directories and the
-//! channel that a container would see. It isolates nothing.
+//! A container engine without containers: a command is a function that sees the directories and the channel of its
+//! container. It isolates nothing.
 //!
-//! It is the one double of the port: whoever wants faults puts them around it. Time is tokio's, so
-//! that it may be virtual.
+//! The only double of the port; tests that need faults wrap it. Time is tokio's, and may be virtual.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +13,11 @@ use std::time::Duration;
 use aod_domain::node::ObservedContainer;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ObservedImage,
-    RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive,
+    ImageBuild, ObservedImage, RuntimeError, Verdict,
 };
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -32,17 +29,17 @@ use container::{DoubleContainer, Live};
 pub use container::Inside;
 pub use images::{Images, Recipe};
 
-/// What an image runs: is handed what a container would see, and answers with its exit code.
+/// The command of an image: receives the view of its container, returns its exit code.
 pub type Command = Arc<dyn Fn(Inside) -> BoxFuture<'static, i32> + Send + Sync>;
 
-/// Is told of every end, may change how it looks from outside, and says how long the engine takes
-/// from it until the container is gone.
+/// Receives every end, may change how it appears from outside, and returns the time until the engine has removed the
+/// container.
 pub type OnEnd = Arc<dyn Fn(&ObservedContainer, &mut End) -> Duration + Send + Sync>;
 
-/// How a gate ends whose lease has run out. Source: `aod-gate`, `EXIT_CODE_GATE_FAILED`.
+/// Exit code of a gate whose lease has expired. Source: `aod-gate`, `EXIT_CODE_GATE_FAILED`.
 pub const EXIT_CODE_GATE: i64 = 125;
 
-/// How a gate ends that finds no command. Source: `aod-gate`, `EXIT_CODE_NOT_FOUND`.
+/// Exit code of a gate without a command. Source: `aod-gate`, `EXIT_CODE_NOT_FOUND`.
 const EXIT_CODE_NOT_FOUND: i64 = 127;
 
 /// How a container ended.
@@ -88,7 +85,7 @@ impl Engine {
         }))
     }
 
-    /// An engine to which nothing happens.
+    /// An engine without hooks.
     pub fn plain(
         clock: Arc<dyn Clock>,
         images: impl IntoIterator<Item = (String, Command)>,
@@ -105,38 +102,38 @@ impl Engine {
         self.0.started.load(Ordering::Relaxed)
     }
 
-    /// How many containers there are, ended ones included.
+    /// The number of containers, including ended ones.
     pub fn count(&self) -> usize {
         self.live().len()
     }
 
-    /// Whether there is a container of this name, an ended one included.
+    /// Whether a container has this name, including ended ones.
     pub fn has(&self, name: &str) -> bool {
         self.live().contains_key(name)
     }
 
-    /// The host loses its power: nothing runs any more, the ended containers are still there.
+    /// The host loses power: no process runs, ended containers remain.
     pub fn crash(&self) {
         for live in self.live().values() {
             live.killed.send_replace(true);
         }
     }
 
-    /// Asks a container to end, as somebody on its host may.
+    /// Asks a container to end, as a user on its host may.
     pub fn ask_from_outside(&self, name: &str) {
         if let Some(live) = self.live().get(name) {
             live.ask_from_outside();
         }
     }
 
-    /// The engine was killed and is back: it asks those to end that it finds running.
+    /// The engine was killed and has restarted: it asks the running containers to end.
     pub fn restart(&self) {
         for live in self.live().values() {
             live.ask_from_outside();
         }
     }
 
-    /// Makes a container whose gate is never told to go.
+    /// Creates a container whose gate never gets the order to start.
     pub async fn create(&self, spec: ContainerSpec) -> Result<(), RuntimeError> {
         let live = self.make(spec).await?.0;
         live.gone.send_replace(Some(Verdict::default()));
@@ -166,7 +163,7 @@ impl Engine {
         Ok((live, command))
     }
 
-    /// The life of a container: its command, until that ends, is ended, or its gate's time is over.
+    /// Runs a container until its command ends or is killed, or its gate's lease expires.
     async fn live_through(
         self,
         live: Arc<Live>,
@@ -198,7 +195,7 @@ impl Engine {
     }
 }
 
-/// What the container of an attempt is called.
+/// The name of the container of an attempt.
 pub fn container_name(spec: &ContainerSpec) -> String {
     format!("aod-{}-{}", spec.run.token(), spec.attempt)
 }
@@ -219,20 +216,11 @@ impl ContainerRuntime for Engine {
         Ok(self.0.images.has(image))
     }
 
-    async fn build_image(
-        &self,
-        context: PathBuf,
-        name: &str,
-        tag: &str,
-        progress: mpsc::Sender<String>,
-    ) -> Result<String, RuntimeError> {
-        self.0.images.build(&context, name, tag, progress).await
+    async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {
+        self.0.images.build(build).await
     }
 
-    async fn save_image(
-        &self,
-        image: &str,
-    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
         self.0.images.save(image)
     }
 
@@ -276,7 +264,7 @@ impl ContainerRuntime for Engine {
         live.killed.send_replace(true);
         live.gone().await;
         let mut containers = self.live();
-        // Somebody else may have removed it meanwhile, and made another.
+        // It may have been removed in the meantime, and replaced by another.
         if containers
             .get(name)
             .is_some_and(|found| Arc::ptr_eq(found, &live))

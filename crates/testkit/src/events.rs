@@ -11,16 +11,16 @@ use aod_domain::id::{EventId, RunId};
 use aod_domain::run::{
     CancelRequested, Event, Launched, Limits, Payload, Placement, Retries, Work,
 };
-use aod_domain::subject::{self, Class, Label};
+use aod_domain::subject::{self, Class, Pool};
 use aod_domain::tenant::Tenant;
 use aod_ports::event_log::{Append, EventLog, Guard};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// Longest that a test waits for anything.
+/// Maximum wait of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for the outcome of `future`, but not for ever.
+/// Waits for the outcome of `future` up to a limit.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
@@ -37,12 +37,12 @@ pub fn new_id() -> String {
     EventId::new(Uuid::now_v7()).to_string()
 }
 
-/// A label of one test alone, so that its launches are its own.
-pub fn label(text: &str) -> Label {
-    text.parse().expect("a label")
+/// A pool of one test, to separate its launches from all others.
+pub fn pool(text: &str) -> Pool {
+    text.parse().expect("a pool")
 }
 
-fn launched(label: &Label, class: Class) -> Event {
+fn launched(pool: &Pool, class: Class) -> Event {
     let digest = Digest::of("test");
     Event::Launched(Box::new(Launched {
         tenant: Tenant::default(),
@@ -54,7 +54,7 @@ fn launched(label: &Label, class: Class) -> Event {
         files: Vec::new(),
         parent: None,
         lineage: Lineage::default(),
-        placement: Placement::new(label.clone(), class),
+        placement: Placement::new(pool.clone(), class),
         resources: Resources::default(),
         retries: Retries::default(),
         limits: Limits::default(),
@@ -71,10 +71,10 @@ fn launched(label: &Label, class: Class) -> Event {
     }))
 }
 
-/// A launch; its bytes are its run's id.
-pub fn launch(run: RunId, label: &Label, class: Class) -> Append {
+/// A launch; its content is the id of its run.
+pub fn launch(run: RunId, pool: &Pool, class: Class) -> Append {
     Append {
-        subject: launched(label, class).subject(&Tenant::default(), run),
+        subject: launched(pool, class).subject(&Tenant::default(), run),
         guard: Guard::Last {
             filter: subject::run_state(run),
             sequence: 0,
@@ -84,7 +84,7 @@ pub fn launch(run: RunId, label: &Label, class: Class) -> Append {
     }
 }
 
-/// A state event of `run` that follows `after`.
+/// A state event of `run` after `after`.
 pub fn state_event(run: RunId, after: u64, bytes: &str) -> Append {
     let event = Event::CancelRequested(CancelRequested {
         requested_by: String::new(),
@@ -101,7 +101,7 @@ pub fn state_event(run: RunId, after: u64, bytes: &str) -> Append {
     }
 }
 
-/// Appends `count` events to a new run and answers with their sequences.
+/// Appends `count` events to a new run and returns their sequences.
 pub async fn grow(log: &dyn EventLog, run: RunId, count: u32) -> Vec<u64> {
     let mut sequences = Vec::new();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! What every feed of ends must do.
+//! Conformance suite of feeds of ended runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use aod_ports::feed::{Feed, Given};
 
 use crate::events::{grow, new_id, new_run, soon};
 
-/// How long an end that was given back rests.
+/// Pause before an end is redelivered on request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs all of it, through two connections under one name; both have asked before.
+/// Runs the whole suite through two connections under one name, both of which have already requested ends.
 pub async fn check_all(log: &dyn EventLog, feed: &dyn Feed, elsewhere: &dyn Feed) {
     only_ends_are_given(log, feed).await;
     each_end_is_given_to_one(log, feed, elsewhere).await;
     what_is_given_back_comes_again_and_what_is_done_does_not(log, feed, elsewhere).await;
 }
 
-/// Feeds of two names are given all ends, each for itself.
+/// Feeds with different names each receive all ends.
 pub async fn check_names(log: &dyn EventLog, feed: &dyn Feed, other: &dyn Feed) {
     let run = new_run();
     end(log, run).await;
@@ -45,7 +45,7 @@ async fn end(log: &dyn EventLog, run: RunId) {
     log.append(append).await.expect("an append");
 }
 
-/// The end of `run`; those of others are dealt with.
+/// The end of `run`; acknowledges those of other runs.
 async fn given(feed: &dyn Feed, run: RunId) -> Given {
     soon(async {
         loop {

@@ -1,5 +1,5 @@
-//! What every way to the gateways must do: whole requests there, answers back as they come, and no
-//! answer that is cut short without an error.
+//! Conformance suite of transports to gateways: whole requests, streamed answers, and an error for each answer that
+//! breaks off.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 
 use crate::events::soon;
 
-/// Larger than what any buffer on the way takes at once, and less than a server takes by default.
+/// Larger than any buffer on the path, smaller than the default limit of a server.
 const LARGE_BYTES: usize = 1024 * 1024;
 
 type Piece = Result<Bytes, BoxError>;
 
-/// A server for the suite: what listens is its router.
+/// A server for the suite; listens with its router.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     /// The pieces of the next answer to `/pieces`.
@@ -29,7 +29,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What must be listening at the address that the suite is given.
+    /// The router that must listen at the address given to the suite.
     pub fn router(&self) -> Router {
         let server = self.clone();
         Router::new()
@@ -50,7 +50,7 @@ impl Server {
         Response::new(Body::from_stream(pieces))
     }
 
-    /// Asks for an answer whose pieces are sent by hand.
+    /// Requests an answer whose pieces the test sends.
     async fn ask(
         &self,
         transport: &dyn GatewayTransport,
@@ -60,7 +60,7 @@ impl Server {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(receiver);
         let request = Request::get(format!("{url}/pieces"));
         let request = request.body(Bytes::new()).expect("a request");
-        // The head comes before there is a body.
+        // The head arrives before any body.
         let answer = soon(transport.send(request)).await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::OK);
         (sender, answer.into_body())
@@ -73,7 +73,7 @@ async fn echo(headers: HeaderMap, body: Bytes) -> impl IntoResponse {
     (StatusCode::CREATED, name, body)
 }
 
-/// Runs all of it; `stop` ends the server as a kill does.
+/// Runs the whole suite; `stop` kills the server.
 pub async fn check_all(
     transport: &dyn GatewayTransport,
     server: &Server,
@@ -125,7 +125,7 @@ async fn pieces_arrive_as_they_are_sent(
         let received = soon(body.next()).await.expect("more to come");
         assert_eq!(received.expect("a piece"), piece);
     }
-    // A piece with nothing in it is no end.
+    // An empty piece is not the end.
     sender
         .send(Ok(Bytes::new()))
         .await

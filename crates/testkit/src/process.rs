@@ -4,10 +4,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it answers: a start under load on two cores takes up to 2 s.
+/// Maximum start time of a server: a start under load on two cores takes up to 2 s.
 const READY_SECONDS_MAX: u64 = 30;
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A started program; SIGKILL and wait on drop.
@@ -31,12 +31,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Looks until `ready` has an answer; panics when the process ended before, or after 30 s.
+    /// Polls until `ready` returns a value; panics if the process ends first, or after 30 s.
     pub(crate) fn wait_until<T>(&mut self, what: &str, ready: impl FnMut() -> Option<T>) -> T {
         self.wait_for(READY_SECONDS_MAX, what, ready)
     }
 
-    /// As [`wait_until`](Self::wait_until), with a time of the caller's.
+    /// As [`wait_until`](Self::wait_until), with another time limit.
     pub(crate) fn wait_for<T>(
         &mut self,
         seconds_max: u64,
@@ -48,7 +48,7 @@ impl Process {
             if let Some(answer) = ready() {
                 return answer;
             }
-            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+            if let Some(status) = self.child.try_wait().expect("a child process") {
                 panic!("{} ended with {status} before {what}", self.name);
             }
             assert!(

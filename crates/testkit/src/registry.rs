@@ -1,4 +1,4 @@
-//! An image registry (Docker's own, `docker-registry`) that wants a user and a password.
+//! An image registry (Docker's own, `docker-registry`) that requires a user and a password.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::scratch::Scratch;
 use crate::tool;
 
 const HOW_TO_GET: &str =
-    "deploy/prerequisites/registry.sh brings it; or name it in AOD_TEST_REGISTRY";
+    "run deploy/prerequisites/registry.sh, or name the program in AOD_TEST_REGISTRY";
 
 /// `user` with the password `secret`, as `htpasswd -B` writes it.
 const USERS: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
 
-/// A running registry without an image; killed and swept away on drop.
+/// A running registry without an image; killed and removed on drop.
 #[derive(Debug)]
 pub struct RegistryServer {
     directory: Scratch,
@@ -30,7 +30,7 @@ impl RegistryServer {
             directory.path().join("store"),
             directory.path().join("users"),
         );
-        std::fs::write(&users, USERS).expect("a directory of ours");
+        std::fs::write(&users, USERS).expect("a test directory");
         let configuration = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
              http: {{addr: \"127.0.0.1:0\"}}\nauth: {{htpasswd: {{realm: test, path: {}}}}}\n",
@@ -38,9 +38,9 @@ impl RegistryServer {
             users.display()
         );
         let path = directory.path().join("config.yml");
-        std::fs::write(&path, configuration).expect("a directory of ours");
+        std::fs::write(&path, configuration).expect("a test directory");
         let log = directory.path().join("log");
-        let output = std::fs::File::create(&log).expect("a directory of ours");
+        let output = std::fs::File::create(&log).expect("a test directory");
         let mut command = Command::new(tool::find(
             "docker-registry",
             "AOD_TEST_REGISTRY",
@@ -60,7 +60,7 @@ impl RegistryServer {
         }
     }
 
-    /// `address:port`: what references begin with.
+    /// `address:port`, the start of its references.
     pub fn name(&self) -> String {
         self.address.to_string()
     }
@@ -70,7 +70,7 @@ impl RegistryServer {
         let path = self.directory.path().join("config.json");
         let entry = r#"{"auth": "dXNlcjpzZWNyZXQ="}"#;
         let text = format!(r#"{{"auths": {{"{}": {entry}}}}}"#, self.address);
-        std::fs::write(&path, text).expect("a directory of ours");
+        std::fs::write(&path, text).expect("a test directory");
         path
     }
 }

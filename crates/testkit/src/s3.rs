@@ -8,10 +8,10 @@ use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::tool;
 
-const HOW_TO_GET: &str = "get it with `cargo install s3s-fs --version 0.14.1 --features binary`, \
+const HOW_TO_GET: &str = "install it with `cargo install s3s-fs --version 0.14.1 --features binary`, \
     then put it on PATH or name it in AOD_TEST_S3S_FS";
 
-/// A running server with an empty bucket; killed and swept away on drop.
+/// A running server with an empty bucket; killed and removed on drop.
 #[derive(Debug)]
 pub struct S3Server {
     process: Process,
@@ -20,9 +20,9 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Name of the one bucket.
+    /// Name of the only bucket.
     pub const BUCKET: &str = "aod";
-    /// The access key id that the server knows.
+    /// The access key id.
     pub const ACCESS_KEY: &str = "test-access";
     /// The secret of [`ACCESS_KEY`](Self::ACCESS_KEY).
     pub const SECRET_KEY: &str = "test-secret";
@@ -36,7 +36,7 @@ impl S3Server {
     pub fn start_on(address: IpAddr) -> Self {
         let directory = Scratch::new("s3");
         std::fs::create_dir_all(directory.path().join("root").join(Self::BUCKET))
-            .expect("a directory of ours");
+            .expect("a test directory");
         let (process, address) = launch(&directory, SocketAddr::new(address, 0));
         Self {
             process,
@@ -50,23 +50,23 @@ impl S3Server {
         format!("http://{}", self.address)
     }
 
-    /// The directory in which the objects of the bucket lie as files, for tests that damage them.
+    /// The directory of the objects as files, for tests that damage them.
     pub fn bucket_directory(&self) -> PathBuf {
         self.directory.path().join("root").join(Self::BUCKET)
     }
 
-    /// SIGKILL, and waits for the end; [`restart`](Self::restart) brings it back.
+    /// Kills it with SIGKILL and waits for the end; see [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts again on the same address and files (after SIGKILL if it still runs).
+    /// Starts it again on the same address and files (after SIGKILL if it still runs).
     pub fn restart(&mut self) {
         self.process.kill();
         (self.process, self.address) = launch(&self.directory, self.address);
     }
 
-    /// SIGSTOP: connections stay, nothing is answered.
+    /// SIGSTOP: connections stay, requests get no answer.
     pub fn pause(&self) {
         self.process.signal("STOP");
     }
@@ -80,7 +80,7 @@ impl S3Server {
 fn launch(directory: &Scratch, address: SocketAddr) -> (Process, SocketAddr) {
     let program = tool::find("s3s-fs", "AOD_TEST_S3S_FS", HOW_TO_GET);
     let log = directory.path().join("log");
-    let output = std::fs::File::create(&log).expect("a directory of ours");
+    let output = std::fs::File::create(&log).expect("a test directory");
     let mut command = Command::new(program);
     command
         .args([

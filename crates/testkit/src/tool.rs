@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-/// The program `name`: what the environment variable `variable` names, else the first on `PATH`,
-/// else the one in `~/.cache/aod/tools/bin`, where `make` puts the tools that it fetches.
+/// The program `name`: from the environment variable `variable`, else the first on `PATH`, else the one in
+/// `~/.cache/aod/tools/bin`, where `make` puts downloaded tools.
 ///
-/// Panics with `how_to_get` where there is none: a missing server is a failing test.
+/// Panics with `how_to_get` if there is none: a missing server is a failing test.
 pub(crate) fn find(name: &str, variable: &str, how_to_get: &str) -> PathBuf {
     if let Some(path) = std::env::var_os(variable).map(PathBuf::from) {
         assert!(
             path.is_file(),
-            "{variable} names {}, which is no file",
+            "{variable} names {}, which is not a file",
             path.display()
         );
         return path;
@@ -25,8 +25,8 @@ pub(crate) fn find(name: &str, variable: &str, how_to_get: &str) -> PathBuf {
         })
 }
 
-/// The directory of the kernel of emulated machines, with `vmlinuz` and `modules`: what the variable
-/// `AOD_TEST_KERNEL` names, else where `make` puts it.
+/// The directory of the kernel of emulated machines, with `vmlinuz` and `modules`: from the variable
+/// `AOD_TEST_KERNEL`, else where `make` puts it.
 pub(crate) fn find_kernel() -> PathBuf {
     std::env::var_os("AOD_TEST_KERNEL")
         .map(PathBuf::from)
@@ -35,12 +35,12 @@ pub(crate) fn find_kernel() -> PathBuf {
         .unwrap_or_else(|| {
             panic!(
                 "no vmlinuz in AOD_TEST_KERNEL or ~/.cache/aod/tools/kernel; \
-                 deploy/prerequisites/kernel.sh brings it"
+                 run deploy/prerequisites/kernel.sh"
             )
         })
 }
 
-/// A directory of the tools that `make` fetches.
+/// A directory of the tools that `make` downloads.
 fn cache(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("HOME")?;
     Some(PathBuf::from(home).join(".cache/aod/tools").join(name))

@@ -1,4 +1,4 @@
-//! A receiver of traces (`rotel-agent`, a collector of OpenTelemetry's), which prints what it is sent.
+//! A trace receiver (`rotel-agent`, an OpenTelemetry collector) that prints the received spans.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -8,16 +8,16 @@ use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::tool;
 
-const HOW_TO_GET: &str = "get it with `deploy/prerequisites/tools.sh rotel-agent`, then put it on PATH or name it in \
+const HOW_TO_GET: &str = "install it with `deploy/prerequisites/tools.sh rotel-agent`, then put it on PATH or name it in \
     AOD_TEST_ROTEL";
 
-/// How long spans may take from the receiver's door to its output: it collects them for 200 ms.
+/// Maximum time of a span from the receiver's input to its output: it batches for 200 ms.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A span as it arrived. Ids are in hexadecimal; no parent is an empty text.
+/// A received span. Ids are hexadecimal; without a parent, the text is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     pub trace: String,
@@ -25,11 +25,11 @@ pub struct Received {
     pub parent: String,
     pub name: String,
     pub kind: String,
-    /// Everything else that was printed of it.
+    /// All other printed lines of the span.
     pub rest: String,
 }
 
-/// A running receiver; killed and swept away on drop.
+/// A running receiver; killed and removed on drop.
 #[derive(Debug)]
 pub struct TraceReceiver {
     _process: Process,
@@ -43,8 +43,8 @@ impl TraceReceiver {
         let program = tool::find("rotel-agent", "AOD_TEST_ROTEL", HOW_TO_GET);
         let directory = Scratch::new("traces");
         let output = std::fs::File::create(directory.path().join("log"));
-        let output = output.expect("a directory of ours");
-        // It does not say which port it was given.
+        let output = output.expect("a test directory");
+        // It does not report ports of its own choice.
         let (http, grpc) = (free_address(), free_address());
         let mut command = Command::new(program);
         command
@@ -68,12 +68,12 @@ impl TraceReceiver {
         format!("http://{}", self.address)
     }
 
-    /// All that it has printed.
+    /// Its whole output.
     pub fn text(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).expect("a file of ours")
+        std::fs::read_to_string(self.directory.path().join("log")).expect("a test file")
     }
 
-    /// The spans that it was sent, once there are as many as `count`.
+    /// The received spans, once there are `count` of them.
     pub fn wait_for(&self, count: usize) -> Vec<Received> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -97,7 +97,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("it is bound")
 }
 
-/// Reads what is printed of each span: its fields, and then whatever belongs to it.
+/// Parses the output of each span: its fields, then everything that belongs to it.
 fn read(text: &str) -> Vec<Received> {
     let mut spans: Vec<Received> = Vec::new();
     for line in text.lines() {

@@ -1,10 +1,10 @@
-//! What was said in a tree: arguments and outputs of its runs, and what its models were asked and answered where
-//! nodes keep that. Told to whoever collects traces only when the operator asks for it.
+//! Contents of a tree: arguments and outputs of its runs, and the requests and answers of its models if nodes store
+//! them. Exported only if the operator enables it.
 //!
-//! OpenTelemetry's names stand where its conventions have a place for these very documents, the arguments and
-//! the result of a tool. Its `gen_ai.input.messages` and `gen_ai.output.messages` have a form of their own, which
-//! the bodies of no provider have: these are told as they were, under names of ours. All are texts, since few
-//! receivers take documents in attributes of spans.
+//! Arguments and results of tools use the OpenTelemetry attributes for exactly these documents.
+//! `gen_ai.input.messages` and `gen_ai.output.messages` have their own format, which no provider uses: model bodies
+//! are exported unchanged, under AOD's own names. All values are strings, because few receivers accept structured
+//! attributes.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use tracing::warn;
 use crate::history::{RunHistory, TreeHistory};
 use crate::span::Span;
 
-/// Bytes of one attribute; what is more is cut. A long prompt has them, and receivers take few larger.
+/// Maximum size of an attribute; the rest is cut. Enough for a long prompt; few receivers accept more.
 pub const CONTENT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of contents in one request: receivers take 4 MiB by default, and its spans have one.
+/// Maximum size of contents in one request: receivers accept 4 MiB by default, and the spans take one.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
 
-/// Something that was said.
+/// A content of a span.
 #[derive(Clone, Copy, Debug)]
 enum Content<'a> {
     Payload(&'a Payload),
@@ -33,7 +33,7 @@ enum Content<'a> {
 }
 
 impl Content<'_> {
-    /// How many bytes of it are told, at the most.
+    /// Maximum size of its exported part, in bytes.
     fn size_bytes(&self) -> usize {
         let size_bytes = match self {
             Self::Payload(Payload::Inline(_)) => PAYLOAD_INLINE_BYTES_MAX as u64,
@@ -44,12 +44,12 @@ impl Content<'_> {
     }
 }
 
-/// What belongs to which span, under which name.
+/// Contents by span and attribute name.
 #[derive(Debug, Default)]
 pub(crate) struct Contents<'a>(BTreeMap<SpanId, Vec<(&'static str, Content<'a>)>>);
 
 impl<'a> Contents<'a> {
-    /// Of all runs of `tree` that have ended, and all calls of models that are over.
+    /// The contents of all ended runs of `tree`, and of all finished model calls.
     pub(crate) fn of(tree: &'a TreeHistory) -> Self {
         let mut contents = Self::default();
         for run in tree.runs.values() {
@@ -76,7 +76,7 @@ impl<'a> Contents<'a> {
 
     fn take_run(&mut self, run: &'a RunHistory) {
         let launched = &run.launched.event;
-        // What a build is called with is nothing that anybody said.
+        // The input of a build is not a content.
         let (Some(ended), Work::Capsule { .. }) = (run.ended(), &launched.work) else {
             return;
         };
@@ -88,7 +88,7 @@ impl<'a> Contents<'a> {
         self.add(own, "aod.run.output", output);
         if launched.parent.is_some() {
             let handoff = SpanId::of_handoff(run.id);
-            // So the convention wants it: of a call that failed there is none.
+            // Required by the convention: a failed call has no result.
             let result = output.filter(|_| ended.outcome == Outcome::Succeeded);
             self.add(handoff, "gen_ai.tool.call.arguments", arguments);
             self.add(handoff, "gen_ai.tool.call.result", result);
@@ -105,7 +105,7 @@ impl<'a> Contents<'a> {
         self.0.get(&span.id).map_or(&[], Vec::as_slice)
     }
 
-    /// `spans` in pieces, each of which a receiver takes with its contents.
+    /// Splits `spans` into requests that a receiver accepts with their contents.
     pub(crate) fn divide(&self, spans: Vec<Span>) -> Vec<Vec<Span>> {
         let mut pieces: Vec<Vec<Span>> = Vec::new();
         let mut left = 0;
@@ -124,10 +124,10 @@ impl<'a> Contents<'a> {
         pieces
     }
 
-    /// Adds what was said to `spans`. What the store does not have is missing.
+    /// Adds contents to `spans`, except those that the store does not have.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]: another try may do.
+    /// [`StoreError::Unavailable`]: a retry may succeed.
     pub(crate) async fn tell(
         &self,
         spans: &mut [Span],
@@ -139,7 +139,7 @@ impl<'a> Contents<'a> {
                     Ok(text) => span.attributes.push((name, text.into())),
                     Err(error @ StoreError::Unavailable { .. }) => return Err(error),
                     Err(error) => {
-                        warn!(trace = %span.trace, %name, %error, "a content is missing in a trace");
+                        warn!(trace = %span.trace, %name, %error, "content omitted from a trace");
                     }
                 }
             }
@@ -160,37 +160,37 @@ async fn text(content: &Content<'_>, store: &dyn ArtifactStore) -> Result<String
     }
 }
 
-/// The beginning of an artifact, after which `dropped_bytes` were not stored.
+/// The beginning of an artifact; `dropped_bytes` after it were not stored.
 async fn stored(
     digest: Digest,
     size_bytes: u64,
     dropped_bytes: u64,
     store: &dyn ArtifactStore,
 ) -> Result<String, StoreError> {
-    let told_bytes = CONTENT_BYTES_MAX as u64;
-    // A whole artifact is verified.
-    let range = (size_bytes > told_bytes).then_some(0..told_bytes);
+    let kept_bytes = CONTENT_BYTES_MAX as u64;
+    // The store verifies whole artifacts.
+    let range = (size_bytes > kept_bytes).then_some(0..kept_bytes);
     let content = store.get_stream(digest, range).await?;
     let bytes: Vec<_> = content.bytes.try_collect().await?;
-    let left = size_bytes.saturating_sub(told_bytes);
+    let left = size_bytes.saturating_sub(kept_bytes);
     Ok(cut(&bytes.concat(), left.saturating_add(dropped_bytes)))
 }
 
-/// What is told of `bytes`, after which `left` are not there. It says how much is missing.
+/// The exported text of `bytes`, with a note about the `left` missing bytes.
 fn cut(bytes: &[u8], left: u64) -> String {
-    let mut told = &bytes[..bytes.len().min(CONTENT_BYTES_MAX)];
-    let left = left.saturating_add((bytes.len() - told.len()) as u64);
+    let mut kept = &bytes[..bytes.len().min(CONTENT_BYTES_MAX)];
+    let left = left.saturating_add((bytes.len() - kept.len()) as u64);
     if left == 0 {
-        return String::from_utf8_lossy(told).into_owned();
+        return String::from_utf8_lossy(kept).into_owned();
     }
-    // A character may be cut in two.
-    let broken = told.utf8_chunks().last();
+    // The cut may be within a character.
+    let broken = kept.utf8_chunks().last();
     let broken = broken.map_or(0, |chunk| chunk.invalid().len());
-    told = &told[..told.len() - broken];
+    kept = &kept[..kept.len() - broken];
     let left = left.saturating_add(broken as u64);
     format!(
         "{} [aod: {left} more bytes were cut]",
-        String::from_utf8_lossy(told)
+        String::from_utf8_lossy(kept)
     )
 }
 
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_divided_so_that_a_receiver_takes_them() {
+    fn spans_are_split_into_requests_that_receivers_accept() {
         let kept = Kept {
             digest: Digest::of("a long answer"),
             size_bytes: 4 << 20,
@@ -228,18 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_told_whole_or_says_what_is_missing() {
+    fn cut_content_states_number_of_missing_bytes() {
         assert_eq!(cut("ü".as_bytes(), 0), "ü");
         assert_eq!(cut(b"a", 7), "a [aod: 7 more bytes were cut]");
         let long = "x".repeat(CONTENT_BYTES_MAX - 1) + "ü";
-        let told = cut(long.as_bytes(), 1);
-        let end = told.trim_start_matches('x');
+        let kept = cut(long.as_bytes(), 1);
+        let end = kept.trim_start_matches('x');
         assert_eq!(end, " [aod: 3 more bytes were cut]");
-        assert_eq!(told.len() - end.len(), CONTENT_BYTES_MAX - 1);
+        assert_eq!(kept.len() - end.len(), CONTENT_BYTES_MAX - 1);
     }
 
     #[test]
-    fn what_is_no_text_is_told_as_far_as_it_is() {
+    fn invalid_utf8_is_exported_with_replacement_characters() {
         assert_eq!(cut(b"a\xffb", 0), "a\u{fffd}b");
         assert_eq!(
             cut(b"\xffb\xc3", 2),

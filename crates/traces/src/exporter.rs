@@ -1,4 +1,4 @@
-//! Sends each tree once its root has ended: to be run by any number of programs, one of which does.
+//! Sends each tree after its root has ended. Any number of programs run this; one of them sends each tree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,36 +18,35 @@ use crate::contents::Contents;
 use crate::history::{ReadTreeError, TreeHistory};
 use crate::otlp::{Receiver, SendError};
 
-/// Ends that are dealt with at once: most of their time they wait until they have settled.
-const AT_ONCE: usize = 512;
+/// Maximum ends in progress; most of them wait for their tree to settle.
+const CONCURRENT_MAX: usize = 512;
 
-/// Ends that are asked for at a time.
-const ASKED_FOR: usize = 64;
+/// Ends per request.
+const BATCH_MAX: usize = 64;
 
-/// How long after a root's result its tree is read: what nobody waits for, its notes and the last that
-/// models took, is stored by then.
+/// Delay between the result of a root and the read of its tree; notes and model settlements are stored by then.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// When a tree that could not be told is tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// Delay before a failed export is retried.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// The pause after a failure, so that neither broker nor receiver is pressed.
+/// Pause after a failure, to spare broker and receiver.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Why a tree was not told.
+/// Why a tree was not sent.
 #[derive(Debug, Error)]
 enum ExportError {
     #[error(transparent)]
     Read(#[from] ReadTreeError),
     #[error(transparent)]
     Send(#[from] SendError),
-    /// What the store will not give at all is left out instead.
-    #[error("what was said cannot be read")]
+    /// Only if the store is unavailable; missing contents are omitted instead.
+    #[error("cannot read the contents of the tree")]
     Contents(#[from] StoreError),
 }
 
 impl ExportError {
-    /// Whether it may go better later.
+    /// Whether a retry may succeed.
     const fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -65,29 +64,29 @@ pub struct Exporter {
     pub log: Arc<dyn EventLog>,
     pub clock: Arc<dyn Clock>,
     pub receiver: Receiver,
-    /// Where contents are that are told with the spans; none if they are not to be told.
+    /// The store of the contents to export; none if contents are not exported.
     pub contents: Option<Arc<dyn ArtifactStore>>,
 }
 
 impl Exporter {
-    /// Until it is told to stop; what is not told then is told by another, or at the next start.
+    /// Runs until `stop`; another program, or the next start, sends the remaining trees.
     pub async fn run(self, stop: CancellationToken) {
         let exporter = Arc::new(self);
         stop.run_until_cancelled(exporter.work()).await;
     }
 
     async fn work(self: Arc<Self>) {
-        let room = Arc::new(Semaphore::new(AT_ONCE));
-        // They end with it.
+        let room = Arc::new(Semaphore::new(CONCURRENT_MAX));
+        // They end with the exporter.
         let mut tasks = JoinSet::new();
         loop {
             for given in self.next().await {
                 let permit = Arc::clone(&room).acquire_owned().await;
                 let exporter = Arc::clone(&self);
                 tasks.spawn(async move {
-                    // What is not acknowledged comes again, and is told again as the same.
-                    if let Err(error) = exporter.deal_with(&given).await {
-                        warn!(run = %given.run, error = %error, "a trace is told again");
+                    // An end that is not acknowledged is redelivered, and its identical trace sent again.
+                    if let Err(error) = exporter.handle(&given).await {
+                        warn!(run = %given.run, error = %error, "cannot acknowledge a sent trace; it will be sent again");
                     }
                     drop(permit);
                 });
@@ -97,18 +96,18 @@ impl Exporter {
     }
 
     async fn next(&self) -> Vec<Given> {
-        match self.feed.next(ASKED_FOR).await {
+        match self.feed.next(BATCH_MAX).await {
             Ok(given) => given,
             Err(error) => {
-                warn!(error = %error, "traces wait");
+                warn!(error = %error, "cannot receive ended runs; trace export is paused");
                 tokio::time::sleep(PAUSE).await;
                 Vec::new()
             }
         }
     }
 
-    async fn deal_with(&self, given: &Given) -> Result<(), FeedError> {
-        // The whole tree is told at its root's end.
+    async fn handle(&self, given: &Given) -> Result<(), FeedError> {
+        // The end of the root sends the whole tree.
         if !given.run.is_root() {
             return self.feed.done(given).await;
         }
@@ -118,13 +117,13 @@ impl Exporter {
         match self.export(given.run).await {
             Ok(()) => self.feed.done(given).await,
             Err(error) if error.is_passing() => {
-                info!(run = %given.run, error = %error, "the trace of a tree waits");
-                self.feed.again(given, AGAIN_AFTER).await?;
+                info!(run = %given.run, error = %error, "cannot export the trace of a tree; retrying");
+                self.feed.again(given, RETRY_AFTER).await?;
                 tokio::time::sleep(PAUSE).await;
                 Ok(())
             }
             Err(error) => {
-                warn!(run = %given.run, error = %error, "the trace of a tree is given up");
+                warn!(run = %given.run, error = %error, "dropped the trace of a tree");
                 self.feed.done(given).await
             }
         }

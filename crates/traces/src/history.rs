@@ -1,4 +1,4 @@
-//! A whole tree as the log has it.
+//! A whole tree, read from the log.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use aod_domain::trace::TraceId;
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use thiserror::Error;
 
-/// Events that are read at a time.
+/// Events per read.
 const PAGE_SIZE: usize = 1_000;
 
-/// Events of a tree that are told: as many runs as a tree may have, with twenty each.
+/// Maximum events of an exported tree: the maximum number of runs in a tree, with twenty events each.
 const EVENTS_MAX: usize = 200_000;
 
-/// Why a tree cannot be told, sorted by what its reader does about it.
+/// Why a tree cannot be read, sorted by what the caller does about it.
 #[derive(Debug, Error)]
 pub enum ReadTreeError {
-    /// The broker does not answer: try again later.
+    /// The broker does not answer: retry later.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A person must look.
+    /// Stored events are unreadable: the operator must act.
     #[error("the events of the tree of {root} are damaged")]
     Damaged { root: RunId, source: MalformedEvent },
-    /// It has more events than are told.
+    /// Too many events to export.
     #[error("the tree of {0} has more than {EVENTS_MAX} events")]
     TooLarge(RunId),
 }
 
-/// A run and all that is told of it.
+/// A run and its exported events.
 #[derive(Clone, Debug)]
 pub(crate) struct RunHistory {
     pub(crate) id: RunId,
@@ -82,7 +82,7 @@ impl TreeHistory {
         Ok(tree)
     }
 
-    /// Takes the next event of the tree in.
+    /// Adds the next event of the tree.
     pub(crate) fn take(&mut self, stored: &StoredEvent) -> Result<(), MalformedEvent> {
         let Some(id) = Subject::run_of(&stored.subject) else {
             return Ok(());
@@ -93,7 +93,7 @@ impl TreeHistory {
             return Ok(());
         }
         if !Subject::is_state(&stored.subject) {
-            // Nothing depends on notes: one of a later version of ours is passed over.
+            // Nothing depends on notes: one of a later version of AOD is skipped.
             let note = stored.decode::<Note>();
             if let (Some(run), Ok(note)) = (self.runs.get_mut(&id), note) {
                 run.notes.push(note);
@@ -115,7 +115,7 @@ impl TreeHistory {
         Ok(())
     }
 
-    /// The trace that all of it is told as.
+    /// The trace of the tree.
     pub(crate) fn trace(&self) -> TraceId {
         let origin = self.runs.get(&self.root);
         TraceId::of(self.root, origin.and_then(|root| root.launched.event.trace))

@@ -1,17 +1,16 @@
-//! Traces: what the log tells of a tree of runs, as spans for whoever collects them.
+//! Traces: the stored events of a tree of runs as OpenTelemetry spans.
 //!
 //! ```text
 //! history    a whole tree, read from the log
 //! span       a part of a trace
 //! runs       spans of runs, their attempts and calls; models: of models and the tools they ask for
-//! contents   what was said, for operators who ask for it
-//! otlp       spans on the wire, and the receiver
+//! contents   payloads, prompts and answers, if the operator enables them
+//! otlp       the encoding of spans, and the receiver
 //! exporter   sends each tree once its root has ended
 //! ```
 //!
-//! Nothing is measured for a trace: it is another view on events that are stored anyway, with ids that follow
-//! from them, so that telling it twice tells the same. What was said is not in it unless the operator asks for
-//! contents: no payloads, no prompts, no answers. Texts of errors never are.
+//! Traces need no measurements: spans and their ids derive from stored events, so that a repeated export is identical.
+//! Without `contents`, spans have no payloads, prompts or answers. They never have texts of errors.
 
 mod contents;
 mod exporter;

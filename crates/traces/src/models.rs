@@ -1,4 +1,4 @@
-//! Spans of calls of models, and of the tools that models asked for.
+//! Spans of model calls, and of the tools that models request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::history::{RunHistory, TreeHistory};
 use crate::runs::{before, capsule};
 use crate::span::{Span, Value};
 
-/// A call with the time it took.
+/// A call with its duration.
 struct Call<'a> {
     settled: &'a Settled,
     began: Timestamp,
     ended: Timestamp,
 }
 
-/// Of all calls that are over.
+/// The spans of all finished calls.
 pub(crate) fn spans(tree: &TreeHistory) -> Vec<Span> {
     let trace = tree.trace();
     let mut spans = Vec::new();
@@ -43,7 +43,7 @@ fn calls(tree: &TreeHistory) -> BTreeMap<(RunId, u32), Vec<Call<'_>>> {
                 reserved.insert(call.id, recorded.time);
             }
             Event::Settled(settled) => {
-                // What came of it may have been stored long after it was over.
+                // The settlement may have been stored long after the end of the call.
                 let stored = before(recorded.time, settled.duration_ms);
                 let began = reserved.get(&settled.call.id).copied().unwrap_or(stored);
                 let duration = Duration::from_millis(settled.duration_ms);
@@ -101,8 +101,8 @@ fn chat(trace: TraceId, call: &Call<'_>) -> Span {
     span.failed(error)
 }
 
-/// What the model asked for. The platform sees that it did, not what the capsule makes of it: a tool lasts
-/// until a model is asked again, or as long as its attempt. Calls of capsules have spans of their own.
+/// The tools that the model requested. AOD sees the request, not the execution: the span of a tool ends with the next
+/// request to a model, or with its attempt. Calls of capsules have their own spans.
 fn tools(
     trace: TraceId,
     tree: &TreeHistory,

@@ -16,39 +16,39 @@ use url::Url;
 
 use crate::span::{Attribute, Kind, Moment, Span, Value};
 
-/// Where traces are taken, below a receiver's address. Source: OTLP/HTTP.
+/// Path for traces below a receiver's address. Source: OTLP/HTTP.
 const PATH: &str = "v1/traces";
 
-/// Spans of one request: receivers take 4 MiB by default, and a span has 1 KB.
+/// Maximum spans of a request: receivers accept 4 MiB by default, and a span has 1 KB.
 const SPANS_A_REQUEST: usize = 1_000;
 
-/// How long a receiver may take for one request. Source: `OTEL_EXPORTER_OTLP_TIMEOUT`.
+/// Time limit of a request. Source: `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An address or headers that no receiver can have.
+/// An invalid address or invalid headers of a receiver.
 #[derive(Debug, Error)]
 pub enum MalformedReceiver {
     #[error("expected http://host:port or https://host:port, not {0:?}")]
     Address(String),
-    /// The text itself may be a secret.
-    #[error("expected name=value, with commas between them; the header {index} is not")]
+    /// Without the text, which may be a secret.
+    #[error("header {index} is invalid: expected name=value, separated by commas")]
     Header { index: usize },
-    #[error("no connections can be made")]
+    #[error("cannot create the HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
-/// Why a receiver has not taken spans, sorted by what whoever sends does about it.
+/// Why a receiver has not accepted spans, sorted by what the sender does about it.
 #[derive(Debug, Error)]
 pub enum SendError {
-    /// Send them again later.
-    #[error("the receiver of traces does not take them now: {0}")]
+    /// Retryable.
+    #[error("the trace receiver is unavailable: {0}")]
     Later(String),
-    /// It will not take them: a person must look.
-    #[error("the receiver of traces refuses them with status {0}")]
+    /// Not retryable: the operator must act.
+    #[error("the trace receiver rejects the spans with status {0}")]
     Refused(StatusCode),
 }
 
-/// Whoever collects traces.
+/// A receiver of traces.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     client: Client,
@@ -56,8 +56,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The receiver at `base`, to which `/v1/traces` is added. `headers` go with each request:
-    /// `name=value`, with commas between them, as `OTEL_EXPORTER_OTLP_HEADERS` has them.
+    /// The receiver at `base`, to which `/v1/traces` is appended. `headers` are sent with each request: `name=value`,
+    /// separated by commas, as in `OTEL_EXPORTER_OTLP_HEADERS`.
     ///
     /// # Errors
     /// [`MalformedReceiver`].
@@ -69,7 +69,7 @@ impl Receiver {
         }
         let path = format!("{}/{PATH}", address.path().trim_end_matches('/'));
         address.set_path(&path);
-        // Another crate of the same program may ask for TLS without choosing who does it.
+        // Another crate of this program may use TLS without choosing a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .default_headers(read_headers(headers)?)
@@ -80,7 +80,7 @@ impl Receiver {
         Ok(Self { client, address })
     }
 
-    /// Sends `spans`; some may have arrived if it fails.
+    /// Sends `spans`; after an error, some may have arrived.
     ///
     /// # Errors
     /// [`SendError`].
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_that_of_the_receiver_and_headers_are_read() {
+    fn receiver_address_and_headers_are_parsed() {
         let receiver = Receiver::new("http://127.0.0.1:4318/", "authorization=Bearer x, a=b=c");
         let receiver = receiver.expect("an address");
         assert_eq!(receiver.address.as_str(), "http://127.0.0.1:4318/v1/traces");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_receiver_is_refused() {
+    fn invalid_receiver_is_rejected() {
         for address in ["", "localhost:4318", "grpc://localhost:4317", "http://"] {
             let receiver = Receiver::new(address, "");
             assert!(
@@ -231,7 +231,7 @@ mod tests {
                 "{address}"
             );
         }
-        let told = Receiver::new("http://localhost", "a=b,secret").expect_err("no name");
-        assert!(!told.to_string().contains("secret"), "{told}");
+        let printed = Receiver::new("http://localhost", "a=b,secret").expect_err("no name");
+        assert!(!printed.to_string().contains("secret"), "{printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of runs, of their attempts, of the calls between them, and of their connections with hosts outside.
+//! Spans of runs, their attempts, the calls between them, and their connections to external hosts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::history::{RunHistory, TreeHistory};
 use crate::span::{Moment, Span};
 
-/// Of all runs of `tree` that have ended.
+/// The spans of all ended runs of `tree`.
 pub(crate) fn spans(tree: &TreeHistory) -> Vec<Span> {
     let trace = tree.trace();
     let mut spans = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn capsule(run: &RunHistory) -> &str {
     run.launched.event.work.name().as_str()
 }
 
-/// What the caller sees of its call.
+/// The call from the point of view of the caller.
 fn handoff(trace: TraceId, run: &RunHistory, ended: Timestamp) -> Option<Span> {
     let parent = run.launched.event.parent.as_ref()?;
     let caller = SpanId::of_attempt(parent.run, parent.attempt);
@@ -100,7 +100,7 @@ fn error_of(run: &RunHistory) -> Option<String> {
         .map(|error| error.code.clone())
 }
 
-/// From each lease to what ended it.
+/// From each lease to the event that ended it.
 fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: Option<Span> = None;
@@ -121,7 +121,7 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
                         .map(|span| end(span, Some(lost.error.code.clone()))),
                 );
             }
-            Event::Refused(refused) => {
+            Event::AttemptRefused(refused) => {
                 let error = Some(refused.error.code.clone());
                 spans.extend(open.take().map(|span| end(span, error)));
             }
@@ -135,7 +135,7 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
             Event::Launched(_)
             | Event::Requested(_)
             | Event::Admitted(_)
-            | Event::Returned(_)
+            | Event::AdmissionReturned(_)
             | Event::Reused(_)
             | Event::Delivered(_)
             | Event::CancelRequested(_)
@@ -161,10 +161,10 @@ fn attempt(trace: TraceId, run: &RunHistory, number: u32, holder: &Holder) -> Sp
     span
 }
 
-/// Notes of connections that came about are spans.
+/// Refused calls and connections are moments; successful connections are spans.
 fn moment(note: &Recorded<Note>) -> Option<Moment> {
     let attributes = match &note.event {
-        Note::Egress(_) => return None,
+        Note::EgressClosed(_) => return None,
         Note::CallRefused(refused) => vec![
             ("gen_ai.tool.name", refused.target.as_str().into()),
             ("error.type", refused.code.as_str().into()),
@@ -173,11 +173,11 @@ fn moment(note: &Recorded<Note>) -> Option<Moment> {
             ("server.address", refused.host.as_str().into()),
             ("error.type", refused.code.as_str().into()),
         ],
-        Note::Preparing(_)
-        | Note::Running(_)
-        | Note::Waiting(_)
-        | Note::Resumed(_)
-        | Note::Collecting(_) => Vec::new(),
+        Note::PreparationStarted(_)
+        | Note::CapsuleStarted(_)
+        | Note::WaitStarted(_)
+        | Note::WaitEnded(_)
+        | Note::CollectionStarted(_) => Vec::new(),
     };
     Some(Moment {
         name: note.event.token().to_owned(),
@@ -186,10 +186,10 @@ fn moment(note: &Recorded<Note>) -> Option<Moment> {
     })
 }
 
-/// Connections with hosts outside.
+/// Connections to external hosts.
 fn connections(trace: TraceId, run: &RunHistory) -> impl Iterator<Item = Span> {
     run.notes.iter().filter_map(move |note| {
-        let Note::Egress(egress) = &note.event else {
+        let Note::EgressClosed(egress) = &note.event else {
             return None;
         };
         let attempt = SpanId::of_attempt(run.id, egress.kind.attempt);
@@ -206,7 +206,7 @@ fn connections(trace: TraceId, run: &RunHistory) -> impl Iterator<Item = Span> {
     })
 }
 
-/// So many milliseconds before `time`.
+/// `milliseconds` before `time`.
 pub(crate) fn before(time: Timestamp, milliseconds: u64) -> Timestamp {
     time.checked_sub(Duration::from_millis(milliseconds))
         .unwrap_or(Timestamp::MIN)

@@ -3,15 +3,15 @@
 use aod_domain::trace::{SpanId, TraceId};
 use jiff::Timestamp;
 
-/// What a span is to those that it speaks with.
+/// The role of a span in its communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Internal,
-    /// It asks somebody else: a callee, a provider of models, a host outside.
+    /// It sends a request: to a callee, a model provider, an external host.
     Client,
 }
 
-/// Of an attribute.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
@@ -44,10 +44,10 @@ impl From<u32> for Value {
     }
 }
 
-/// Name and value; the names are of OpenTelemetry's conventions for GenAI, and ours begin with `aod.`.
+/// Name and value; names follow the OpenTelemetry conventions for GenAI; AOD's own begin with `aod.`.
 pub(crate) type Attribute = (&'static str, Value);
 
-/// Something that took no time.
+/// An event without a duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     pub name: String,
@@ -55,7 +55,7 @@ pub struct Moment {
     pub attributes: Vec<Attribute>,
 }
 
-/// Something that took from one moment to another.
+/// An operation with a duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     pub trace: TraceId,
@@ -64,11 +64,11 @@ pub struct Span {
     pub name: String,
     pub kind: Kind,
     pub began: Timestamp,
-    /// Never before `began`, whatever the clocks of different hosts said.
+    /// Never before `began`, even if the clocks of hosts differ.
     pub ended: Timestamp,
     pub attributes: Vec<Attribute>,
     pub moments: Vec<Moment>,
-    /// The code of the error that it ended with.
+    /// The code of its final error.
     pub error: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! A cold handoff: from the request at the gateway to the result, with a container of its own, beside
-//! the bare cycle of the same container, and beside `docker run`.
+//! A cold handoff: from the request at the gateway to the result, with a new container; compared with the bare cycle
+//! of the same container, and with `docker run`.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -44,7 +44,7 @@ pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     ])
 }
 
-/// Create, start, wait by the bare API; the removal is not counted, as the product's is not.
+/// Create, start and wait with the bare API; the removal is not counted, as in the product.
 async fn cycle(docker: &mut Docker, body: &Value) -> anyhow::Result<f64> {
     let began = Instant::now();
     let id = docker.create(body).await?;

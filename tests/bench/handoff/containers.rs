@@ -1,8 +1,7 @@
-//! What the parts with containers share: a cluster on this machine's Docker, a capsule of one static
-//! program, and the same container without the product.
+//! Shared by the parts with containers: a cluster on this machine's Docker, a capsule with one static program, and the
+//! same container without the product.
 //!
-//! What the bare container looks like is not written here: it is read off one that the product
-//! made, less the gate and its two mounts.
+//! The bare container is derived from one created by the product, without the gate and its two mounts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,22 +16,22 @@ use crate::docker::Docker;
 use crate::program::aod;
 use crate::site::{Client, Site};
 
-/// The capsule that is measured: it answers with its arguments.
+/// The measured capsule, which returns its arguments.
 pub(super) const COPY: &str = "bench-copy";
 
-/// A capsule of the same image that stays alive to be looked at.
+/// A capsule of the same image that stays alive for inspection.
 const HOLD: &str = "bench-hold";
 
 /// A static program that can copy a file. Source: Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// How long containers may take to appear and to go.
+/// Maximum time for containers to appear and to be removed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Workers, and so slots of the node. Source: the bound on launches.
+/// Number of workers and of the node's slots. Source: the bound on launches.
 pub(super) const WORKERS: usize = 4;
 
-/// A cluster on Docker; whatever it made there goes with it.
+/// A cluster on Docker; its containers and images are removed with it.
 pub(super) struct Bed {
     pub(super) site: Site,
     /// The body that creates the bare container.
@@ -95,20 +94,20 @@ impl Bed {
         Ok(bed)
     }
 
-    /// One run through the product.
+    /// One run of the product.
     pub(super) async fn run(&self, client: &mut Client) -> anyhow::Result<()> {
         let output = client.run(COPY, &arguments()).await?;
         anyhow::ensure!(output == arguments(), "the capsule answered {output}");
         Ok(())
     }
 
-    /// Waits until the engine has no container of the product any more.
+    /// Waits until the engine has no container of the product.
     pub(super) async fn wait_for_removal(&self, docker: &mut Docker) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !docker.list(&[&self.label]).await?.is_empty() {
             anyhow::ensure!(
                 Instant::now() < deadline,
-                "containers of the product are left"
+                "containers of the product remain"
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -120,7 +119,7 @@ fn arguments() -> Value {
     json!({"word": "hello"})
 }
 
-/// Builds a capsule with nothing in it but the one program, as its author would.
+/// Builds a capsule that contains only the program, as its author would.
 fn build(site: &Site, name: &str, entrypoint: &str) -> anyhow::Result<()> {
     let directory = site.path().join(name);
     fs::create_dir(&directory)?;
@@ -147,7 +146,7 @@ fn build(site: &Site, name: &str, entrypoint: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks at a container of the product, and answers what makes the same one without it.
+/// Inspects a container of the product, and returns the request for the same one without it.
 async fn bare_body(site: &Site, label: &str) -> anyhow::Result<Value> {
     let (mut client, mut docker) = (site.client().await?, Docker::connect().await?);
     let run = client.start(HOLD, &arguments()).await?;
@@ -157,7 +156,7 @@ async fn bare_body(site: &Site, label: &str) -> anyhow::Result<Value> {
             .list(&[label, &format!("dev.aod.capsule={HOLD}")])
             .await?;
         if let Some(id) = found.first() {
-            // The engine lists containers that it is still making, and does not know them yet.
+            // The engine lists containers that it is still creating, and does not find them yet.
             let seen = docker
                 .ask("GET", &format!("/containers/{id}/json"), None)
                 .await;
@@ -184,12 +183,12 @@ async fn image_of(docker: &mut Docker, label: &str) -> anyhow::Result<String> {
         .find(|image| image["Labels"][name] == value && image["Labels"]["dev.aod.name"] == COPY);
     let id = image.and_then(|image| image["Id"].as_str());
     Ok(id
-        .with_context(|| format!("the image of {COPY} is not there"))?
+        .with_context(|| format!("there is no image of {COPY}"))?
         .to_owned())
 }
 
-/// The body that creates the container `seen` again, of `image`, with that image's own command, on
-/// directories below `own`.
+/// The request that creates the container `seen` again from `image`, with the image's own command, on directories
+/// below `own`.
 fn without_gate(seen: &Value, image: &str, own: &Path) -> anyhow::Result<Value> {
     let (config, mut host_config) = (&seen["Config"], seen["HostConfig"].clone());
     let mounts = host_config["Mounts"]
@@ -219,7 +218,7 @@ fn without_gate(seen: &Value, image: &str, own: &Path) -> anyhow::Result<Value> 
     }))
 }
 
-/// A file or directory as `source`, with what a capsule finds in it when it starts.
+/// A file or directory like `source`, with the initial content for a capsule.
 fn copy_of(source: &Path, path: &Path) -> anyhow::Result<String> {
     if source.is_file() {
         fs::create_dir_all(path.parent().context("it lies in a directory")?)?;
@@ -243,5 +242,5 @@ fn copy_of(source: &Path, path: &Path) -> anyhow::Result<String> {
         let mode = fs::metadata(source)?.permissions().mode();
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
-    Ok(path.to_str().context("paths of ours are text")?.to_owned())
+    Ok(path.to_str().context("test paths are text")?.to_owned())
 }

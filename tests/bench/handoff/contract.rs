@@ -1,4 +1,4 @@
-//! What it takes to hold a large payload against its schema, find its files and name them.
+//! Checking a large payload against its schema, finding its files and naming them.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::report::Measurement;
 
 const PROPERTIES: usize = 300;
 
-/// So many of them name files, through a `$ref`; the others are filled in by their defaults.
+/// Properties that name files, through a `$ref`; defaults fill in the others.
 const REFERENCES: usize = 200;
 
 const CHECKS: usize = 500;

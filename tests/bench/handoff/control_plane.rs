@@ -1,9 +1,9 @@
-//! The control plane: HTTP client, gateway, synced broker and a node without containers, each a
-//! process of its own; relay, schema checks and hashing are on. Log, queue, read model and artifacts are
-//! on disk; the directories of the containers that there are not are in memory.
+//! The control plane: HTTP client, gateway, synced broker and a node without containers, each as a separate process,
+//! with relay, schema checks and hashing. Log, queue, read model and artifacts are on disk; the directories of the
+//! simulated containers are in memory.
 //!
-//! A nested call is a capsule that calls another through its channel and waits: six synced writes.
-//! Beside it as many raw publishes, one after the other.
+//! A nested call is a capsule that calls another through its channel and waits: six synced writes. It is compared with
+//! as many raw publishes, one after the other.
 
 use std::time::Instant;
 
@@ -18,15 +18,15 @@ use aod_tests::progress::say;
 /// Synced writes of one run: launch, lease, result.
 const WRITES_SINGLE: usize = 3;
 
-/// And of a run that calls another.
+/// Synced writes of a run that calls another.
 const WRITES_NESTED: usize = 2 * WRITES_SINGLE;
 
-/// Pairs by one caller, after the warm-up.
+/// Pairs of calls by one caller, after the warm-up.
 const PAIRS: usize = 400;
 
 const WARM_UP_PAIRS: usize = 50;
 
-/// Callers at once, each with its own connection.
+/// Concurrent callers, each with its own connection.
 const CALLERS: usize = 64;
 
 /// Calls of each caller in a round.
@@ -35,17 +35,17 @@ const CALLS_PER_ROUND: usize = 10;
 /// Rounds with all callers, after the warm-up.
 const ROUNDS: usize = 6;
 
-/// Capsules that compute at one time: enough for all callers and their callees.
+/// Concurrent capsules: enough for all callers and their callees.
 const SLOTS: usize = CALLERS;
 
-/// The label of the one node.
-const LABEL: &str = "any";
+/// The pool of the only node.
+const POOL: &str = "any";
 
 const NOTE: &str = "sync always, simulated runtime with its scratch directories in memory, separate processes on loopback";
 
 pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let mut site = Site::start(None).await?;
-    site.add_simulated_node(LABEL, SLOTS, Scratch::Memory)?;
+    site.add_simulated_node(POOL, SLOTS, Scratch::Memory)?;
     site.register(ECHO, &words_schema()).await?;
     site.register(CALLER, &words_schema()).await?;
     site.wait_for_nodes().await?;
@@ -107,7 +107,7 @@ pub(super) fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1_000.0
 }
 
-/// What rounds with all callers have shown.
+/// The results of rounds with all callers.
 #[derive(Default)]
 struct Rounds {
     latencies: Vec<f64>,
@@ -153,7 +153,7 @@ async fn rounds(site: &Site, capsule: &str, writes: usize) -> anyhow::Result<Rou
     let mut publishers =
         try_join_all((0..CALLERS).map(|_| Publisher::connect(site.nats.address()))).await?;
     let mut found = Rounds::default();
-    // The first is the warm-up.
+    // The first round is the warm-up.
     for round in 0..=ROUNDS {
         let began = Instant::now();
         let callers = clients
@@ -182,7 +182,7 @@ async fn rounds(site: &Site, capsule: &str, writes: usize) -> anyhow::Result<Rou
     Ok(found)
 }
 
-/// Calls a second of a round that began then.
+/// Calls per second of a round that started at `began`.
 fn per_second(began: Instant) -> f64 {
     let calls = u32::try_from(CALLERS * CALLS_PER_ROUND).expect("a round is small");
     f64::from(calls) / began.elapsed().as_secs_f64()

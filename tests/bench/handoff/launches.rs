@@ -1,5 +1,5 @@
-//! Launches a second by four workers: through the product, beside create, start, follow logs, wait and
-//! remove by the bare API. Both count until the last container is removed.
+//! Launches per second by four workers: through the product, compared with create, start, follow logs, wait and remove
+//! with the bare API. Both count until the last container is removed.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ const ROUNDS: usize = 10;
 pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let bed = Bed::make().await?;
     let (mut product, mut bare) = (Vec::new(), Vec::new());
-    // The first is the warm-up.
+    // The first round is the warm-up.
     for round in 0..=ROUNDS {
         let (one, other) = (through_product(&bed).await?, by_hand(&bed.bare).await?);
         if round > 0 {

@@ -1,6 +1,6 @@
-//! A file of 1 GiB to another host: a capsule on one node hands it to a capsule on another, which has a
-//! cache of its own. Beside it a put from a file and a get into a file by another cache, hashed both
-//! ways, on the same store. And what the programs take of memory meanwhile.
+//! A file of 1 GiB to another host: a capsule on one node hands it to a capsule on another, which has its own cache.
+//! Compared with a put from a file and a get into a file by another cache, hashed both ways, on the same store; and
+//! the memory growth of the programs.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,32 +20,32 @@ use aod_tests::progress::say;
 /// The size of the file.
 const MEGABYTES: u64 = 1_024;
 
-/// And in the warm-up.
+/// Size of the file in the warm-up.
 const WARM_UP_MEGABYTES: u64 = 64;
 
-/// Pairs a store: each writes 1 GiB some four times over.
+/// Pairs for each store: each writes 1 GiB about four times.
 const PAIRS: u64 = 3;
 
-/// Capsules at one time on each host.
+/// Concurrent capsules on each host.
 const SLOTS: usize = 2;
 
-/// The label of the host that the file goes to.
+/// The pool of the receiving host.
 const FAR: &str = "far";
 
-/// What one store has shown.
+/// The results of one store.
 #[derive(Default)]
 struct Found {
-    /// Mebibytes a second.
+    /// Mebibytes per second.
     product: Vec<f64>,
     floor: Vec<f64>,
-    /// The growth of each program, in MiB, a sample a transfer.
+    /// The growth of each program, in MiB, one sample for each transfer.
     growth: Vec<(String, Vec<f64>)>,
 }
 
 pub(super) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let mut measurements = through("jetstream", STORE_IN_BROKER.to_owned()).await?;
     let server = S3Server::start();
-    // The programs find what they need in a file, as nobody should in a command line.
+    // The programs read credentials from a file, because command lines are public.
     let credentials = tempfile::NamedTempFile::new()?;
     let (access, secret) = (S3Server::ACCESS_KEY, S3Server::SECRET_KEY);
     std::fs::write(
@@ -73,7 +73,7 @@ async fn through(store: &str, url: String) -> anyhow::Result<Vec<Measurement>> {
     let found = pairs(&site).await?;
     let note = format!(
         "from the request of the sending capsule to its answer; {store}, two nodes with caches of their own, all on one disk; \
-         the floor is our client of the store alone: put from a file, get into a file, SHA-256 both ways"
+         the floor is AOD's store client alone: put from a file, get into a file, SHA-256 both ways"
     );
     let mut measurements = vec![
         Measurement::new(&format!("file_1gib_{store}"), "MiB/s", &found.product)?
@@ -123,9 +123,9 @@ async fn pairs(site: &Site) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// One file through the product, in MiB a second.
+/// One file through the product, in MiB per second.
 async fn transfer(site: &Site, megabytes: u64, seed: u64) -> anyhow::Result<f64> {
-    let arguments = json!({"megabytes": megabytes, "seed": seed, "label": FAR});
+    let arguments = json!({"megabytes": megabytes, "seed": seed, "pool": FAR});
     let output = site.client().await?.run(SENDER, &arguments).await?;
     let seconds = output["seconds"]
         .as_f64()
@@ -133,7 +133,7 @@ async fn transfer(site: &Site, megabytes: u64, seed: u64) -> anyhow::Result<f64>
     Ok(rate(megabytes, seconds))
 }
 
-/// One file through the store alone, in MiB a second.
+/// One file through the store alone, in MiB per second.
 async fn put_and_get(
     directory: &Path,
     near: &Arc<dyn ArtifactStore>,

@@ -1,7 +1,7 @@
-//! A history as gateways and nodes would have written it: every event is decided, chained and encoded by the
-//! rules of the product, only faster than containers run.
+//! A history as gateways and nodes would have written it: the product's own rules decide, chain and encode every
+//! event, only faster than containers run.
 //!
-//! Most trees are a caller and its callee; one of a thousand has sixty-three callees.
+//! Most trees are a caller and its callee; one in a thousand has sixty-three callees.
 
 use std::collections::BTreeMap;
 
@@ -21,40 +21,40 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use uuid::Builder;
 
-/// Capsules that are called by people, and as many that only those call.
+/// Capsules that clients request, and the number of those that only they call.
 pub(crate) const CAPSULES: u64 = 20;
 
-/// Teams, one of which each tree has as a label.
+/// Teams, one of which is a label of each tree.
 pub(crate) const TEAMS: u64 = 50;
 
-/// Customers, the same: each has few runs.
+/// Customers, another label: each has few runs.
 pub(crate) const CUSTOMERS: u64 = 20_000;
 
-/// Words that arguments are made of; the first is in most of them, the last in very few.
+/// Words of arguments; the first is in most arguments, the last in very few.
 pub(crate) const WORDS: u64 = 20_000;
 
-/// A word of every request.
+/// A word in every request.
 pub(crate) const COMMON_WORD: &str = "penguins";
 
 /// Words of a request.
 const WORDS_OF_ONE: u64 = 8;
 
-/// One of so many runs fails.
+/// One run in this number fails.
 const FAILS_EVERY: u64 = 50;
 
-/// One of so many trees is a large one.
+/// One tree in this number is large.
 const LARGE_EVERY: u64 = 1_000;
 
 /// Callees of a large tree.
 const LARGE_CALLEES: u64 = 63;
 
-/// Between the beginnings of trees: half a million of them in about a month.
+/// Time between the starts of trees: half a million of them in about a month.
 const APART: SignedDuration = SignedDuration::from_millis(5_200);
 
-/// Between the events of a run.
+/// Time between the events of a run.
 const STEP: SignedDuration = SignedDuration::from_millis(700);
 
-/// An event as it is stored.
+/// An event as stored.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) subject: String,
@@ -62,7 +62,7 @@ pub(crate) struct Made {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Makes tree after tree; the same ones each time.
+/// Generates tree after tree; always the same ones.
 #[derive(Debug)]
 pub(crate) struct Generator {
     random: Rng,
@@ -73,13 +73,13 @@ pub(crate) struct Generator {
     pub(crate) runs: u64,
     /// The roots of large trees.
     pub(crate) large: Vec<RunId>,
-    /// The last event made.
+    /// Sequence of the last generated event.
     pub(crate) sequence: u64,
     now: Timestamp,
 }
 
 impl Generator {
-    /// Goes on after the event `sequence`, with trees from `began` on.
+    /// Continues after the event `sequence`, with trees from `began` on.
     pub(crate) fn new(sequence: u64, began: Timestamp) -> Self {
         Self {
             random: Rng::with_seed(7),
@@ -173,14 +173,14 @@ impl Generator {
         called
     }
 
-    /// A few words, of which the first of all are in most questions.
+    /// A few words; the first of all words are in most requests.
     fn question(&mut self) -> String {
         let mut words = vec![COMMON_WORD.to_owned()];
         words.extend((0..WORDS_OF_ONE).map(|_| word(self.rank())));
         words.join(" ")
     }
 
-    /// A rank by which words are as unevenly used as in any language.
+    /// A rank with the uneven distribution of words in a language.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -191,7 +191,7 @@ impl Generator {
         (WORDS as f64).powf(self.random.f64()) as u64
     }
 
-    /// Launches a run and has a node take it; answers the hash of its lease.
+    /// Launches a run and lets a node take it; returns the hash of its lease.
     fn begin(&mut self, tree: &mut Tree, run: RunId, launched: Launched) -> anyhow::Result<Digest> {
         self.store(tree, run, &Command::Launch(launched.into()))?;
         let lease = Command::Lease {
@@ -228,14 +228,14 @@ impl Generator {
     }
 
     fn seal(&mut self, tree: &mut Tree, root: RunId, result: Digest) -> anyhow::Result<()> {
-        // What the seal signs is in its header: it is stored with this one.
+        // The seal signs its own header, which is therefore stored with it.
         let header = self.header();
         let sealed = self.key.seal(root, &header, result, tree.hasher.finish());
         self.store_with(tree, root, &Command::Seal(sealed), header)
             .map(drop)
     }
 
-    /// Decides and stores one event of a run; answers its hash.
+    /// Decides and stores one event of a run; returns its hash.
     fn store(&mut self, tree: &mut Tree, run: RunId, command: &Command) -> anyhow::Result<Digest> {
         self.now += STEP;
         let header = self.header();
@@ -251,8 +251,7 @@ impl Generator {
     ) -> anyhow::Result<Digest> {
         let history = tree.chains.entry(run).or_default();
         let state = Run::replay(run, history.clone())?;
-        let event =
-            decide(state.as_ref(), command, self.now)?.context("there is nothing to store")?;
+        let event = decide(state.as_ref(), command, self.now)?.context("no event to store")?;
         let subject = event.subject(&Tenant::default(), run).to_string();
         let (id, time, previous) = (header.id, header.time, history.last().map(|last| last.hash));
         let stored = CloudEvent::new(header, run.to_string(), previous, event);
@@ -292,7 +291,7 @@ impl Generator {
     }
 }
 
-/// A tree while it is made.
+/// A tree under construction.
 #[derive(Default)]
 struct Tree {
     chains: BTreeMap<RunId, Vec<Recorded<Event>>>,

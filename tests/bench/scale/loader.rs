@@ -1,5 +1,5 @@
-//! Stores generated events: by the thousand, each thousand in one atomic batch of the broker, which takes all
-//! or none of them. Speaks the protocol itself, as programs of the product append one event at a time.
+//! Stores generated events by the thousand, each thousand in one atomic batch of the broker. Implements the protocol
+//! itself, because the product appends one event at a time.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 use super::generator::{Generator, Made};
 use crate::nats::Publisher;
 
-/// Messages of one batch. Source: ADR-50, the most a server takes.
+/// Messages of one batch. Source: ADR-50, the maximum of a server.
 const BATCH_MAX: usize = 1_000;
 
-/// Batches that are made ahead.
+/// Batches generated ahead.
 const AHEAD: usize = 4;
 
-/// The log, and the queue that a gateway makes of it.
+/// The log, and the queue that a gateway derives from it.
 const EVENTS: &str = "EVENTS";
 const WORK: &str = "WORK";
 
-/// Lets the log take batches, and takes away what would follow each of them: the queue of launches, whose runs
-/// have all ended, and the durable readers of ends. A gateway that starts afterwards makes them anew.
+/// Allows batches in the log, and deletes the consumers that would process each of them: the queue of launches, whose
+/// runs have all ended, and the durable consumers of ends. The next gateway recreates them.
 pub(crate) async fn prepare(publisher: &mut Publisher) -> anyhow::Result<()> {
     let information = publisher
         .ask(&format!("$JS.API.STREAM.INFO.{EVENTS}"), &Value::Null)
@@ -67,7 +67,7 @@ pub(crate) async fn last_sequence(publisher: &mut Publisher) -> anyhow::Result<u
         .context("the log has a last event")
 }
 
-/// Bytes that the log has on disk.
+/// Size of the log on disk, in bytes.
 pub(crate) async fn bytes(publisher: &mut Publisher) -> anyhow::Result<u64> {
     let information = publisher
         .ask(&format!("$JS.API.STREAM.INFO.{EVENTS}"), &Value::Null)
@@ -77,7 +77,7 @@ pub(crate) async fn bytes(publisher: &mut Publisher) -> anyhow::Result<u64> {
         .context("the log has a size")
 }
 
-/// Makes and stores trees until there are `runs` runs; answers the generator.
+/// Generates and stores trees until there are `runs` runs; returns the generator.
 pub(crate) async fn load(
     publisher: &mut Publisher,
     mut generator: Generator,

@@ -1,4 +1,4 @@
-//! The figures as pictures: one small chart each, over the size of the history.
+//! The figures as one small chart each, over the size of the history.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,10 +8,10 @@ use plotters::prelude::*;
 
 use super::Figures;
 
-/// Charts beside each other.
+/// Charts in a row.
 const COLUMNS: usize = 3;
 
-/// The size of one, in pixels.
+/// Size of a chart, in pixels.
 const CHART: (u32, u32) = (360, 240);
 
 const MARGIN: u32 = 12;
@@ -19,7 +19,7 @@ const LABELS: u32 = 48;
 const FONT: (&str, u32) = ("sans-serif", 14);
 const CAPTION: (&str, u32) = ("sans-serif", 16);
 
-/// Room above the largest value.
+/// Space above the largest value.
 const HEADROOM: f64 = 1.15;
 
 /// Writes `target/bench/NAME.svg`.
@@ -41,7 +41,7 @@ pub(super) fn write(name: &str, histories: &[Figures]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one chart shows: the median, and where there is more than one sample the 99th percentile.
+/// A chart of the median and, with more than one sample, of the 99th percentile.
 struct Chart {
     caption: String,
     median: Vec<(f64, f64)>,

@@ -1,4 +1,4 @@
-//! What people ask of a history: pages of lists, searches, and one tree replayed.
+//! Typical queries of a history: pages of lists, searches, and one replayed tree.
 
 use std::time::Instant;
 
@@ -11,13 +11,13 @@ use super::Figure;
 use super::generator::{CAPSULES, COMMON_WORD, CUSTOMERS, Generator, TEAMS, WORDS, word};
 use crate::site::Client;
 
-/// How often each question is asked, with other values each time.
+/// Number of queries of each kind, with different values.
 const TIMES: usize = 100;
 
-/// A question with other values each time.
+/// A kind of query with random values.
 type Shape = (&'static str, fn(&mut Rng, &Generator) -> String);
 
-/// Pages of lists: with filters that fit much, little and nothing, from the top and from deep below.
+/// Pages of lists: with filters that match much, little and nothing, from the start and from deep below.
 const LISTS: &[Shape] = &[
     ("all", |_, _| String::new()),
     ("deep", |random, generator| cursor(random, generator)),
@@ -126,7 +126,7 @@ fn cursor(random: &mut Rng, generator: &Generator) -> String {
     format!("cursor={:x}", random.u64(1..=generator.sequence))
 }
 
-/// Asks everything; of lists and searches the slowest kind is told.
+/// Runs all queries; reports the slowest kind of lists and of searches.
 pub(super) async fn ask(client: &mut Client, generator: &Generator) -> anyhow::Result<Vec<Figure>> {
     let random = &mut Rng::with_seed(11);
     let lists = slowest(client, generator, random, LISTS).await?;
@@ -142,10 +142,10 @@ pub(super) async fn ask(client: &mut Client, generator: &Generator) -> anyhow::R
 fn figure(name: &'static str, (shape, samples): (&str, Vec<f64>)) -> Figure {
     Figure::new(name, "ms", samples)
         .bounded("p99 <= 50 ms")
-        .noted(format!("the slowest kind of question: {shape}"))
+        .noted(format!("the slowest kind of query: {shape}"))
 }
 
-/// The kind of question with the largest p99, and what it took.
+/// The kind of query with the largest p99, and its samples.
 async fn slowest(
     client: &mut Client,
     generator: &Generator,
@@ -176,7 +176,7 @@ async fn replays(
 ) -> anyhow::Result<Figure> {
     let mut samples = Vec::new();
     for _ in 0..TIMES {
-        // Not among the very first, before which there is none.
+        // Not among the very first, which have no predecessor.
         let before = random.u64(generator.sequence / 2..=generator.sequence);
         let page = client
             .get(&format!("/v1/runs?limit=1&roots=true&cursor={before:x}"))
@@ -190,7 +190,7 @@ async fn replays(
     Ok(Figure::new("replay_of_a_pair", "ms", samples).bounded("p99 <= 100 ms"))
 }
 
-/// The same of the trees that are large.
+/// The same for large trees.
 async fn large_replays(
     client: &mut Client,
     generator: &Generator,

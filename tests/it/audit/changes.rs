@@ -1,4 +1,4 @@
-//! What can be done to a bundle: by chance, and by somebody who knows how one is made.
+//! Changes to a bundle: random ones, and those of an attacker who knows the format.
 
 use aod_domain::audit::archive::{BLOCK_BYTES, Header, TRAILER_BYTES, padding};
 use aod_domain::audit::{ArtifactEntry, EntryName, Line, Manifest, SealKey, TreeHasher};
@@ -7,21 +7,21 @@ use aod_domain::event::{CloudEvent, Header as EventHeader};
 use aod_domain::run::Event;
 use fastrand::Rng;
 
-/// How many changes are tried.
+/// Number of changes.
 pub(super) const CHANGES: u64 = 100;
 
 /// Kinds of changes.
 const KINDS: u64 = 10;
 
-/// The entries of a bundle, by their names.
+/// The entries of a bundle, by name.
 #[derive(Clone)]
 pub(super) struct Parts(Vec<(EntryName, Vec<u8>)>);
 
-/// A bundle that is another.
+/// A changed bundle.
 pub(super) struct Changed {
     pub(super) what: String,
     pub(super) bytes: Vec<u8>,
-    /// What must stand in some finding.
+    /// Text that a finding must contain.
     pub(super) names: String,
 }
 
@@ -69,7 +69,7 @@ impl Parts {
         *self.content(EntryName::Events(1)) = text.collect();
     }
 
-    /// With a manifest that describes it.
+    /// With a manifest that matches the content.
     pub(super) fn refitted(mut self) -> Self {
         let (_, manifest) = self.0.pop().expect("a manifest");
         let manifest: Manifest = serde_json::from_slice(&manifest).expect("a manifest");
@@ -82,7 +82,7 @@ impl Parts {
             artifacts.push(ArtifactEntry {
                 digest: listed.digest,
                 size_bytes: held.map(|(_, content)| content.len() as u64),
-                collected_at: None,
+                deleted_at: None,
             });
         }
         let manifest = Manifest {
@@ -96,7 +96,7 @@ impl Parts {
         self
     }
 
-    /// Any artifact.
+    /// A random artifact.
     fn artifact(&self, random: &mut Rng) -> usize {
         let artifacts = self.0.iter().enumerate();
         let artifacts: Vec<usize> = artifacts
@@ -119,7 +119,7 @@ fn written(name: EntryName, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The change that `seed` stands for.
+/// The change of `seed`.
 pub(super) fn change(honest: &Parts, seed: u64) -> Changed {
     let mut random = Rng::with_seed(seed);
     let random = &mut random;
@@ -133,9 +133,9 @@ pub(super) fn change(honest: &Parts, seed: u64) -> Changed {
     }
 }
 
-/// Any byte, also of headers and of what fills blocks.
+/// A random byte, including headers and padding.
 fn byte(honest: &Parts, random: &mut Rng) -> Changed {
-    // Large entries would take nearly all of them.
+    // By entry, because large entries would get nearly all changes.
     let parts = &honest.0;
     let index = random.usize(..parts.len());
     let start: usize = parts[..index]
@@ -149,7 +149,7 @@ fn byte(honest: &Parts, random: &mut Rng) -> Changed {
     let is_content = (BLOCK_BYTES..BLOCK_BYTES + parts[index].1.len()).contains(&(at - start));
     let names = match parts[index].0 {
         EntryName::Events(_) | EntryName::Opening if is_content => "place".to_owned(),
-        // What a changed header says of name and size is what the rest of it is held against.
+        // A changed header contradicts its own name or size.
         _ if at - start < BLOCK_BYTES => "header".to_owned(),
         _ if !is_content => format!("byte {at} of the file"),
         name => name.to_string(),
@@ -161,7 +161,7 @@ fn byte(honest: &Parts, random: &mut Rng) -> Changed {
     }
 }
 
-/// A byte more or less, or the end gone.
+/// One byte more or less, or a missing end.
 fn cut_or_grown(honest: &Parts, random: &mut Rng) -> Changed {
     let mut bytes = honest.write();
     let at = random.usize(..bytes.len());
@@ -186,7 +186,7 @@ fn cut_or_grown(honest: &Parts, random: &mut Rng) -> Changed {
     }
 }
 
-/// Somebody makes a new bundle of other events, as well as anybody could without the key.
+/// A new bundle of other events, as good as possible without the key.
 fn events(honest: &Parts, kind: u64, random: &mut Rng) -> Changed {
     let mut parts = honest.clone();
     let mut lines = parts.lines();
@@ -206,7 +206,7 @@ fn events(honest: &Parts, kind: u64, random: &mut Rng) -> Changed {
             "swapped"
         }
         _ => {
-            // Still JSON: a digit of its id.
+            // Still valid JSON: a digit of its id.
             let id = br#""id":"event_"#;
             let bytes = &mut lines[at].bytes;
             let place = bytes.windows(id.len()).position(|window| window == id);
@@ -251,7 +251,7 @@ fn file_removed(honest: &Parts, random: &mut Rng) -> Changed {
     }
 }
 
-/// The whole tree is signed anew.
+/// The whole tree with a new signature.
 fn signed_by_another(honest: &Parts) -> Changed {
     let mut parts = honest.clone();
     let mut tree = TreeHasher::default();

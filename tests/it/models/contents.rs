@@ -1,4 +1,4 @@
-//! What capsules say to models and what those answer, kept where the operator asks for it.
+//! Requests and answers of models, stored if the operator enables it.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -27,15 +27,15 @@ use serde_json::{Value, json};
 use super::provider::{self, Reply};
 use super::{ALL, KEY, Scene, chat, messages, streamed, tokens};
 
-/// A secret of the capsule's, with what is escaped in JSON.
+/// A secret of the capsule, with a character that JSON escapes.
 const SECRET: &str = "open\"sesame-7c";
 
-/// A scene whose node keeps contents.
+/// A scene whose node stores contents.
 async fn keeping(budget: Budget) -> Scene {
     Scene::start_with(ALL, budget, 1, |cluster| cluster.keep_model_contents = true).await
 }
 
-/// The text of what was kept as `what`, a part of the contents of `settled`, and how much of it is missing.
+/// The stored text of the part `what` of the contents of `settled`, and the size of its missing rest.
 async fn kept(scene: &Scene, settled: &Value, what: &str) -> (String, u64) {
     let kept = &settled["contents"][what];
     let digest = kept["digest"]
@@ -56,7 +56,7 @@ async fn kept(scene: &Scene, settled: &Value, what: &str) -> (String, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_and_answers_are_kept_as_they_passed() {
+async fn model_requests_and_answers_are_stored_unchanged() {
     let scene = keeping(Budget::default()).await;
     let [
         chat_answer,
@@ -112,7 +112,7 @@ async fn requests_and_answers_are_kept_as_they_passed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_kept_unless_the_operator_asks_for_it() {
+async fn model_contents_are_not_stored_by_default() {
     let scene = Scene::start(ALL, Budget::default()).await;
     scene.provider.reply(Reply::sample(provider::samples()[0]));
     let (_, run) = scene.ask(json!([chat("tiny", None)]), json!({})).await;
@@ -122,7 +122,7 @@ async fn nothing_is_kept_unless_the_operator_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_long_is_cut_and_counted() {
+async fn long_model_contents_are_cut_and_the_rest_is_counted() {
     let scene = keeping(Budget::default()).await;
     let added = CONTENT_BYTES_MAX + 1_000;
     let mut answer: Value =
@@ -153,11 +153,11 @@ async fn what_is_too_long_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_secrets_of_the_run_nor_the_operators_key_are_kept() {
+async fn stored_contents_have_neither_secrets_nor_the_operators_key() {
     let scene = keeping(Budget::default()).await;
     let path = scene.cluster.data("secrets").join("OPENER");
-    fs::write(&path, SECRET).expect("a directory of ours");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+    fs::write(&path, SECRET).expect("a test directory");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a test file");
     let secret = Secret {
         name: "OPENER".to_owned(),
         env: "OPENER".to_owned(),
@@ -184,7 +184,7 @@ async fn neither_secrets_of_the_run_nor_the_operators_key_are_kept() {
     let mut request = chat("tiny", None);
     request["body"]["user"] = json!({"said": SECRET}).to_string().into();
     let (_, run) = scene.ask(json!([request]), json!({})).await;
-    // The provider was told, so it was there to be kept.
+    // The provider received the secret, so it could have been stored.
     assert!(scene.provider.take_requests()[0].contains("sesame-7c"));
     let settled = scene.settled(&run).await;
     let (asked, _) = kept(&scene, &settled[0], "request").await;
@@ -194,7 +194,7 @@ async fn neither_secrets_of_the_run_nor_the_operators_key_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_made_and_settled_though_nothing_can_be_kept() {
+async fn model_call_settles_when_contents_cannot_be_stored() {
     let is_away = Arc::new(AtomicBool::new(false));
     let scene = Scene::start_with(ALL, tokens(100_000), 1, |cluster| {
         cluster.keep_model_contents = true;
@@ -213,7 +213,7 @@ async fn a_call_is_made_and_settled_though_nothing_can_be_kept() {
     assert_eq!(settled[0]["contents"], Value::Null, "{settled:?}");
 }
 
-/// A store that takes nothing while it is away.
+/// A store that rejects puts while it is unavailable.
 #[derive(Debug)]
 struct Flaky {
     store: Arc<dyn ArtifactStore>,

@@ -1,4 +1,4 @@
-//! A provider of models that answers as it is told, and remembers what it was asked.
+//! A model provider that gives configured answers, and records its requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How answers are divided: small ones into pieces of some letters, large ones into so many.
+/// How answers are split: small ones into pieces of a few bytes, large ones into a fixed number.
 const PIECE_BYTES_MIN: usize = 7;
 const PIECES_MAX: usize = 500;
 
-/// What a provider answers.
+/// An answer of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) media_type: &'static str,
     pub(crate) body: &'static str,
 }
 
-/// What is answered from now on.
+/// The configured answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     status: u16,
@@ -50,7 +50,7 @@ impl Reply {
         }
     }
 
-    /// A stream of events that ends here.
+    /// A finite stream of events.
     pub(crate) fn events(body: &str) -> Self {
         Self {
             media_type: "text/event-stream",
@@ -73,7 +73,7 @@ struct Memory {
     requests: Vec<String>,
 }
 
-/// A provider on a port of this machine, until it is dropped.
+/// A provider on a local port, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Provider {
     url: String,
@@ -86,7 +86,7 @@ impl Provider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let memory = Arc::new(Mutex::new(Memory {
-            reply: Reply::status(500, "nothing was told"),
+            reply: Reply::status(500, "no reply configured"),
             requests: Vec::new(),
         }));
         let router = Router::new()
@@ -114,7 +114,7 @@ impl Provider {
         self.memory().reply = reply;
     }
 
-    /// The requests since this was asked last: their heads and bodies.
+    /// The requests since the last call: their heads and bodies.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut self.memory().requests)
     }
@@ -160,13 +160,13 @@ async fn answer(State(memory): State<Arc<Mutex<Memory>>>, request: Request<Body>
     response
 }
 
-/// The address of a provider that promises a stream, sends its beginning and hangs up; it ends with the test.
+/// The address of a provider that starts a stream and disconnects; ends with the test.
 pub(crate) async fn breaking() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // An answer before its request is none, and what is left unread takes the answer away.
+            // An answer before the request is invalid, and unread bytes would drop the answer.
             let mut asked = Vec::new();
             while !asked.ends_with(b"}") && stream.read_buf(&mut asked).await.unwrap_or(0) > 0 {}
             let beginning = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 1000\r\n\r\ndata: {\"cho";
@@ -189,7 +189,7 @@ impl std::fmt::Debug for Plain<'_> {
     }
 }
 
-/// Answers in each format, plain and streamed: 100 tokens in, 40 of them cached, 20 out, one tool.
+/// Answers in each format, plain and streamed: 100 input tokens, 40 of them cached, 20 output tokens, one tool.
 pub(crate) fn samples() -> [&'static Sample; 8] {
     const JSON: &str = "application/json";
     const EVENTS: &str = "text/event-stream";

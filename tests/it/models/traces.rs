@@ -1,4 +1,4 @@
-//! A tree of runs as a trace, at a receiver of OTLP that is not ours: sent as a gateway sends it, and by `aod gateway`.
+//! A tree of runs as a trace at a third-party OTLP receiver: sent by a gateway in the test, and by `aod gateway`.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -19,10 +19,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::provider::{self, Reply};
 use super::{ALL, Cluster, KEY, Scene, chat};
 
-/// Where the client is in a trace of its own.
+/// The client's own span, as `traceparent`.
 const PLACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A tree of three runs with a call of a model.
+/// A tree of three runs with a model call.
 const TREE: &str = "\
 run spread SPAN_KIND_INTERNAL
   attempt 1 SPAN_KIND_INTERNAL
@@ -36,10 +36,10 @@ run spread SPAN_KIND_INTERNAL
                 execute_tool search SPAN_KIND_INTERNAL
 ";
 
-/// What is said in it: what the client asked, what the model was asked and answered.
+/// Its contents: the client's argument, the model's request and answer.
 const SAID: [&str; 3] = ["hello", "requests", "finish_reason"];
 
-/// Traces of the scene are sent for as long as the guard lives, as a gateway sends them.
+/// Exports traces of the scene as a gateway does, while the guard lives.
 async fn export(scene: &Scene, receiver: &TraceReceiver, is_told: bool) -> DropGuard {
     let broker = scene.cluster.broker("traces").await;
     let feed = broker.feed("traces").await.expect("a feed");
@@ -55,7 +55,7 @@ async fn export(scene: &Scene, receiver: &TraceReceiver, is_told: bool) -> DropG
     stop.drop_guard()
 }
 
-/// The spans below `parent`, each on a line under its own parent's.
+/// Draws the spans below `parent`, each on a line below its own parent.
 fn drawn(spans: &[Received], parent: &str, depth: usize, text: &mut String) {
     for span in spans.iter().filter(|span| span.parent == parent) {
         let line = format!("{}{} {}\n", "  ".repeat(depth), span.name, span.kind);
@@ -65,7 +65,7 @@ fn drawn(spans: &[Received], parent: &str, depth: usize, text: &mut String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_three_levels_deep_is_one_trace_without_content() {
+async fn tree_of_three_levels_is_one_trace_without_contents() {
     let receiver = TraceReceiver::start();
     let scene = Scene::start(ALL, Budget::default()).await;
     let _exporting = export(&scene, &receiver, false).await;
@@ -99,7 +99,7 @@ async fn a_run_three_levels_deep_is_one_trace_without_content() {
     }
 }
 
-/// Has the tree of [`TREE`] run in the trace of the client.
+/// Runs the tree of [`TREE`] in the trace of the client.
 async fn run_tree(scene: &Scene, client: &Client) {
     scene.provider.reply(Reply::sample(provider::samples()[0]));
     let input = json!({"children": 1, "levels": 1, "requests": [chat("tiny", None)]});
@@ -107,7 +107,7 @@ async fn run_tree(scene: &Scene, client: &Client) {
     client.result(&run).await;
 }
 
-/// The one span of this name.
+/// The only span of this name.
 fn named<'a>(spans: &'a [Received], name: &str) -> &'a Received {
     let mut named = spans.iter().filter(|span| span.name == name);
     let first = named
@@ -118,7 +118,7 @@ fn named<'a>(spans: &'a [Received], name: &str) -> &'a Received {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contents_that_are_kept_and_asked_for_are_in_their_spans() {
+async fn stored_contents_are_exported_when_enabled() {
     let receiver = TraceReceiver::start();
     let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
     let scene = Scene::start_with(ALL, Budget::default(), 1, keep).await;
@@ -160,15 +160,15 @@ async fn contents_that_are_kept_and_asked_for_are_in_their_spans() {
     assert!(!receiver.text().contains(KEY));
 }
 
-/// Contents that are artifacts, and longer than an attribute is.
+/// Contents that are artifacts and longer than an attribute.
 #[tokio::test(flavor = "multi_thread")]
-async fn long_contents_are_cut_and_say_so() {
+async fn long_contents_are_cut_with_a_note() {
     let receiver = TraceReceiver::start();
     let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
     let scene = Scene::start_with(ALL, Budget::default(), 1, keep).await;
     let _exporting = export(&scene, &receiver, true).await;
     let mut request = chat("tiny", None);
-    // A text of its own may have as much as an attribute.
+    // A single text may be as long as an attribute.
     let message = json!({"role": "user", "content": "so ".repeat(CONTENT_BYTES_MAX / 4)});
     request["body"]["messages"] = json!([message, message, message]);
     scene.provider.reply(Reply::status(400, "no"));
@@ -196,11 +196,11 @@ impl Drop for Process {
     }
 }
 
-/// Starts `aod gateway` with these flags for a scene that has no gateway; answers it with its client.
+/// Starts `aod gateway` with these flags for a scene without a gateway; returns it with its client.
 async fn gateway(scene: &Scene, flags: &[&str]) -> (Process, Client) {
     let data = scene.cluster.data("gateway");
     let store = format!("file://{}", scene.cluster.data("artifacts").display());
-    let log = File::create(data.join("log")).expect("a directory of ours");
+    let log = File::create(data.join("log")).expect("a test directory");
     let mut command = Command::new(aod());
     command
         .args(["gateway", "--listen", "127.0.0.1:0", "--store", &store])
@@ -223,13 +223,13 @@ async fn gateway(scene: &Scene, flags: &[&str]) -> (Process, Client) {
     eventually("the gateway", async || url().await.is_some()).await;
     let url = url().await.unwrap_or_else(|| {
         let log = fs::read_to_string(data.join("log"));
-        panic!("the gateway is gone: {log:?}")
+        panic!("the gateway ended: {log:?}")
     });
     (process, Client::new(&url))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_sends_traces_where_its_flags_say() {
+async fn gateway_sends_traces_to_the_receiver_of_its_flags() {
     for flags in [&[][..], &["--otlp-contents"]] {
         let receiver = TraceReceiver::start();
         let keep = |cluster: &mut Cluster| cluster.keep_model_contents = true;
@@ -256,7 +256,7 @@ async fn a_gateway_sends_traces_where_its_flags_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_tree_has_a_trace_of_its_own_with_the_errors_in_it() {
+async fn each_tree_has_its_own_trace_with_its_errors() {
     let receiver = TraceReceiver::start();
     let scene = Scene::start(ALL, Budget::default()).await;
     let _exporting = export(&scene, &receiver, false).await;

@@ -1,4 +1,4 @@
-//! Requests and calls that are refused, from outside and from inside, and the few that are not.
+//! Rejected requests and calls, from outside and from inside, and a few accepted ones.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::redaction::redacted;
 
-/// The script that calls in every way that is wrong. Each line of its answer is one call.
+/// Makes every kind of invalid call. Each line of its answer is one call.
 const WRONG_CALLS: &str = r#"
 cd $OUTGOING
 echo 'a page' >page.txt
@@ -20,7 +20,7 @@ mkfifo fifo
 mkdir pages
 ln -s ../../secret pages/link.txt
 echo x >one && ln one two
-printf '{"target": "reader", "args": {"file": "page.txt", "notes": %s}}' "$(many 300 "$(letters 1021)")" >/workspace/large
+printf '{"target": "reader", "args": {"file": "page.txt", "notes": %s}}' "$(many 100000 "")" >/workspace/large
 printf '{"target": "reader", "args": {"file": "page.txt", "notes": ["%s"]}}' "$(letters 100000)" >/workspace/base64
 printf '{"target": "reader", "args": {"file": "page.txt", "notes": ["data:image/png;base64,%s"]}}' "$(letters 100000)" >/workspace/url
 printf '{"target": "reader", "args": {"file": ' >/workspace/half
@@ -51,7 +51,7 @@ printf '{"tarjet": "reader", "args": [], "timeout_seconds": 0}' >/workspace/fiel
 } | answer
 "#;
 
-/// The script of a client of the original implementation, and of one that calls as ours do.
+/// Makes the calls of an agent-on-demand client, and of an AOD client.
 const RIGHT_CALLS: &str = r#"
 cd $OUTGOING
 echo 'a page' >page.txt
@@ -63,19 +63,19 @@ post() { printf '%s' "$2" >/workspace/body; ask POST "$1" /workspace/body; }
 {
     printf '{"handoff": %s' "$(call reader '{"file": "page.txt"}')"
     printf ', "callee that fails": %s' "$(call probe '{"script": "fail.sh"}')"
-    printf ', "original handoff": %s' "$(post /handoff '{"session_id": "another", "target": "reader", "args": {"file": "page.txt", "pages": 2}}')"
-    printf ', "original execute": %s' "$(post /execute '{"capsule": "reader", "input": {"file": "page.txt", "pages": 3}, "files": {}}')"
-    printf ', "original callee that fails": %s' "$(post /execute '{"capsule": "probe", "input": {"script": "fail.sh"}}')"
-    printf ', "original unknown target": %s' "$(post /handoff '{"session_id": "another", "target": "nobody", "args": {}}')"
-    printf ', "original missing file": %s' "$(post /execute '{"capsule": "reader", "input": {"file": "nothing.txt"}}')"
-    printf ', "original without a target": %s' "$(post /handoff '{"session_id": "another", "args": {}}')"
-    printf ', "original half a body": %s' "$(post /execute '{"capsule": ')"
+    printf ', "agent-on-demand handoff": %s' "$(post /handoff '{"session_id": "another", "target": "reader", "args": {"file": "page.txt", "pages": 2}}')"
+    printf ', "agent-on-demand execute": %s' "$(post /execute '{"capsule": "reader", "input": {"file": "page.txt", "pages": 3}, "files": {}}')"
+    printf ', "agent-on-demand callee that fails": %s' "$(post /execute '{"capsule": "probe", "input": {"script": "fail.sh"}}')"
+    printf ', "agent-on-demand unknown target": %s' "$(post /handoff '{"session_id": "another", "target": "nobody", "args": {}}')"
+    printf ', "agent-on-demand missing file": %s' "$(post /execute '{"capsule": "reader", "input": {"file": "nothing.txt"}}')"
+    printf ', "agent-on-demand without a target": %s' "$(post /handoff '{"session_id": "another", "args": {}}')"
+    printf ', "agent-on-demand half a body": %s' "$(post /execute '{"capsule": ')"
     printf ', "capsules": %s' "$(ask GET /capsules)"
     printf ', "health": %s}' "$(ask GET /health)"
 } | answer
 "#;
 
-/// Hands over a file that somebody swaps and rewrites all the time: ten answers.
+/// Hands over a file that another process swaps and rewrites all the time: ten answers.
 const RACE: &str = r#"
 cd $OUTGOING
 head -c 4194304 /dev/zero | tr '\0' 'a' >/workspace/a
@@ -99,11 +99,11 @@ kill $!
 answer </workspace/answers
 "#;
 
-/// What is refused of `POST /v1/runs`.
+/// The rejected requests of `POST /v1/runs`.
 async fn wrong_requests(cluster: &DockerCluster) -> BTreeMap<&'static str, Value> {
     let page: [(&str, &[u8]); 1] = [("page.txt", b"a page\n")];
     let reader = |arguments: Value| json!({"capsule": "reader", "arguments": arguments});
-    let large = vec!["A".repeat(1_021); 300];
+    let large = vec![""; 100_000];
     let base64 = "A".repeat(100_000);
     let requests = [
         ("unknown target", json!({"capsule": "nobody"})),
@@ -144,8 +144,8 @@ async fn wrong_requests(cluster: &DockerCluster) -> BTreeMap<&'static str, Value
             ),
         ),
         (
-            "label of no node's kind",
-            json!({"capsule": "reader", "label": "a.*"}),
+            "pool of no node's kind",
+            json!({"capsule": "reader", "pool": "a.*"}),
         ),
     ];
     let mut answers = BTreeMap::new();
@@ -165,7 +165,7 @@ async fn wrong_requests(cluster: &DockerCluster) -> BTreeMap<&'static str, Value
     with_status(answers)
 }
 
-/// What is refused of `POST /v1/capsules` for the name that `agent.yaml` or the directory gives.
+/// The rejected names of `POST /v1/capsules`, from `agent.yaml` or the directory.
 async fn wrong_names(cluster: &DockerCluster) -> BTreeMap<&'static str, Value> {
     let capsule = CapsuleDirectory::new("reader");
     let mut answers = BTreeMap::new();
@@ -177,10 +177,10 @@ async fn wrong_names(cluster: &DockerCluster) -> BTreeMap<&'static str, Value> {
         ("a slash", "../reader"),
     ] {
         let manifest = format!("version: 1\nname: {}\n", json!(name));
-        std::fs::write(capsule.path().join("agent.yaml"), manifest).expect("a directory of ours");
+        std::fs::write(capsule.path().join("agent.yaml"), manifest).expect("a test directory");
         answers.insert(case, cluster.post_capsule("reader", capsule.packed()).await);
     }
-    std::fs::remove_file(capsule.path().join("agent.yaml")).expect("a file of ours");
+    std::fs::remove_file(capsule.path().join("agent.yaml")).expect("a test file");
     let answer = cluster.post_capsule("*.>", capsule.packed()).await;
     answers.insert("a directory of wildcards", answer);
     with_status(answers)
@@ -195,7 +195,7 @@ fn with_status(answers: BTreeMap<&'static str, (u16, Value)>) -> BTreeMap<&'stat
         .collect()
 }
 
-/// Whether every answer is about bytes that were all there at one time, and that the log names.
+/// Whether every answer is about bytes that existed at one time, and that the log names.
 async fn check_race(cluster: &DockerCluster, run: &str) {
     let result = cluster.client.result(run).await;
     let answers = result["output"]["answers"].as_array().cloned();
@@ -227,7 +227,7 @@ async fn check_race(cluster: &DockerCluster, run: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_calls_are_refused_with_all_that_is_wrong() {
+async fn invalid_calls_are_rejected_with_all_their_problems() {
     let cluster = DockerCluster::start(&["probe", "reader"]).await;
     let race = cluster.start_script(RACE, json!({})).await;
     let (outside, names, wrong, right) = tokio::join!(

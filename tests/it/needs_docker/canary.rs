@@ -1,5 +1,5 @@
-//! A key of the operator's, searched for wherever anything is kept or told: a whole `aod up`, with its logs at their
-//! most talkative, and a capsule that tells all that it finds.
+//! Searches for the operator's key in everything stored or printed: a whole `aod up` with its most verbose logs, and a
+//! capsule that prints everything it finds.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const KEY: &str = "canary-9d07c3aa-operators-key";
 
-/// Asks a model three times, tells everything that it can see, and ends with a crash.
+/// Calls a model three times, prints everything that it can see, and crashes when the test has searched its container.
 const SCRIPT: &str = r#"
 printf '{"model": "gpt-5.2", "messages": [{"role": "user", "content": "hello"}]}' >/workspace/request
 for number in 1 2 3; do
@@ -27,12 +27,11 @@ env
 cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\0' '\n'
 find /run /.aod /io /tmp /workspace -type f -exec cat {} + 2>/dev/null
 echo looking
-read -r _ </io/input/script.sh
-sleep 5
+until [ -e /tmp/searched ]; do sleep 0.1; done
 kill -SEGV $$
 "#;
 
-/// What is granted to the capsule.
+/// The grants of the capsule.
 const MANIFEST: &str = "\
 version: 1
 name: probe
@@ -41,7 +40,7 @@ description: Tells what it sees.
 model: openai/gpt-5.2
 ";
 
-/// The files at or below `places` that hold `needle`.
+/// The files at or below `places` that contain `needle`.
 pub(super) fn files_with(needle: &str, places: &[PathBuf]) -> Vec<String> {
     let output = Command::new("grep")
         .args(["-rlaF", needle])
@@ -52,7 +51,7 @@ pub(super) fn files_with(needle: &str, places: &[PathBuf]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// An `aod up` on a directory of its own, with everything that it printed; it ends with the value.
+/// An `aod up` with its own directory, and its output; ends with the value.
 pub(super) struct Up {
     directory: TempDir,
     process: Child,
@@ -68,16 +67,16 @@ impl Drop for Up {
 
 impl Up {
     pub(super) async fn start(models: &str, flags: &[&str]) -> Self {
-        // Short: sockets lie below it.
+        // Short, because it contains sockets.
         let directory = tempfile::Builder::new().prefix("aod-").tempdir();
         let directory = directory.expect("a directory");
         let at = |name: &str| directory.path().join(name);
-        fs::create_dir(at("secrets")).expect("a directory of ours");
+        fs::create_dir(at("secrets")).expect("a test directory");
         let key = at("secrets").join("OPENAI_API_KEY");
-        fs::write(&key, KEY).expect("a directory of ours");
-        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("a file of ours");
-        fs::write(at("models.yaml"), models).expect("a directory of ours");
-        let log = File::create(at("log")).expect("a directory of ours");
+        fs::write(&key, KEY).expect("a test directory");
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("a test file");
+        fs::write(at("models.yaml"), models).expect("a test directory");
+        let log = File::create(at("log")).expect("a test directory");
         let mut command = Command::new(aod());
         command
             .args(["--log", "trace", "up", "--listen", "127.0.0.1:0"])
@@ -89,7 +88,7 @@ impl Up {
             .arg(at("models.yaml"))
             .args(flags)
             .env("RUST_BACKTRACE", "full")
-            .stdout(log.try_clone().expect("a file of ours"))
+            .stdout(log.try_clone().expect("a test file"))
             .stderr(log);
         let process = command.spawn().expect("aod starts");
         let up = Self { directory, process };
@@ -108,7 +107,7 @@ impl Up {
         command.output().expect("aod starts")
     }
 
-    /// What a command prints, on both its outputs.
+    /// The output of a command, stdout and stderr.
     pub(super) fn told(&self, arguments: &[&str]) -> String {
         let output = self.aod(arguments);
         let [out, errors] = [output.stdout, output.stderr];
@@ -122,7 +121,8 @@ fn docker(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The containers of the cluster, and the environments of their processes as the host has them.
+/// The containers of the cluster, and the environments of their processes on the host. Each capsule is then told that
+/// it was searched.
 fn outside_of_containers(cluster: &str) -> String {
     let filter = format!("label=dev.aod.cluster={cluster}");
     let containers = docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
@@ -132,6 +132,7 @@ fn outside_of_containers(cluster: &str) -> String {
         let pid = docker(&["inspect", "--format", "{{.State.Pid}}", id]);
         let environment = Path::new("/proc").join(pid.trim()).join("environ");
         told += &String::from_utf8_lossy(&fs::read(environment).unwrap_or_default());
+        docker(&["exec", id, "touch", "/tmp/searched"]);
     }
     assert!(told.contains("\"Image\""), "a container was there");
     told
@@ -142,22 +143,22 @@ fn images(cluster: &str, archive: &Path) -> String {
     let images = docker(&["images", "-q", "--no-trunc", "--filter", &filter]);
     let images: Vec<&str> = images.lines().collect();
     assert!(!images.is_empty(), "an image was built");
-    let archive = archive.to_str().expect("a path of ours");
+    let archive = archive.to_str().expect("a test path");
     docker(&[&["save", "--output", archive], images.as_slice()].concat());
     docker(&[&["inspect"], images.as_slice()].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_the_operators_is_nowhere() {
+async fn operators_key_is_in_no_stored_or_printed_data() {
     search(&[], false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_the_operators_is_nowhere_though_contents_are_kept_and_told() {
+async fn operators_key_is_in_no_stored_or_exported_contents() {
     search(&["--keep-model-contents", "--otlp-contents"], true).await;
 }
 
-/// Has the capsule run below an `aod up` with `flags`, whose traces tell contents or do not, and searches.
+/// Runs the capsule in an `aod up` with `flags`, whose traces contain contents if `is_told`, and searches.
 async fn search(flags: &[&str], is_told: bool) {
     let receiver = TraceReceiver::start();
     let leaking = json!({"status": 401, "message": format!("the key {KEY} is not known")});
@@ -167,11 +168,15 @@ async fn search(flags: &[&str], is_told: bool) {
     let up = Up::start(&models, &[&["--otlp", &url], flags].concat()).await;
     let capsule = CapsuleDirectory::new("probe");
     capsule.write("agent.yaml", MANIFEST);
-    let mut told = up.told(&["capsule", "build", capsule.path().to_str().expect("ours")]);
-    fs::write(up.at("script.sh"), SCRIPT).expect("a directory of ours");
+    let mut told = up.told(&[
+        "capsule",
+        "build",
+        capsule.path().to_str().expect("a test path"),
+    ]);
+    fs::write(up.at("script.sh"), SCRIPT).expect("a test directory");
     let script = format!("script=@{}", up.at("script.sh").display());
     let started = up.aod(&[
-        "run", "probe", "-i", &script, "--detach", "--output", "json",
+        "run", "probe", "-i", &script, "--detach", "--format", "json",
     ]);
     let started: Value = serde_json::from_slice(&started.stdout)
         .unwrap_or_else(|error| panic!("{error}: {started:?}\n{told}"));
@@ -190,20 +195,20 @@ async fn search(flags: &[&str], is_told: bool) {
     told += &images(cluster.trim(), &up.at("images.tar"));
     for command in ["show", "logs", "events", "tree"] {
         for format in ["text", "json"] {
-            told += &up.told(&["runs", command, &run, "--output", format]);
+            told += &up.told(&["runs", command, &run, "--format", format]);
         }
     }
     told += &up.told(&["doctor"]);
     told += &docker(&["logs", &format!("{}-nats", cluster.trim())]);
 
-    // The provider was asked with it, so it was there to be found.
+    // The provider received the key, so it could have been stored.
     let asked = stub.requests().await;
     assert!(asked.to_string().contains(KEY), "{asked}");
     assert!(told.contains("the key *** is not known"), "{told}");
     assert!(!told.contains(KEY), "{told}");
     let places = ["data", "log", "images.tar"].map(|name| up.at(name));
     assert_eq!(files_with(KEY, &places), [""; 0]);
-    // The run, its attempt, and three calls of a model.
+    // The run, its attempt, and three model calls.
     let spans = receiver.wait_for(5);
     let traced = receiver.text();
     assert!(!traced.contains(KEY), "{traced}");
@@ -212,6 +217,6 @@ async fn search(flags: &[&str], is_told: bool) {
     for said in ["hello", "the key *** is not known", "script.sh"] {
         assert_eq!(traced.contains(said), is_told, "{said} in {traced}");
     }
-    // The search finds what is there.
+    // Control: the search finds an existing key.
     assert_eq!(files_with(KEY, &[up.at("secrets")]).len(), 1);
 }

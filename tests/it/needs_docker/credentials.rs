@@ -1,4 +1,4 @@
-//! What a capsule can do to the broker: nothing, even if it knew how to log in.
+//! A capsule has no access to the broker, even with a known password.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::canary::Up;
 
-/// What a broker says to whoever connects.
+/// The broker's greeting to a new connection.
 const GREETING: &str = "INFO {";
 
-/// Tries to reach the broker directly and by the way out, and to log in; then tells all that it can read.
+/// Tries to reach the broker directly and through egress, and to log in; then prints everything that it can read.
 const SCRIPT: &str = r#"
 for address in ADDRESSES; do
     echo "trying $address"
@@ -40,14 +40,14 @@ title: Probe
 description: Tells what it sees.
 ";
 
-/// The address by which this host would reach others; nothing is sent.
+/// The address of this host for outgoing connections; sends nothing.
 fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip().to_string())
 }
 
-/// Every password and secret that `aod up` made: a user's second line, or the only one.
+/// Every password and secret created by `aod up`: a user's second line, or the only one.
 fn secrets(up: &Up) -> Vec<String> {
     let directory = up.at("data/nats");
     let entries = fs::read_dir(&directory).expect("a directory of aod's");
@@ -67,14 +67,14 @@ fn secrets(up: &Up) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capsule_finds_no_broker_and_no_credentials() {
+async fn capsule_finds_neither_broker_nor_credentials() {
     let up = Up::start("providers: {}\n", &[]).await;
     let configuration = fs::read_to_string(up.at("data/nats/nats.conf")).expect("a file of aod's");
     let (_, rest) = configuration
         .split_once("listen: \"127.0.0.1:")
         .expect("an address");
     let port = rest.split('"').next().expect("a port");
-    // Whoever is on this host reaches it.
+    // A process on this host reaches it.
     let near = TcpStream::connect(format!("127.0.0.1:{port}")).expect("the broker is there");
     near.set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a time");
@@ -95,15 +95,19 @@ async fn a_capsule_finds_no_broker_and_no_credentials() {
     let script = SCRIPT
         .replace("ADDRESSES", &addresses.join(" "))
         .replace("PORT", port);
-    fs::write(up.at("script.sh"), script).expect("a directory of ours");
-    fs::write(up.at("password"), &password).expect("a directory of ours");
+    fs::write(up.at("script.sh"), script).expect("a test directory");
+    fs::write(up.at("password"), &password).expect("a test directory");
     let capsule = CapsuleDirectory::new("probe");
     capsule.write("agent.yaml", MANIFEST);
-    let built = up.told(&["capsule", "build", capsule.path().to_str().expect("ours")]);
+    let built = up.told(&[
+        "capsule",
+        "build",
+        capsule.path().to_str().expect("a test path"),
+    ]);
     let script = format!("script=@{}", up.at("script.sh").display());
     let given = format!("password=@{}", up.at("password").display());
     let ended = up.aod(&[
-        "run", "probe", "-i", &script, "-i", &given, "--output", "json",
+        "run", "probe", "-i", &script, "-i", &given, "--format", "json",
     ]);
     let ended: Value = serde_json::from_slice(&ended.stdout)
         .unwrap_or_else(|error| panic!("{error}: {ended:?}\n{built}"));

@@ -1,4 +1,4 @@
-//! Every way in which a capsule can end other than well, told whole.
+//! Every unsuccessful end of a capsule, compared completely.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::redaction::redacted;
 
-/// How much more than its limit a capsule may write before it is ended: what a disk takes between
-/// two looks, which are 200 ms apart on a machine that does nothing else.
+/// How far a capsule may exceed its disk limit before it is ended: the writes of a disk between two checks, which are
+/// 200 ms apart on an idle machine.
 const OVERSHOOT_BYTES_MAX: u64 = 1 << 30;
 
-/// Scripts that end by themselves or are ended by a limit other than time.
+/// Scripts that end by themselves or by a limit other than time.
 const SCRIPTS: [(&str, &str); 25] = [
     ("answers", "echo '{\"pages\": 1}' | answer"),
     (
@@ -90,8 +90,7 @@ const SCRIPTS: [(&str, &str); 25] = [
     ),
 ];
 
-/// Scripts that would never end, and the seconds after which they are ended: those that must first
-/// close their ears have time to.
+/// Scripts that never end, with their time limit in seconds; those that first set a trap have time for it.
 const ENDLESS: [(&str, &str, u32); 5] = [
     (
         "forks without end",
@@ -117,7 +116,7 @@ async fn ended(cluster: &DockerCluster, script: &str, options: Value) -> Value {
     cluster.client.result(&run).await
 }
 
-/// Cancels a capsule that does not listen, once it is at it.
+/// Cancels a capsule that ignores SIGTERM, after it has started.
 async fn cancelled(cluster: &DockerCluster) -> Value {
     let script = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
     let run = cluster.start_script(script, json!({})).await;
@@ -126,8 +125,7 @@ async fn cancelled(cluster: &DockerCluster) -> Value {
     cluster.client.result(&run).await
 }
 
-/// How many bytes were written differs each time; that they were not many more than allowed is what
-/// counts.
+/// Removes the written size, which differs each time, after a check of its maximum.
 fn check_disk_quota(result: &mut Value) {
     let message = result["error"]["message"].as_str().unwrap_or_default();
     let written: u64 = message
@@ -139,7 +137,7 @@ fn check_disk_quota(result: &mut Value) {
     result["error"]["message"] = message.replace(&written.to_string(), "…").into();
 }
 
-/// Who prints for ever is heard up to a limit, and the last line says what is missing.
+/// Endless output is stored up to a limit, and the last line states the missing part.
 async fn check_logs(cluster: &DockerCluster, run: &str) {
     let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/logs")).await;
     let items = page["items"].as_array().expect("lines");
@@ -159,7 +157,7 @@ async fn check_logs(cluster: &DockerCluster, run: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_bad_end_is_told_by_its_own_code() {
+async fn each_unsuccessful_end_has_its_own_error_code() {
     let cluster = DockerCluster::start(&["probe", "unstartable"]).await;
     let ending = SCRIPTS
         .iter()

@@ -1,4 +1,4 @@
-//! What a capsule sees, reaches and may change.
+//! The view, the network and the writable files of a capsule.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -15,7 +15,7 @@ use super::redaction::{redacted, without_ids};
 /// The port on which a neighbour listens inside its own container.
 const NEIGHBOUR_PORT: u16 = 9_999;
 
-/// A capsule that lives beside the one that looks about, and is to hear nothing.
+/// A capsule that runs beside the spying one, and must receive nothing.
 const NEIGHBOUR: &str = "
 nc -l -p 9999 >/workspace/heard && echo heard somebody &
 echo listening
@@ -23,7 +23,7 @@ wait
 sleep 600
 ";
 
-/// What can be written, one line a place: the directories and files of the contract, and others.
+/// Writable places, one line each: the directories and files of the contract, and others.
 const WRITING: &str = r#"
 echo given >$OUTGOING/given.txt
 for place in / /etc /bin /capsule /dev /proc/sys/kernel /sys /.aod /.aod/bin /.aod/channel /io/input \
@@ -42,11 +42,11 @@ for directory in /io/input /io/output /io/handoff /io/handoff/incoming /io/hando
     if rmdir "$directory" 2>/dev/null; then echo "removed $directory"; fi
 done
 if mount -t tmpfs none /tmp 2>/dev/null; then echo mounted; fi
-if mount -o remount,rw /io/input 2>/dev/null; then echo "mounted inputs anew"; fi
+if mount -o remount,rw /io/input 2>/dev/null; then echo "remounted inputs"; fi
 if mknod /workspace/device c 1 3 2>/dev/null; then echo device; fi
 "#;
 
-/// What it is to the kernel, and what of others it sees.
+/// Its kernel identity, and what it sees of other processes.
 const SEEING: &str = r#"
 grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr '\t' ' '
 echo "processes: $(for process in /proc/[0-9]*; do readlink "$process/exe" 2>/dev/null; done | sort -u | tr '\n' ' ')"
@@ -64,7 +64,7 @@ for variable in $(env | cut -d = -f 1 | sort); do
 done
 "#;
 
-/// Every text of 64 digits that can be read, which is how a token would look.
+/// Every readable text of 64 digits, the form of a token.
 const SECRETS: &str = r"
 {
     env
@@ -79,7 +79,7 @@ const SECRETS: &str = r"
 } | grep -oE '[0-9a-f]{64}' | sort -u >/io/output/secrets.txt
 ";
 
-/// What its own channel says to what is not for capsules.
+/// The answers of its own channel to requests that are not for capsules.
 const ASKING: &str = r#"
 echo '{"capsule": "reader", "arguments": {}}' >/workspace/body
 {
@@ -100,7 +100,7 @@ echo '{"capsule": "reader", "arguments": {}}' >/workspace/body
 } | answer
 "#;
 
-/// Someone on this machine who must not hear from a capsule.
+/// A listener on this machine that must not hear from a capsule.
 struct Outside {
     port: u16,
     addresses: Vec<Ipv4Addr>,
@@ -108,7 +108,7 @@ struct Outside {
 }
 
 impl Outside {
-    /// Listens on all addresses of this machine, and makes sure that it would hear.
+    /// Listens on all addresses of this machine, and verifies that connections arrive.
     fn listen() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
         let port = listener.local_addr().expect("a port").port();
@@ -132,7 +132,7 @@ impl Outside {
         }
     }
 
-    /// How many connections came that were not our own.
+    /// The number of connections other than the test's own.
     fn heard(&self) -> usize {
         self.heard.load(Ordering::Relaxed) - self.addresses.len()
     }
@@ -147,7 +147,7 @@ fn addresses() -> Vec<Ipv4Addr> {
     std::iter::once(Ipv4Addr::LOCALHOST).chain(others).collect()
 }
 
-/// A script that tries to connect to each of `places` and prints what it hears.
+/// A script that connects to each of `places` and prints the answers.
 fn connecting(places: &[(String, u16)]) -> String {
     let tries = places.iter().map(|(address, port)| {
         format!("echo \"{address} $(nc -w 3 {address} {port} </dev/null 2>&1)\"\n")
@@ -155,7 +155,7 @@ fn connecting(places: &[(String, u16)]) -> String {
     tries.collect()
 }
 
-/// The places that a capsule must not reach, with what it is to be told there.
+/// The unreachable places, with the expected errors.
 fn places(cluster: &DockerCluster, outside: &Outside) -> Vec<(String, u16)> {
     let gateway = cluster.cluster.gateways[0].url();
     let port = gateway
@@ -195,17 +195,17 @@ fn check_connections(told: &str, places: &[(String, u16)]) {
     assert_eq!(told, expected);
 }
 
-/// None of `candidates` is the token of which the log has the digest.
+/// None of `candidates` is the token whose digest is in the log.
 async fn check_token(cluster: &DockerCluster, run: &str, candidates: &str) {
     let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/events")).await;
     let events = page["items"].as_array().expect("a run has events");
     let lease = events
         .iter()
-        .find(|event| event["type"] == "dev.aod.run.lease.v1");
+        .find(|event| event["type"] == "dev.aod.run.leased.v1");
     let lease = lease.unwrap_or_else(|| panic!("no lease in {page}"));
     let digest = find(&lease["data"], "token_sha256");
     let digest = digest.unwrap_or_else(|| panic!("no token in {lease}"));
-    // The id of the container is such a text: so the search has found what there is.
+    // Control: the id of the container is such a text, and was found.
     assert!(
         candidates.lines().count() > 0,
         "nothing of 64 digits was found"
@@ -229,7 +229,7 @@ fn find(value: &Value, name: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capsule_sees_and_changes_only_what_is_its_own() {
+async fn capsule_sees_and_changes_only_its_own_files() {
     let outside = Outside::listen();
     let cluster = DockerCluster::start(&["probe", "reader"]).await;
     let neighbour = cluster.start_script(NEIGHBOUR, json!({})).await;
@@ -263,7 +263,7 @@ async fn a_capsule_sees_and_changes_only_what_is_its_own() {
         .map(|item| &item["text"])
         .collect();
     assert_eq!(lines, ["listening"], "the neighbour has heard somebody");
-    // It is told a second after it is so.
+    // The log shows it a second later.
     eventually("the neighbour runs on", async || {
         let (_, view) = cluster.client.get(&format!("/v1/runs/{neighbour}")).await;
         view["state"] == "running"
@@ -277,6 +277,6 @@ async fn a_capsule_sees_and_changes_only_what_is_its_own() {
     assert_eq!(
         outside.heard(),
         0,
-        "somebody outside has heard from a capsule"
+        "a capsule has reached a listener outside"
     );
 }

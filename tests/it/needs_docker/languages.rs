@@ -1,11 +1,11 @@
-//! Capsules need nothing of ours in their images: a shell script, a program of Node and a static
-//! binary alone in its image hand a file on.
+//! Images of capsules need no AOD software: a shell script, a Node program and a static binary in an empty image pass
+//! a file on.
 
 use aod_tests::docker_cluster::DockerCluster;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_goes_through_a_shell_a_node_and_a_lone_binary() {
+async fn file_passes_through_shell_node_and_static_binary_capsules() {
     let cluster = DockerCluster::start(&[]).await;
     tokio::join!(
         cluster.build("chain/shell", ""),

@@ -1,4 +1,4 @@
-//! Waiting callers hold no slot: deep nesting and many callers end on few slots.
+//! Waiting callers hold no slot: deep nesting and many callers finish on few slots.
 
 use aod_tests::docker_cluster::{DockerCluster, RESOURCES};
 use futures::future::join_all;
@@ -40,7 +40,7 @@ fn print_peak(what: &str, cluster: &DockerCluster) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_nested_eight_deep_end_on_one_slot() {
+async fn calls_nested_eight_deep_finish_on_one_slot_in_docker() {
     let cluster = DockerCluster::start_with_slots(&["probe"], 1).await;
     let result = nest(&cluster, 0, 8).await;
     assert_eq!(result["output"]["pages"], 9, "{result}");
@@ -48,14 +48,14 @@ async fn calls_nested_eight_deep_end_on_one_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_callers_end_on_two_slots() {
+async fn hundred_callers_finish_on_two_slots() {
     let cluster = DockerCluster::start_with_slots(&["probe"], 2).await;
     let results = join_all((0..100).map(|caller| nest(&cluster, caller, 1))).await;
     for result in results {
         assert_eq!(result["output"]["pages"], 2, "{result}");
     }
     let peak = print_peak("100 callers on two slots", &cluster);
-    // Roots stop at eight; what each of them calls may start all the same, two at a time, and an
-    // ended container counts until the engine says that it is gone.
+    // Roots stop at eight; their callees may still start, two at a time, and an ended container counts until the
+    // engine reports its removal.
     assert!(peak <= 8 + 2 + 2, "{peak}");
 }

@@ -1,5 +1,5 @@
-//! What only root can put into a capsule's directories: devices, links to others' files, and files
-//! larger than the capsule's limits. The node must take none of it.
+//! Files that only root can put into a capsule's directories: devices, links to other files, and files larger than the
+//! capsule's limits. The node must accept none of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 use super::redaction::redacted;
 
-/// What nobody may read.
+/// A file that no capsule may read.
 const SECRET: &str = "{\"secret\": \"of the host\"}";
 
-/// A beginning of scripts: says that it waits, and goes on when everything is planted.
+/// The start of scripts: prints that it waits, and continues when everything is planted.
 const WAIT: &str = "
 touch $OUTGOING/waiting
 until [ -e $OUTGOING/planted ]; do sleep 0.1; done
 ";
 
-/// Hands over what is planted.
+/// Hands over the planted files.
 const CALLS: &str = r#"
 {
     printf '{"character device": %s' "$(call reader '{"file": "zero"}')"
@@ -33,7 +33,7 @@ const CALLS: &str = r#"
 } | answer
 "#;
 
-/// Where things can be planted.
+/// Where files can be planted.
 struct Planting<'a> {
     run: &'a Path,
     secret: &'a Path,
@@ -62,7 +62,7 @@ impl Planting<'_> {
     }
 }
 
-/// Runs `script` with what `plant` puts into the directories of its run on the host.
+/// Runs `script` with the files that `plant` puts into the directories of its run on the host.
 async fn planted(cluster: &DockerCluster, script: &str, plant: impl Fn(&Planting<'_>)) -> Value {
     let run = cluster
         .start_script(&format!("{WAIT}{script}"), json!({}))
@@ -73,17 +73,17 @@ async fn planted(cluster: &DockerCluster, script: &str, plant: impl Fn(&Planting
         outgoing.join("waiting").exists()
     })
     .await;
-    // On the file system of the run, and beyond its reach.
+    // On the file system of the run, but outside its directories.
     let secret = directory.with_extension("secret");
     fs::write(&secret, SECRET).expect("a directory of the test");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a file of ours");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a test file");
     plant(&Planting {
         run: &directory,
         secret: &secret,
     });
     File::create(outgoing.join("planted")).expect("root may write everywhere");
     let result = cluster.client.result(&run).await;
-    fs::remove_file(secret).expect("a file of ours");
+    fs::remove_file(secret).expect("a test file");
     assert!(
         !result.to_string().contains("of the host"),
         "the secret is out: {result}"
@@ -92,7 +92,7 @@ async fn planted(cluster: &DockerCluster, script: &str, plant: impl Fn(&Planting
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_planted_is_never_taken() {
+async fn planted_devices_links_and_huge_files_are_never_accepted() {
     let cluster = DockerCluster::start(&["probe", "reader"]).await;
     let cluster = &cluster;
     let answered = "echo '{}' | answer";

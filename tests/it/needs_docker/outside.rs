@@ -1,5 +1,5 @@
-//! The way out of a container that has no network: whom it reaches, and whom it does not, whatever
-//! names and redirects say. Nothing leaves the machine: names and connections are those of a double.
+//! Egress of a container without a network: which hosts it reaches, whatever names and redirects say. Nothing leaves
+//! the machine: names and connections are those of a double.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where all names lead that lead somewhere; nobody connects to it.
+/// The address of all names that resolve; nothing connects to it.
 const PUBLIC: [u8; 4] = [93, 184, 216, 34];
 
-/// A host under [`PUBLIC`]: it answers `/` with "hello", and everything else with a way to somebody else.
+/// A host at [`PUBLIC`]: answers `/` with "hello", and everything else with a redirect to another host.
 async fn serve(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -38,7 +38,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// Names that answer in turns, and one host under all addresses.
+/// Names with changing addresses, and one host at all addresses.
 #[derive(Debug)]
 struct Double {
     host: SocketAddr,
@@ -60,7 +60,7 @@ impl Network for Double {
     }
 }
 
-/// Each line: what was tried, and what came of it.
+/// Each line: the attempt and its result.
 const SCRIPT: &str = r#"
 # talk REQUEST...: sends the lines to the channel, and prints all that comes back. Both ends stay open, as
 # those of any client that waits for an answer.
@@ -103,7 +103,7 @@ fn refused(place: &str, reason: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capsule_reaches_the_hosts_it_lists_and_no_others() {
+async fn capsule_reaches_only_the_hosts_in_its_egress_list() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let host = listener.local_addr().expect("an address");
     tokio::spawn(serve(listener));
@@ -133,7 +133,7 @@ async fn a_capsule_reaches_the_hosts_it_lists_and_no_others() {
     assert_eq!(result["success"], true, "{result}");
     let run = result["id"].as_str().expect("a run has an id");
 
-    let not_listed = " is not in the list \"egress\" of the capsule's agent.yaml, which has \
+    let not_listed = " is not in the list \"egress\" of the capsule's agent.yaml, which lists \
                       api.example.com:443, rebind.example.com:443";
     let rebound = ": HTTP/1.0 403 egress_refused: rebind.example.com has no public address: \
                    127.0.0.1 is loopback ";
@@ -148,8 +148,8 @@ async fn a_capsule_reaches_the_hosts_it_lists_and_no_others() {
         refused("elsewhere.example.net:443", not_listed),
         "rebind.example.com:443: HTTP/1.0 200 OK HTTP/1.0 200 OK hello ".to_owned(),
         format!("rebind.example.com:443{rebound}"),
-        "plain: HTTP/1.0 403 egress_refused: the proxy of a capsule takes CONNECT only, not GET \
-         http://api.example.com/: use https://"
+        "plain: HTTP/1.0 403 egress_refused: the proxy of a capsule supports CONNECT only, not GET \
+         http://api.example.com/; use https://"
             .to_owned(),
         "HTTPS_PROXY=http://127.0.0.1:8700".to_owned(),
         "HTTP_PROXY=http://127.0.0.1:8700".to_owned(),
@@ -172,7 +172,7 @@ async fn a_capsule_reaches_the_hosts_it_lists_and_no_others() {
     check_notes(&cluster, run, used).await;
 }
 
-/// Every connection and every refusal is an event, and the sums are those of the result.
+/// Each connection and each rejection is an event, and the sums are those of the result.
 async fn check_notes(cluster: &DockerCluster, run: &str, used: &Value) {
     let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/events")).await;
     let events = page["items"].as_array().expect("a run has events");
@@ -183,7 +183,7 @@ async fn check_notes(cluster: &DockerCluster, run: &str, used: &Value) {
             .filter(move |event| event["type"] == kind.as_str());
         data.map(|event| event["data"].clone()).collect::<Vec<_>>()
     };
-    let connections = of("egress");
+    let connections = of("egress_closed");
     let sum = |name: &str| -> u64 {
         let bytes = connections.iter().map(|data| data[name].as_u64());
         bytes.map(|bytes| bytes.expect("a number")).sum()
@@ -204,7 +204,7 @@ async fn check_notes(cluster: &DockerCluster, run: &str, used: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capsule_without_a_list_has_no_proxy() {
+async fn capsule_without_egress_list_has_no_proxy() {
     let cluster = DockerCluster::start_with_needs(&["probe"], &Needs::default(), |cluster| {
         cluster.egress = vec!["*".parse().expect("a permission")];
     })
@@ -219,7 +219,7 @@ async fn a_capsule_without_a_list_has_no_proxy() {
     let report = cluster.file(run, "report.txt").await;
     let expected = refused(
         "api.example.com:443",
-        " is not in the list \"egress\" of the capsule's agent.yaml, which has nothing",
+        " is not in the list \"egress\" of the capsule's agent.yaml, which lists nothing",
     );
     assert_eq!(report, format!("{expected}\n0\n"));
 }

@@ -1,18 +1,17 @@
-//! Leaves out of answers what differs each time.
+//! Removes varying values from answers.
 
 use serde_json::Value;
 
-/// In the place of what is left out.
+/// The placeholder.
 const LEFT_OUT: &str = "…";
 
 /// Characters of the id of a root: 128 bits in Crockford base32.
 const ID_LENGTH: usize = 26;
 
-/// Longer texts are what a case sent itself, and only their length is kept.
+/// Longer texts are input of the case; only their length is shown.
 const TEXT_LENGTH_BYTES_MAX: usize = 1_000;
 
-/// Fields whose value is an id, a time, a place in the log, or depends on the length of a script;
-/// what is null stays null.
+/// Fields that contain an id, a time, a position in the log, or depend on the length of a script; null stays null.
 const FIELDS: [&str; 16] = [
     "deadline",
     "ended_at",
@@ -32,7 +31,7 @@ const FIELDS: [&str; 16] = [
     "waiting_milliseconds",
 ];
 
-/// `answer` as it is each time.
+/// `answer` without varying values.
 pub(crate) fn redacted(mut answer: Value) -> Value {
     redact(&mut answer);
     answer
@@ -58,7 +57,7 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// `text` with `run_…` for every id of a run.
+/// `text` with `run_…` for each run id.
 pub(crate) fn without_ids(text: &str) -> String {
     let mut pieces = text.split("run_");
     let mut result = pieces.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Capsules in a real registry, pushed and pulled by the program as a person would.
+//! Capsules in a real registry, pushed and pulled by `aod`.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use aod_tests::images::CapsuleDirectory;
 use aod_tests::programs::aod;
 use serde_json::Value;
 
-/// `aod capsule …`, with nobody's credentials but those that it is given.
+/// `aod capsule …`, with no credentials except the given ones.
 fn aod_capsule(arguments: &[&str], home: &Path) -> Output {
     let output = Command::new(aod())
-        .args(["--output", "json", "capsule"])
+        .args(["--format", "json", "capsule"])
         .args(arguments)
         .env("HOME", home)
         .env_remove("DOCKER_CONFIG")
@@ -34,12 +34,12 @@ fn forget(image: &str) {
 }
 
 #[test]
-fn a_capsule_goes_through_a_private_registry() {
+fn capsule_is_pushed_to_and_pulled_from_a_private_registry() {
     let registry = RegistryServer::start();
     let capsule = CapsuleDirectory::new("worker");
     let home = tempfile::tempdir().expect("a directory");
     let directory = capsule.path();
-    let directory = directory.to_str().expect("a path of ours");
+    let directory = directory.to_str().expect("a test path");
     let reference = format!("{}/demo/worker:1", registry.name());
 
     let refused = aod_capsule(&["push", directory, &reference], home.path());
@@ -48,7 +48,7 @@ fn a_capsule_goes_through_a_private_registry() {
     assert!(errors.contains("no basic auth credentials"), "{errors}");
 
     let credentials = registry.credentials();
-    let credentials = credentials.to_str().expect("a path of ours");
+    let credentials = credentials.to_str().expect("a test path");
     let with = ["--registries", credentials];
     let pushed = [&["push", directory, &reference][..], &with].concat();
     let pushed = report(&aod_capsule(&pushed, home.path()));
@@ -60,7 +60,7 @@ fn a_capsule_goes_through_a_private_registry() {
     forget(&reference);
 
     let target = home.path().join("pulled");
-    let target = target.to_str().expect("a path of ours");
+    let target = target.to_str().expect("a test path");
     let pulled = [&["pull", &reference, target][..], &with].concat();
     let pulled = report(&aod_capsule(&pulled, home.path()));
     assert_eq!(pulled["reference"], exact.as_str());
@@ -73,7 +73,7 @@ fn a_capsule_goes_through_a_private_registry() {
     }
     assert_eq!(read(target, "Dockerfile"), format!("FROM {exact}\n"));
 
-    // What is there is not overwritten; and what is pulled runs as any other.
+    // An existing directory is not overwritten; a pulled capsule runs like any other.
     let again = [&["pull", &reference, target][..], &with].concat();
     assert!(!aod_capsule(&again, home.path()).status.success());
     let table = home.path().join("table.csv");

@@ -1,5 +1,5 @@
-//! The product's own agent from start to end: its image, its MCP server, the capsule that it calls, and a model
-//! whose provider fails in every way that passes.
+//! The product's own agent from start to end: its image, its MCP server, its callee, and a model whose provider fails
+//! in every retryable way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::canary::files_with;
 
-/// What the operator keeps, and nobody else may see.
+/// The operator's key, which no one else may see.
 const KEY: &str = "canary-c41f2b9e-operators-key";
 
-/// A model of each format, with what the library of its provider asks.
+/// A model of each format, with the route that its provider's library uses.
 const MODELS: [(&str, &str, &str); 3] = [
     ("openai/gpt-5.2", "/v1/responses", "/v1/responses"),
     ("anthropic/claude-opus-4-6", "/v1/messages", "/v1/messages"),
@@ -29,7 +29,7 @@ const MODELS: [(&str, &str, &str); 3] = [
 
 const REPORT: &str = "# The ferry at night\n\nIt runs \"until midnight\" [minutes:1]. A single ticket is 2.40 euros [timetable:1].\n";
 
-/// What the provider says to one run, the callee's calls among it, with what goes wrong on the way.
+/// The answers of the provider to one run, including the callee's calls and failures.
 fn steps() -> Vec<Value> {
     let usage = json!({"input_tokens": 100, "output_tokens": 10});
     let answer = |title: Value| {
@@ -52,7 +52,7 @@ fn steps() -> Vec<Value> {
     ]
 }
 
-/// Calls whose answers came whole: what they took is told.
+/// Calls with complete answers, whose tokens are known.
 const CALLS_WHOLE: u64 = 7;
 
 fn files() -> Vec<(String, Vec<u8>)> {
@@ -83,14 +83,14 @@ async fn cluster(stub: &ModelStub) -> DockerCluster {
     .await
 }
 
-/// The image that all have: their own manifest has every model, and the variable says which it is.
+/// The common image: its manifest has every model, and the variable selects one.
 const DOCKERFILE: &str = "\
 FROM aod-capsule-test-research
 RUN pip install --no-cache-dir \"aod-capsule[anthropic,google]\"
 COPY models.yaml /capsule/agent.yaml
 ";
 
-/// Has the directory of `research` build into an image with all of [`MODELS`], each whole and in pieces.
+/// Builds the directory of `research` into an image with all of [`MODELS`], each whole and streamed.
 fn with_all_models(base: &CapsuleDirectory) {
     let manifest = fs::read_to_string(base.path().join("agent.yaml")).expect("its manifest");
     let mut models = String::from("models:\n");
@@ -113,7 +113,7 @@ fn name_of(provider: &str, is_streamed: bool) -> String {
     format!("{provider}-{way}")
 }
 
-/// What is registered: the same with one of the models.
+/// The registered capsule: the same image with one of the models.
 fn with_model(base: &CapsuleDirectory, reference: &str, is_streamed: bool) {
     let models = fs::read_to_string(base.path().join("models.yaml")).expect("it is there");
     let (provider, _) = reference.split_once('/').expect("both");
@@ -150,7 +150,7 @@ async fn events_of(cluster: &DockerCluster, run: &str, kind: &str) -> Vec<Value>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn research_works_with_every_provider_whole_and_in_pieces() {
+async fn research_works_with_every_provider_whole_and_streamed() {
     let variants = MODELS
         .iter()
         .flat_map(|model| [(model, false), (model, true)]);
@@ -182,7 +182,7 @@ async fn research_works_with_every_provider_whole_and_in_pieces() {
         let path = if is_streamed { in_pieces } else { whole };
         assert_eq!(requests[0]["path"], *path, "{model}");
 
-        // Each turn with its tokens and its cost, and each tool that the model asked for.
+        // Each turn with its tokens and its cost, and each tool that the model requested.
         let settled = events_of(&cluster, &run, "spending.settled").await;
         assert_eq!(settled.len(), 9, "{settled:#?}");
         let told: Vec<_> = settled
@@ -191,7 +191,8 @@ async fn research_works_with_every_provider_whole_and_in_pieces() {
             .collect();
         assert_eq!(told.len(), 6, "{settled:#?}");
         assert!(
-            told.iter().all(|call| call["cost"].as_u64() > Some(0)),
+            told.iter()
+                .all(|call| call["cost_picodollars"].as_u64() > Some(0)),
             "{told:#?}"
         );
         let tools: Vec<_> = settled

@@ -1,10 +1,10 @@
-//! Runs that fail and are tried again because the request says so.
+//! Failed runs that are retried because the request allows it.
 
 use aod_tests::client::eventually;
 use aod_tests::docker_cluster::DockerCluster;
 use serde_json::{Value, json};
 
-/// Fails after its call has been answered, but for the third time; its callee prints the time.
+/// Fails after its call was answered, except in the third attempt; its callee prints the time.
 const FAILS_TWICE: &str = r#"
 cd $OUTGOING
 cat >once.sh <<'END'
@@ -16,7 +16,7 @@ echo "attempt $AOD_ATTEMPT"
 [ "$AOD_ATTEMPT" -ge 3 ]
 "#;
 
-/// Computes for ever, but for the second time.
+/// Computes forever, except in the second attempt.
 const SLOW_ONCE: &str = r"
 [ $AOD_ATTEMPT -ge 2 ] || while :; do :; done
 echo '{}' | answer
@@ -38,7 +38,7 @@ fn of_type<'e>(events: &'e [Value], kind: &str) -> Vec<&'e Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_run_is_tried_again_and_its_callee_is_not_run_twice() {
+async fn failed_run_is_retried_without_running_its_callee_again() {
     let cluster = DockerCluster::start(&["probe"]).await;
     let options = json!({"retries": {"capsule": 2}});
     let run = cluster.start_script(FAILS_TWICE, options).await;
@@ -62,7 +62,7 @@ async fn a_failed_run_is_tried_again_and_its_callee_is_not_run_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_took_too_long_is_tried_again_and_one_that_fails_to_the_end_says_why() {
+async fn timed_out_run_is_retried_and_last_failure_is_reported() {
     let cluster = DockerCluster::start(&["probe"]).await;
     let options = json!({"timeout_seconds": 2, "retries": {"time": 1}});
     let slow = cluster.start_script(SLOW_ONCE, options).await;
@@ -82,12 +82,12 @@ async fn a_run_that_took_too_long_is_tried_again_and_one_that_fails_to_the_end_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_rests_before_its_next_attempt_is_cancelled_at_once() {
+async fn run_waiting_for_its_retry_is_cancelled_immediately() {
     let cluster = DockerCluster::start(&["probe"]).await;
     let options = json!({"retries": {"capsule": 20}});
     let run = cluster.start_script("exit 3", options).await;
     let path = format!("/v1/runs/{run}");
-    // From the fifth failure on it rests for eight seconds and more.
+    // From the fifth failure on it pauses for eight seconds and more.
     eventually("a long pause", async || {
         let (_, view) = cluster.client.get(&path).await;
         view["failed"]["capsule"].as_u64() >= Some(4) && view["state"] == "queued"

@@ -1,4 +1,4 @@
-//! Secrets of a run: where its capsule finds them, and where nobody else does.
+//! Secrets of a run: where its capsule finds them, and where they must not appear.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const VALUE: &str = "open-sesame-8c2f";
 
-/// What the operator of these tests keeps.
+/// The secrets of these tests.
 #[derive(Debug)]
 struct Kept(BTreeMap<&'static str, &'static str>);
 
@@ -51,7 +51,7 @@ async fn cluster(secrets: Vec<Secret>) -> DockerCluster {
     .await
 }
 
-/// Looks at the secret, gives time to be looked at itself, and tells it wherever it can.
+/// Reads the secret, waits for the test to inspect the container, and prints the secret everywhere.
 const SCRIPT: &str = r#"
 {
     echo "$API_KEY_FILE: $(cat "$API_KEY_FILE"), $(stat -c '%a %u' "$API_KEY_FILE")"
@@ -68,13 +68,13 @@ sleep 1
 echo "$(echo "$key" | cut -c 8-), they say"
 echo "again: $key" >&2
 echo looking
-sleep 8
+until [ -e /tmp/searched ]; do sleep 0.1; done
 printf '{"report": "report.txt", "key": "%s", "list": ["x%sx"], "error": {"code": "told", "message": "it is %s", "detail": {"key": "%s"}}}' \
     "$key" "$key" "$key" "$key" | answer
 exit 1
 "#;
 
-/// Files below the node's directory that have the value; those that the capsule made itself may.
+/// Files below the node's directory that contain the value, except those of the capsule itself.
 fn files_with_value(directory: &std::path::Path) -> Vec<String> {
     let output = Command::new("grep")
         .args(["-rlaF", VALUE])
@@ -86,7 +86,7 @@ fn files_with_value(directory: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_a_file_in_memory_and_in_nothing_that_is_kept() {
+async fn secret_is_a_file_in_memory_and_never_stored() {
     let wanted = vec![
         secret("KEY", "API_KEY", true),
         secret("OTHER", "OTHER", false),
@@ -102,6 +102,7 @@ async fn a_secret_is_a_file_in_memory_and_in_nothing_that_is_kept() {
         on_disk.iter().all(|path| path.ends_with("/report.txt")),
         "{on_disk:?}"
     );
+    cluster.touch_in_containers("/tmp/searched");
 
     let result = cluster.client.result(&run).await;
     assert_eq!(result["state"], "failed", "{result}");
@@ -113,7 +114,7 @@ async fn a_secret_is_a_file_in_memory_and_in_nothing_that_is_kept() {
     assert_eq!(result["error"]["message"], "it is ***");
     assert_eq!(result["error"]["detail"], json!({"key": "***"}));
 
-    // Files are the capsule's own: they are as it made them.
+    // Files belong to the capsule and stay unchanged.
     let report = cluster.file(&run, "report.txt").await;
     let expected = format!(
         "/run/secrets/KEY: {VALUE}, 400 65534\ntmpfs /run/secrets tmpfs\nnosuid nodev noexec KEY\n0\nfast, run_\n"
@@ -133,7 +134,7 @@ async fn a_secret_is_a_file_in_memory_and_in_nothing_that_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_secrets_nobody_keeps_ends_before_its_container() {
+async fn run_with_missing_secret_fails_before_its_container_starts() {
     let wanted = vec![
         secret("KEY", "KEY", true),
         secret("FIRST", "FIRST", true),

@@ -1,8 +1,8 @@
-//! An agent that was turned against us: its model, a script, has it try what it may not, through tools that do
-//! whatever they are told. Nothing comes of it, and each try is an event of its run.
+//! A compromised agent: its model, a script, makes it try everything forbidden, with tools that obey. All attempts
+//! fail, and each is an event of its run.
 //!
-//! Ways out by redirects and by names that change are tried in `outside`, nesting in `simulated`, filling the disk in
-//! `endings`, and the key is searched for in `canary`.
+//! Other tests cover egress by redirects and changing names (`outside`), nesting (`simulated`), filling the disk
+//! (`endings`), and the search for the key (`canary`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,7 +34,7 @@ fn shell(command: &str) -> Value {
     tool("shell", &json!({"command": command}))
 }
 
-/// Every name leads to the host itself; nobody is connected to.
+/// Every name resolves to the host itself; connections fail.
 #[derive(Debug)]
 struct Inside;
 
@@ -49,7 +49,7 @@ impl Network for Inside {
     }
 }
 
-/// A cluster with `turned` and a capsule that it may call, another that it may not, and its model.
+/// A cluster with `turned`, a capsule that it may call, another that it may not call, and its model.
 async fn cluster(stub: &ModelStub) -> DockerCluster {
     let settings = format!("providers:\n  openai: {{base_url: '{}/v1'}}\n", stub.url());
     let set = |cluster: &mut aod_tests::cluster::Cluster| {
@@ -75,7 +75,7 @@ async fn run(cluster: &DockerCluster, options: Value) -> (String, Value) {
     (run, result)
 }
 
-/// What the log has of the run: `type: what` for each event that has one of these types.
+/// The logged attempts of the run: `type: what` for each event of one of these types.
 async fn told(cluster: &DockerCluster, run: &str) -> Vec<String> {
     let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/events")).await;
     let events = page["items"].as_array().expect("events").iter();
@@ -92,7 +92,7 @@ async fn told(cluster: &DockerCluster, run: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_was_turned_against_us_achieves_nothing_unseen() {
+async fn compromised_agent_achieves_nothing_and_every_attempt_is_recorded() {
     let call = |target: &str, args: Value| {
         ask("POST", "/handoff", &json!({"target": target, "args": args}))
     };
@@ -106,7 +106,7 @@ async fn an_agent_that_was_turned_against_us_achieves_nothing_unseen() {
         &json!({"model": "gpt-5.2", "input": "x"}),
     );
     let steps = [
-        // A capsule that is not on its list, and one that is, with files that are not its own.
+        // A forbidden capsule, and an allowed one with files outside the run.
         call("worker", json!({})),
         shell("ln -s /etc/passwd /io/handoff/outgoing/link"),
         call("reader", json!({"file": "link"})),
@@ -125,18 +125,18 @@ async fn an_agent_that_was_turned_against_us_achieves_nothing_unseen() {
             "/llm/openai/v1/responses",
             &json!({"model": "gpt-5.2-pro", "input": "x"}),
         ),
-        // Hosts outside: by name, by address, and by a name of its own list that leads inside.
+        // External hosts: by name, by address, and by a listed name that resolves to an internal address.
         tool("connect", &json!({"place": "exfiltration.example.com:443"})),
         tool("connect", &json!({"place": "169.254.169.254:80"})),
         tool("connect", &json!({"place": "inside.example.com:443"})),
-        // More than its budget, by calls at once: the first is answered late, so that all others meet it.
+        // More than its budget, by concurrent calls: the first answer is late, so that all calls overlap.
         tool("crowd", &greedy),
         json!({"text": "x", "delay_seconds": 3}),
-        // Another run's answer, and the orchestrator's own API.
+        // The answer of another run, and AOD's own API.
         ask("GET", &format!("/handoffs/{another}"), &json!(null)),
         ask("POST", &format!("/handoffs/{another}/cancel"), &json!(null)),
         ask("POST", &format!("/v1/runs/{another}/cancel"), &json!({})),
-        // A tool that the agent's own log hears nothing of.
+        // A tool that is missing from the agent's own log.
         hidden,
         tool("unseen", &json!({})),
         json!({"output": {"done": true}}),
@@ -181,7 +181,7 @@ async fn an_agent_that_was_turned_against_us_achieves_nothing_unseen() {
     ];
     assert_eq!(rest[7..], other_runs, "{told:#?}");
 
-    // Each tool that the model asked for, also what the agent did not tell.
+    // Each tool that the model requested, including those that the agent did not report.
     let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/events")).await;
     let settled = page["items"].as_array().expect("events").iter();
     let tools: Vec<_> = settled

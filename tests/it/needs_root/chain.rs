@@ -1,27 +1,27 @@
-//! A capsule on one host that hands its file to one on another, and what both must have seen.
+//! A capsule on one host that hands its file to a capsule on another, and the expected files of both.
 
 use aod_domain::digest::Digest;
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::programs::{Person, ProgramCluster, Store};
 use serde_json::{Value, json};
 
-/// What the worker writes before the bytes that it was given.
+/// The worker's output before the bytes of its input.
 pub(super) const FIRST_LINE: &[u8] = b"made by the worker\n";
 
-/// Name of the file that the caller is given.
+/// Name of the caller's input file.
 pub(super) const TABLE: &str = "table.csv";
 
 /// A cluster in which `caller` runs on the first node and `worker` on the others.
 pub(super) async fn cluster(store: Store, gateways: usize, workers: usize) -> ProgramCluster {
-    let labels: Vec<_> = std::iter::once("one")
+    let pools: Vec<_> = std::iter::once("one")
         .chain(std::iter::repeat_n("two", workers))
         .collect();
-    let cluster = ProgramCluster::start(store, gateways, &labels).await;
+    let cluster = ProgramCluster::start(store, gateways, &pools).await;
     register(&cluster).await;
     cluster
 }
 
-/// Has the first node make `caller` and another one `worker`.
+/// Builds `caller` on the first node and `worker` on another one.
 pub(super) async fn register(cluster: &ProgramCluster) {
     let person = cluster.person(0);
     person
@@ -50,9 +50,8 @@ pub(super) async fn start(person: &Person, seconds: u32) -> String {
         .await
 }
 
-/// Checks that the caller succeeded with what the worker makes of [`table`], that caller and
-/// worker have one result each, and that all files are the same on both sides. Answers the worker
-/// as in trees.
+/// Checks that the caller succeeded with the worker's result for [`table`], that caller and worker have one result
+/// each, and that all files are equal on both sides. Returns the worker as shown in trees.
 pub(super) async fn check(person: &Person, run: &str) -> Value {
     let result = person.result(run).await;
     let given = table();
@@ -78,7 +77,7 @@ pub(super) async fn check(person: &Person, run: &str) -> Value {
     }
     for run in [run, id] {
         assert_eq!(
-            person.count_events(run, "result").await,
+            person.count_events(run, "ended").await,
             1,
             "results of {run}"
         );

@@ -1,4 +1,4 @@
-//! A handoff from one host to another brings every byte, small files and large ones.
+//! A handoff between hosts transfers every byte of small and large files.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use super::chain::{self, FIRST_LINE};
 
-/// Most that a program may grow by while it moves a file of any size.
+/// Maximum memory growth of a program that moves a file of any size.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// A gibibyte.
 const LARGE_FILE_BYTES: u64 = 1 << 30;
 
-/// How long a gibibyte may take through two hosts and back.
+/// Maximum time for a gibibyte through two hosts and back.
 const LARGE_FILE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(400);
 
 async fn hands_files_over(store: Store) {
@@ -50,22 +50,21 @@ fn leaves_no_container(cluster: &ProgramCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_cross_hosts_over_the_broker() {
+async fn files_cross_hosts_through_the_broker() {
     hands_files_over(Store::JetStream).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_cross_hosts_over_s3() {
+async fn files_cross_hosts_through_s3() {
     hands_files_over(Store::S3).await;
 }
 
-/// Writes a gibibyte that no one can compress; answers its digest, and that of what the worker
-/// makes of it.
+/// Writes an incompressible gibibyte; returns its digest, and that of the worker's output for it.
 fn make_large_file(path: &Path) -> (Digest, Digest) {
     let mut random = File::open("/dev/urandom")
         .expect("random bytes")
         .take(LARGE_FILE_BYTES);
-    let mut file = File::create(path).expect("a directory of ours");
+    let mut file = File::create(path).expect("a test directory");
     let (mut given, mut made) = (Hasher::new(), Hasher::new());
     made.update(FIRST_LINE);
     let mut piece = vec![0; 1 << 20];
@@ -85,14 +84,14 @@ fn digest_of(path: &Path) -> Digest {
     let mut hasher = Hasher::new();
     let mut piece = vec![0; 1 << 20];
     loop {
-        match file.read(&mut piece).expect("a file of ours") {
+        match file.read(&mut piece).expect("a test file") {
             0 => return hasher.finish(),
             count => hasher.update(&piece[..count]),
         }
     }
 }
 
-/// How much the programs have grown since their peaks were forgotten, in bytes.
+/// Growth of the programs since their peaks were reset, in bytes.
 fn growth(programs: &[(String, u32, u64)]) -> Vec<(String, u64)> {
     let grown = |(name, process, before): &(String, u32, u64)| {
         let peak = peak_bytes(*process).unwrap_or_else(|| panic!("{name} is gone"));
@@ -101,7 +100,7 @@ fn growth(programs: &[(String, u32, u64)]) -> Vec<(String, u64)> {
     programs.iter().map(grown).collect()
 }
 
-/// Remembers what the programs have now.
+/// Records the current sizes of the programs.
 fn sizes(cluster: &ProgramCluster) -> Vec<(String, u32, u64)> {
     let gateways = cluster.gateways.iter().map(|program| ("gateway", program));
     let nodes = cluster.nodes.iter().map(|program| ("node", program));
@@ -117,11 +116,11 @@ fn sizes(cluster: &ProgramCluster) -> Vec<(String, u32, u64)> {
     gateways.chain(nodes).map(size).collect()
 }
 
-/// What `aod run` printed, and the most memory that it had, in bytes.
+/// The output of `aod run`, and its peak memory in bytes.
 fn run_with_aod(cluster: &ProgramCluster, file: &Path, output: &Path) -> (Value, u64) {
     let mut command = cluster.aod(0);
     command
-        .args(["run", "caller", "--output-dir"])
+        .args(["run", "caller", "--output"])
         .arg(output)
         .arg("--input")
         .arg(format!("table=@{}", file.display()));
@@ -145,7 +144,7 @@ fn run_with_aod(cluster: &ProgramCluster, file: &Path, output: &Path) -> (Value,
     )
 }
 
-/// Says when what happened in a run and its callee.
+/// Prints the times of a run and its callee.
 async fn tell_times(cluster: &ProgramCluster, run: &Value) {
     let person = cluster.person(0);
     let tree = person
@@ -210,11 +209,11 @@ async fn carries_a_gibibyte(store: Store) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gibibyte_crosses_hosts_over_the_broker_in_little_memory() {
+async fn gibibyte_crosses_hosts_through_the_broker_in_bounded_memory() {
     carries_a_gibibyte(Store::JetStream).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gibibyte_crosses_hosts_over_s3_in_little_memory() {
+async fn gibibyte_crosses_hosts_through_s3_in_bounded_memory() {
     carries_a_gibibyte(Store::S3).await;
 }

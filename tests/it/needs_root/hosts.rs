@@ -1,4 +1,4 @@
-//! The hosts of tests are hosts: apart from each other, cut and joined, and gone without a trace.
+//! Test hosts behave like hosts: isolated, cut and reconnected, and deleted completely.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,13 +9,13 @@ use aod_tests::hosts::{Host, Network, eventually, leftovers};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Set for the test's own program when it is started again to be killed.
+/// Set when the test's own program is started again to be killed.
 const VICTIM: &str = "AOD_TEST_VICTIM";
 
-/// A port of a host's own.
+/// A port of a host.
 const PORT: u16 = 8_080;
 
-/// Has the host answer connections on [`PORT`] until it is gone.
+/// Answers connections to [`PORT`] on the host until the host ends.
 fn listen(host: &Host) -> std::process::Child {
     let mut command = host.command("busybox");
     let listener = command
@@ -33,16 +33,16 @@ fn answers(address: Ipv4Addr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok()
 }
 
-/// Has the host run a container that never ends by itself.
+/// Runs a container on the host that never ends by itself.
 fn run_for_ever(host: &Host) {
     let busybox = std::fs::read("/bin/busybox").expect("busybox-static is installed");
     let directory = host.directory().join("image");
-    std::fs::create_dir_all(directory.join("bin")).expect("a directory of ours");
-    std::fs::write(directory.join("busybox"), busybox).expect("a directory of ours");
+    std::fs::create_dir_all(directory.join("bin")).expect("a test directory");
+    std::fs::write(directory.join("busybox"), busybox).expect("a test directory");
     let dockerfile = "FROM scratch\nCOPY busybox /busybox\nENTRYPOINT [\"/busybox\"]\n";
-    std::fs::write(directory.join("Dockerfile"), dockerfile).expect("a directory of ours");
+    std::fs::write(directory.join("Dockerfile"), dockerfile).expect("a test directory");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.join("busybox"), mode).expect("a file of ours");
+    std::fs::set_permissions(directory.join("busybox"), mode).expect("a test file");
     host.docker(&[
         "build",
         "--quiet",
@@ -86,7 +86,7 @@ fn hosts_have_their_own_docker_and_leave_nothing() {
 }
 
 #[test]
-fn a_disk_of_a_host_is_filled_alone_and_an_engine_comes_back() {
+fn host_disk_fills_separately_and_engine_restarts() {
     let network = Network::new();
     let number = network.number();
     let host = network.add_host();
@@ -113,7 +113,7 @@ fn a_disk_of_a_host_is_filled_alone_and_an_engine_comes_back() {
     assert_eq!(leftovers(number), Vec::<String>::new());
 }
 
-/// Makes hosts and says which, then waits to be killed.
+/// Creates hosts, prints their network, then waits to be killed.
 fn be_a_victim() -> ! {
     let network = Network::new();
     let host = network.add_host();
@@ -129,13 +129,13 @@ fn be_a_victim() -> ! {
 }
 
 #[test]
-fn what_a_killed_test_leaves_is_swept_up_by_the_next() {
+fn leftovers_of_a_killed_test_are_removed_by_the_next() {
     if std::env::var_os(VICTIM).is_some() {
         be_a_victim();
     }
     let mut victim = Command::new(std::env::current_exe().expect("a program"))
         .args([
-            "needs_root::hosts::what_a_killed_test_leaves_is_swept_up_by_the_next",
+            "needs_root::hosts::leftovers_of_a_killed_test_are_removed_by_the_next",
             "--exact",
             "--nocapture",
         ])

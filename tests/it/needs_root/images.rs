@@ -1,4 +1,4 @@
-//! Images of capsules over two hosts, each with a Docker of its own.
+//! Images of capsules on two hosts, each with its own Docker.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +7,24 @@ use aod_tests::programs::{Person, ProgramCluster, Store};
 use futures::future::join_all;
 use serde_json::json;
 
-/// Directories, each with an image of its own.
+/// Directories, each with its own image.
 const IMAGES: usize = 10;
 
-/// Who builds and starts: five for each image.
+/// Concurrent clients that build and run: five for each image.
 const STARTERS: usize = 50;
 
-/// A small table, and what the worker makes of it.
+/// A small table.
 const TABLE: &[u8] = b"1,2\n";
 
 /// A capsule like `worker` under another name.
 fn directory(number: usize) -> CapsuleDirectory {
     let capsule = CapsuleDirectory::new("worker");
     let agent = format!("name: worker-{number}\nresources: {{memory: 128m}}\n");
-    std::fs::write(capsule.path().join("agent.yaml"), agent).expect("a directory of ours");
+    std::fs::write(capsule.path().join("agent.yaml"), agent).expect("a test directory");
     capsule
 }
 
-/// Builds the capsule and starts it; whether that came out well.
+/// Builds the capsule and runs it; returns whether that succeeded.
 async fn build_and_run(person: &Person, capsule: &CapsuleDirectory, number: usize) -> bool {
     person.register(capsule, "any").await;
     let file = ("table.csv", TABLE.to_vec());
@@ -36,7 +36,7 @@ async fn build_and_run(person: &Person, capsule: &CapsuleDirectory, number: usiz
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_capsules_of_ten_images_at_once_build_each_image_once() {
+async fn fifty_concurrent_builds_of_ten_images_build_each_image_once() {
     let cluster = ProgramCluster::start(Store::JetStream, 2, &["any", "any"]).await;
     let people = [0, 1].map(|gateway| cluster.person(gateway));
     let capsules: Vec<_> = tokio::task::block_in_place(|| (0..IMAGES).map(directory).collect());

@@ -1,4 +1,4 @@
-//! A large file goes down a chain of capsules on two hosts, and crosses no more links than it must.
+//! A large file passes through a chain of capsules on two hosts with the minimum of transfers.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 /// Capsules of the chain.
 const CAPSULES: u64 = 10;
 
-/// The size of what each hands to the next.
-const MEGABYTES: u64 = 100;
+/// Size of each handed file.
+const MEGABYTES: u64 = 40;
 
-/// How much more than it must may be moved.
+/// Maximum ratio of transferred to necessary bytes.
 const MOVED_MAX: f64 = 1.1;
 
-/// The longest that a callee of a full node waits for another one.
+/// Maximum wait of a full node's callee for another node.
 const ELSEWHERE_WITHIN: Duration = Duration::from_secs(2);
 
 /// All bytes that the link of `host` has carried.
@@ -42,14 +42,14 @@ fn carried_by_all(cluster: &ProgramCluster) -> u64 {
     cluster.nodes.iter().map(|node| carried(node.host())).sum()
 }
 
-/// Starts the chain on the first host; it rests so many seconds before its first call.
+/// Starts the chain on the first host; it pauses `pause` seconds before its first call.
 async fn start(person: &Person, pause: u64) -> String {
     let arguments = json!({"level": CAPSULES - 1, "megabytes": MEGABYTES, "pause": pause});
-    let body = json!({"capsule": "relay", "arguments": arguments, "label": "one"});
+    let body = json!({"capsule": "relay", "arguments": arguments, "pool": "one"});
     person.start_as(&body).await
 }
 
-/// The runs of the chain, from the root on, with everything about them.
+/// The runs of the chain, from the root on, with all their details.
 async fn chain(person: &Person, root: &str) -> Vec<Value> {
     let tree = person.get(&format!("/v1/runs/{root}/tree")).await;
     let (mut runs, mut branch) = (Vec::new(), Some(&tree));
@@ -70,12 +70,12 @@ fn fetched(run: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{run}"))
 }
 
-/// Says how much was moved, and holds it against what must be.
+/// Prints the transferred bytes, and compares them with the necessary ones.
 fn check_moved(what: &str, moved: u64, must: u64) {
-    #[expect(clippy::cast_precision_loss, reason = "told to a thousandth")]
+    #[expect(clippy::cast_precision_loss, reason = "printed to a thousandth")]
     let ratio = moved as f64 / must as f64;
     say(&format!(
-        "{what}: {moved} bytes moved, {must} must be: {ratio:.3} times"
+        "{what}: {moved} bytes transferred, {must} necessary: {ratio:.3} times"
     ));
     assert!(
         ratio <= MOVED_MAX,
@@ -84,7 +84,7 @@ fn check_moved(what: &str, moved: u64, must: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_goes_down_a_chain_and_moves_no_more_than_it_must() {
+async fn file_in_a_chain_of_capsules_is_transferred_no_more_than_necessary() {
     let cluster = ProgramCluster::start(Store::S3, 1, &["any,one", "any,two"]).await;
     let person = cluster.person(0);
     person
@@ -93,14 +93,14 @@ async fn a_file_goes_down_a_chain_and_moves_no_more_than_it_must() {
     person
         .register(&CapsuleDirectory::new("worker"), "one")
         .await;
-    // Both hosts have the image: what is measured is the file.
-    for label in ["one", "two"] {
+    // Both hosts have the image: only the file is measured.
+    for pool in ["one", "two"] {
         let arguments = json!({"level": 0, "megabytes": 1});
-        let body = json!({"capsule": "relay", "arguments": arguments, "label": label});
+        let body = json!({"capsule": "relay", "arguments": arguments, "pool": pool});
         let run = person.start_as(&body).await;
         assert_eq!(person.result(&run).await["success"], true);
     }
-    // Each file that is handed on is made anew, so it must be stored once.
+    // Each capsule creates a new file, which must be stored once.
     let file = MEGABYTES * 1_000_000;
     let must = (CAPSULES - 1) * file;
 
@@ -116,7 +116,7 @@ async fn a_file_goes_down_a_chain_and_moves_no_more_than_it_must() {
     assert_eq!(runs.iter().map(fetched).sum::<u64>(), 0);
     check_moved("on one host", moved, must);
 
-    // As soon as the root calls somebody else has its slot: its host is full for as long as the chain lasts.
+    // As soon as the root calls, another run takes its slot: its host is full while the chain runs.
     let root = start(&person, 5).await;
     let mut fillers = Vec::new();
     for _ in 0..4 {
@@ -126,7 +126,7 @@ async fn a_file_goes_down_a_chain_and_moves_no_more_than_it_must() {
     }
     let before = carried_by_all(&cluster);
     assert_eq!(person.result(&root).await["success"], true);
-    // The first callee's file must be brought to the other host.
+    // The first callee's file must be transferred to the other host.
     check_moved(
         "with a full host",
         carried_by_all(&cluster) - before,

@@ -1,5 +1,5 @@
-//! The way out over the node's real network: a host with an address that looks public stands in for the
-//! internet, on a bridge that nothing leaves.
+//! Egress over the node's real network: a host with an address that looks public represents the internet, on an
+//! isolated bridge.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,16 +10,16 @@ use aod_tests::hosts::{Host, Network, eventually};
 use aod_tests::images::CapsuleDirectory;
 use aod_tests::programs::aod;
 
-/// Of the host far away.
+/// Address of the remote host.
 const FAR: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
 /// A second address of the node's own host.
 const OWN: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 35);
 
-/// How long a server may take to listen.
+/// Maximum time for a server to listen.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Prints the first line of what the proxy says, and the last of what comes through it.
+/// Prints the first line of the proxy's answer, and the last line from the server.
 const SCRIPT: &str = r#"
 try() {
     mkfifo /workspace/request
@@ -45,7 +45,7 @@ fn ip(arguments: &str) {
     );
 }
 
-/// A server of the files in `directory`; it ends with its host.
+/// A server of the files in `directory`; ends with its host.
 fn serve(host: &Host, address: Ipv4Addr, directory: &Path) -> Child {
     ip(&format!("-n {} link set lo up", host.name()));
     ip(&format!("-n {} addr add {address}/32 dev lo", host.name()));
@@ -67,19 +67,19 @@ fn serve(host: &Host, address: Ipv4Addr, directory: &Path) -> Child {
 }
 
 #[test]
-fn a_real_network_is_reached_and_the_nodes_own_host_is_not() {
+fn egress_reaches_the_network_but_not_the_nodes_own_host() {
     let network = Network::new();
     let (near, far) = (network.add_host(), network.add_host());
     let capsule = CapsuleDirectory::new("probe");
     let write = |name: &str, text: &str| {
         let path = network.directory().join(name);
-        std::fs::write(&path, text).expect("a directory of ours");
+        std::fs::write(&path, text).expect("a test directory");
         path
     };
     write("page", "from far away\n");
     let script = write("script.sh", SCRIPT);
     let agent = format!("egress: ['{FAR}', '{OWN}']\n");
-    std::fs::write(capsule.path().join("agent.yaml"), agent).expect("a directory of ours");
+    std::fs::write(capsule.path().join("agent.yaml"), agent).expect("a test directory");
     let mut servers = [
         serve(&far, FAR, &network.directory()),
         serve(&near, OWN, &network.directory()),

@@ -1,5 +1,5 @@
-//! The product's own capsules over two hosts: `survey` reads a table on one, `chart` and `report` draw
-//! and set it on the other.
+//! The product's own capsules on two hosts: `survey` reads a table on one, `chart` and `report` create charts and
+//! document on the other.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 const TABLE: &[u8] = include_bytes!("../../../capsules/survey/example/penguins.csv");
 
-/// The chapters of the penguins, each with its chart, and what the report draws for itself.
+/// Minimum charts: one for each chapter of the penguins, and those of the report.
 const CHARTS_MIN: usize = 8;
 
 async fn surveys_over_two_hosts(store: Store) {
     let cluster = ProgramCluster::start(store, 2, &["one", "two"]).await;
     let [here, there] = [0, 1].map(|gateway| cluster.person(gateway));
-    for (name, node, label) in [
+    for (name, node, pool) in [
         ("survey", 0, "one"),
         ("chart", 1, "two"),
         ("report", 1, "two"),
     ] {
         let host = cluster.nodes[node].host();
         let capsule = tokio::task::block_in_place(|| CapsuleDirectory::of_product(name, host));
-        here.register(&capsule, label).await;
+        here.register(&capsule, pool).await;
     }
     let run = here
         .start(
@@ -53,8 +53,8 @@ async fn surveys_over_two_hosts(store: Store) {
     assert!(pdf.starts_with(b"%PDF-"), "the report is no PDF");
 }
 
-/// Compares what a run gave its callees, and got of them, with what they had on the other host; the
-/// same of its callees. Answers how many charts there were.
+/// Compares the files that a run passed to its callees and received from them with those on the other host,
+/// recursively. Returns the number of charts.
 async fn compare(
     cluster: &ProgramCluster,
     people: [&Person; 2],
@@ -73,7 +73,7 @@ async fn compare(
             "{callee} runs on the second host"
         );
         assert_eq!(
-            people[1].count_events(id, "result").await,
+            people[1].count_events(id, "ended").await,
             1,
             "results of {id}"
         );
@@ -114,12 +114,12 @@ async fn compare(
     charts
 }
 
-/// Which node of the cluster had the run of a tree.
+/// The node of a run in a tree.
 async fn node_index(cluster: &ProgramCluster, person: &Person, run: &Value) -> usize {
     cluster.node_on(&person.host_of(&run["node"]).await)
 }
 
-/// What a run was launched with, by names.
+/// The input files of a run, by name.
 async fn inputs_of(person: &Person, run: &str) -> Vec<(String, String)> {
     let events = person.get(&format!("/v1/runs/{run}/events")).await;
     files_of(&events["items"][0]["data"]["files"])
@@ -134,11 +134,11 @@ fn files_of(files: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn survey_and_chart_work_over_the_broker() {
+async fn survey_and_chart_work_through_the_broker() {
     surveys_over_two_hosts(Store::JetStream).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn survey_and_chart_work_over_s3() {
+async fn survey_and_chart_work_through_s3() {
     surveys_over_two_hosts(Store::S3).await;
 }

@@ -1,4 +1,4 @@
-//! Every program is stopped and started again, one after the other, under load: as in an upgrade.
+//! Every program is restarted, one after the other, under load, as in an upgrade.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +9,16 @@ use serde_json::json;
 
 use super::chain;
 
-/// Between two roots.
+/// Time between two roots.
 const PACE: Duration = Duration::from_millis(400);
 
-/// How long a program may take to end when it is asked to.
+/// Maximum time for a program to end on request.
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
 
-/// How long a root may look for a gateway that takes it: much longer than one is away.
+/// Maximum time to find a gateway that accepts a root: much longer than one is down.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a root at whichever gateway takes it; answers its id.
+/// Starts a root at the first gateway that accepts it; returns its id.
 async fn start_somewhere(people: &[Person], number: usize) -> String {
     let arguments = json!({"table": chain::TABLE, "seconds": 2});
     let asking = async {
@@ -36,7 +36,7 @@ async fn start_somewhere(people: &[Person], number: usize) -> String {
     started.unwrap_or_else(|_| panic!("no gateway took root {number}"))
 }
 
-/// Starts roots until it is told to stop; answers them.
+/// Starts roots until `is_over`; returns them.
 async fn load(people: Vec<Person>, is_over: Arc<AtomicBool>) -> Vec<String> {
     let mut runs = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -47,12 +47,12 @@ async fn load(people: Vec<Person>, is_over: Arc<AtomicBool>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rolling_restarts_under_load_lose_nothing() {
+async fn rolling_restarts_under_load_lose_no_run() {
     let plan = Plan {
         store: Store::JetStream,
         brokers: 3,
         gateways: 2,
-        labels: &["one", "two", "two"],
+        pools: &["one", "two", "two"],
         disk_bytes: None,
     };
     let mut cluster = ProgramCluster::start_as(&plan).await;

@@ -1,7 +1,7 @@
-//! The number of a network: nobody else's on this machine as long as it is held.
+//! The number of a network, unique on this machine while it is held.
 //!
-//! It is a locked file. The kernel gives the lock up with the process that holds it, however that
-//! ends, so that a number with a file and no lock is one of a test that was killed.
+//! The number is a locked file. The kernel releases the lock when its process ends for any reason: a file without a
+//! lock belongs to a killed test.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,25 +14,25 @@ use super::{BASE_DIRECTORY, address_of};
 /// Numbers of networks: the third byte of their addresses.
 const NUMBERS: std::ops::Range<u8> = 0..250;
 
-/// A number of our own.
+/// A claimed number.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u8,
-    /// Closing it gives the number up.
+    /// Closing it releases the number.
     _lock: File,
 }
 
 impl Claim {
-    /// Takes the first free number whose addresses nobody on this machine has.
+    /// Takes the first free number whose addresses no interface of this machine has.
     pub(super) fn take() -> Self {
-        fs::create_dir_all(BASE_DIRECTORY).expect("a directory of ours");
+        fs::create_dir_all(BASE_DIRECTORY).expect("a test directory");
         NUMBERS
             .filter_map(Self::try_take)
             .find(|claim| !is_addressed(claim.number))
             .expect("one of 250 numbers is free")
     }
 
-    /// The numbers that were taken by tests which are no more.
+    /// Takes the numbers of killed tests.
     pub(super) fn take_abandoned() -> Vec<Self> {
         NUMBERS
             .filter(|&number| path(number).exists())
@@ -53,7 +53,7 @@ impl Claim {
             .open(&path);
         let lock = lock.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         lock.try_lock().ok()?;
-        // Whoever held it until now has removed the file, and someone else may have made it anew.
+        // The previous holder may have removed the file, and another process created a new one.
         let is_current = fs::metadata(&path)
             .is_ok_and(|found| found.ino() == lock.metadata().expect("an open file").ino());
         is_current.then_some(Self {
@@ -66,7 +66,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let _ = fs::remove_file(path(self.number));
-        // Goes with the last one.
+        // Succeeds only for the last network.
         let _ = fs::remove_dir(BASE_DIRECTORY);
     }
 }

@@ -1,11 +1,11 @@
-//! Commands of the machine, and waiting for what they bring about.
+//! Commands of the machine, and waits for their effects.
 
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `ip` with these words.
@@ -14,7 +14,7 @@ pub(super) fn ip(words: &str) {
     run(command.args(words.split(' ')));
 }
 
-/// Runs a command to its end; answers what it printed. A failure ends the test.
+/// Runs a command to its end; returns its output. A failure ends the test.
 pub(super) fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -28,7 +28,7 @@ pub(super) fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Looks until `condition` has an answer; panics when there is none after `patience`.
+/// Polls `condition` until it returns a value; panics after `patience`.
 pub fn eventually<T>(
     what: &str,
     patience: Duration,
@@ -39,10 +39,7 @@ pub fn eventually<T>(
         if let Some(answer) = condition() {
             return answer;
         }
-        assert!(
-            Instant::now() < deadline,
-            "never came in {patience:?}: {what}"
-        );
+        assert!(Instant::now() < deadline, "{what}: not within {patience:?}");
         sleep(LOOK_INTERVAL);
     }
 }
@@ -56,7 +53,7 @@ pub(crate) fn all_processes() -> Vec<u32> {
         .collect()
 }
 
-/// The processes that `parent` has started and that are there.
+/// The living children of `parent`.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let is_child = |process: &u32| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

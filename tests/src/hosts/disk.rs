@@ -1,4 +1,4 @@
-//! A disk of a host's own: a file system in a file, which can be filled without filling the machine's.
+//! The disk of a host: a file system in a file, which can be filled without filling the machine's disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,42 +7,42 @@ use std::process::Command;
 use super::commands::run;
 use super::host::Host;
 
-/// The file on it that takes all room.
+/// The file that fills the disk.
 const FILLER: &str = "filler";
 
-/// The disk of a host, where only the host sees it. It is gone with the host.
+/// The disk of a host, visible only there. Deleted with the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk<'a> {
     host: &'a Host,
 }
 
 impl<'a> Disk<'a> {
-    /// That of `host`, which has one.
+    /// The disk of `host`, which has one.
     pub(super) fn of(host: &'a Host) -> Self {
         Self { host }
     }
 
-    /// Makes it, of `size_bytes`, and mounts it.
+    /// Creates it with `size_bytes`, and mounts it.
     pub(super) fn mount(self, size_bytes: u64) {
         let image = self.host.directory().join("disk.img");
-        let file = fs::File::create(&image).expect("a directory of ours");
+        let file = fs::File::create(&image).expect("a test directory");
         file.set_len(size_bytes).expect("a file with a hole");
         run(Command::new("mkfs.ext4")
             .args(["-q", "-m", "0"])
             .arg(&image));
-        fs::create_dir_all(self.directory()).expect("a directory of ours");
+        fs::create_dir_all(self.directory()).expect("a test directory");
         let mut mount = self.host.command("mount");
         run(mount.args(["-o", "loop"]).arg(&image).arg(self.directory()));
     }
 
-    /// Where it is mounted on the host.
+    /// Its mount point on the host.
     pub fn directory(self) -> PathBuf {
         self.host.directory().join("disk")
     }
 
-    /// Takes all room that is left.
+    /// Fills all free space.
     pub fn fill(self) {
-        // First in one go, then what is left of blocks.
+        // First in one step, then the remaining blocks.
         let script = "free=$(df -B1 --output=avail \"$1\" | tail -n 1); \
              fallocate -l \"$free\" \"$2\" 2>/dev/null; cat /dev/zero >>\"$2\" 2>/dev/null; exit 0";
         let mut fill = self.host.command("sh");
@@ -51,7 +51,7 @@ impl<'a> Disk<'a> {
             .args([self.directory(), self.directory().join(FILLER)]));
     }
 
-    /// Takes all room but `bytes` of it.
+    /// Fills all free space except `bytes`.
     pub fn leave(self, bytes: u64) {
         let script = "free=$(df -B1 --output=avail \"$1\" | tail -n 1); fallocate -l \"$((free - $3))\" \"$2\"";
         let mut fill = self.host.command("sh");
@@ -61,7 +61,7 @@ impl<'a> Disk<'a> {
             .arg(bytes.to_string()));
     }
 
-    /// Gives the room back that [`fill`](Self::fill) or [`leave`](Self::leave) has taken.
+    /// Frees the space that [`fill`](Self::fill) or [`leave`](Self::leave) has taken.
     pub fn empty(self) {
         let mut remove = self.host.command("rm");
         run(remove.arg("-f").arg(self.directory().join(FILLER)));

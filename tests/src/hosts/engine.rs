@@ -1,4 +1,4 @@
-//! The Docker daemon of a host: everything of its own, and no networks.
+//! The Docker daemon of a host, completely separate and without networks.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use super::process::HostProcess;
 
 const DAEMON: &str = "dockerd";
 
-/// Where the daemon says that it runs, on its host.
+/// The daemon's PID file, on its host.
 const PID_FILE: &str = "/run/docker.pid";
 
-/// How long a daemon may take until it answers: half a second on an idle machine.
+/// Maximum start time of a daemon: half a second on an idle machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of the daemon's log that a failed test shows.
+/// Lines of the daemon's log that a failed test prints.
 const LAST_LINES: usize = 30;
 
 /// A running daemon with its containerd. Ends with its host.
 #[derive(Debug)]
 pub(super) struct Engine {
-    /// None once it is dropped.
+    /// None after the drop.
     daemon: Option<HostProcess>,
     log: PathBuf,
 }
@@ -32,16 +32,16 @@ impl Engine {
     pub(super) fn start(host: &Host) -> Self {
         let began = Instant::now();
         let directory = host.directory();
-        // The machine's own configuration must not be read.
+        // Prevents the use of the machine's own configuration.
         let config = directory.join("dockerd.json");
-        fs::write(&config, "{}").expect("a directory of ours");
+        fs::write(&config, "{}").expect("a test directory");
         let log = directory.join("dockerd.log");
         let file = File::options()
             .create(true)
             .append(true)
             .open(&log)
-            .expect("a directory of ours");
-        // One that was killed has left it, and its id may be another process's by now.
+            .expect("a test directory");
+        // A killed daemon leaves the file, and its id may belong to another process by now.
         run(host.command("rm").args(["-f", PID_FILE]));
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
         let mut command = host.command(DAEMON);
@@ -96,7 +96,7 @@ impl Engine {
         engine
     }
 
-    /// SIGSTOP: it answers nobody.
+    /// SIGSTOP: the daemon does not answer.
     pub(super) fn pause(&self) {
         self.process().pause();
     }
@@ -111,7 +111,7 @@ impl Engine {
     }
 }
 
-/// Where a program is that is called by its name.
+/// The path of a program.
 fn found(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|place| place.join(name));
@@ -131,7 +131,7 @@ impl Drop for Engine {
     }
 }
 
-/// Prints the end of a log; there may be none.
+/// Prints the end of a log, if it exists.
 pub(crate) fn show_log(what: &str, path: &Path) {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

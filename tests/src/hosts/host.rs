@@ -1,4 +1,4 @@
-//! One host: its namespaces, its link, and what is run in it.
+//! One host: its namespaces, its link, and its commands.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -12,12 +12,11 @@ use super::disk::Disk;
 use super::engine::Engine;
 use super::{MARK, Segment, address_of, directory_of, name_of};
 
-/// What the first process of a host does: gives it a `/run` and a name of its own, and stays until
-/// its input ends, which is when the test drops the host or is gone itself. It stays a shell, which
-/// takes leave of processes whose parent is gone: daemons would believe that they run.
+/// The first process of a host: mounts a `/run`, sets the host name, and waits until its input ends, which is when the
+/// test drops the host or dies. It stays a shell, which reaps orphans: daemons would otherwise appear to run.
 const FIRST_PROCESS: &str = r#"mount -t tmpfs run /run && echo "$1" >/proc/sys/kernel/hostname && echo ready && cat >/dev/null; exit 0"#;
 
-/// A host. Clones are the same host; it goes with the last one.
+/// A host. Clones are the same host, which ends with the last one.
 #[derive(Clone, Debug)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -27,7 +26,7 @@ pub struct Host {
 struct Inner {
     segment: Arc<Segment>,
     number: u8,
-    /// What holds the namespaces; its child is the first process in them.
+    /// The process that holds the namespaces; its child is the first process in them.
     holder: Child,
     engine: Mutex<Option<Engine>>,
     has_disk: OnceLock<()>,
@@ -35,7 +34,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Kills the first process, and the kernel then all others of the host.
+        // Kills the first process; the kernel then kills all others of the host.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
         drop(
@@ -98,7 +97,7 @@ impl Host {
         let host = Self {
             inner: Arc::new(inner),
         };
-        std::fs::create_dir_all(host.directory()).expect("a directory of ours");
+        std::fs::create_dir_all(host.directory()).expect("a test directory");
         host
     }
 
@@ -116,18 +115,18 @@ impl Host {
         directory_of(self.network()).join(self.inner.number.to_string())
     }
 
-    /// Cuts its link: connections stay and nothing passes.
+    /// Cuts its link: connections stay open, but no packet passes.
     pub fn cut(&self) {
         self.set_link("down");
     }
 
-    /// Joins it again after [`cut`](Self::cut).
+    /// Restores the link after [`cut`](Self::cut).
     pub fn join(&self) {
         self.set_link("up");
     }
 
-    /// A command that runs on the host. What is started is a child of the command's process; it
-    /// ends with the host at the latest.
+    /// A command that runs on the host. Its processes are children of the command's process, and end with the host at
+    /// the latest.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let namespaces = PathBuf::from(format!("/proc/{}/ns", self.inner.holder.id()));
         let option =
@@ -147,26 +146,26 @@ impl Host {
         command
     }
 
-    /// Gives it a disk of its own, of `size_bytes`, for what its Docker daemon and its programs keep.
+    /// Mounts a separate disk of `size_bytes` for the data of its Docker daemon and its programs.
     pub fn mount_disk(&self, size_bytes: u64) {
         let is_first = self.inner.has_disk.set(()).is_ok();
         assert!(is_first, "{} has a disk already", self.name());
         Disk::of(self).mount(size_bytes);
     }
 
-    /// Its disk, if it has one of its own.
+    /// Its separate disk, if any.
     pub fn disk(&self) -> Option<Disk<'_>> {
         self.inner.has_disk.get().map(|()| Disk::of(self))
     }
 
-    /// Where its Docker daemon and its programs keep what they have, at the same path inside and
-    /// out; only inside there is something to be seen if it is on a disk of its own.
+    /// The data directory of its Docker daemon and its programs, at the same path inside and outside; on a separate
+    /// disk, the content is only visible inside.
     pub fn data_directory(&self) -> PathBuf {
         self.disk()
             .map_or_else(|| self.directory(), Disk::directory)
     }
 
-    /// Starts its Docker daemon and waits until that answers; prints how long it took.
+    /// Starts its Docker daemon and waits until it answers; prints the time.
     pub fn start_engine(&self) {
         let mut engine = self.engine();
         assert!(
@@ -177,12 +176,12 @@ impl Host {
         *engine = Some(Engine::start(self));
     }
 
-    /// Kills its Docker daemon, containerd with it; what runs in containers goes on.
+    /// Kills its Docker daemon and containerd; containers continue.
     pub fn kill_engine(&self) {
         drop(self.engine().take());
     }
 
-    /// SIGSTOP to its Docker daemon: it answers nobody.
+    /// SIGSTOP to its Docker daemon, which then does not answer.
     pub fn pause_engine(&self) {
         self.engine().as_ref().expect("it has one").pause();
     }
@@ -192,17 +191,17 @@ impl Host {
         self.engine().as_ref().expect("it has one").resume();
     }
 
-    /// Where its Docker daemon listens, inside and out.
+    /// The socket of its Docker daemon, inside and outside.
     pub fn docker_socket(&self) -> PathBuf {
         self.directory().join("docker.sock")
     }
 
-    /// What the docker command prints about this host's daemon; a failure ends the test.
+    /// The output of the docker command for this host's daemon; a failure ends the test.
     pub fn docker<S: AsRef<OsStr>>(&self, arguments: &[S]) -> String {
         super::commands::run(docker_command(&self.docker_socket()).args(arguments))
     }
 
-    /// The ids of its containers, stopped ones included.
+    /// The ids of its containers, including stopped ones.
     pub fn containers(&self) -> Vec<String> {
         self.docker(&["ps", "--all", "--quiet"])
             .lines()

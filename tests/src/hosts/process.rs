@@ -1,4 +1,4 @@
-//! A program that runs on a host: what entered the host for it, and the program itself.
+//! A program on a host: the process that entered the host, and the program itself.
 
 use std::fs;
 use std::path::Path;
@@ -7,23 +7,22 @@ use std::time::Duration;
 
 use super::commands::{children, eventually};
 
-/// How long a program may take to begin: that it works is another matter.
+/// Maximum time until a program runs, whether it works or not.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A started program. Whoever has it ends it.
+/// A started program, to be ended by its owner.
 #[derive(Debug)]
 pub(crate) struct HostProcess {
-    /// What entered the host and waits there for its child.
+    /// The process that entered the host and waits there for its child.
     entrance: Child,
     /// The program itself.
     id: u32,
 }
 
 impl HostProcess {
-    /// Starts `command`, which is of a host and runs `program`; panics with what `log` says when it
-    /// ends at once.
+    /// Starts `command` of a host, which runs `program`; panics with `log` if it ends immediately.
     pub(crate) fn start(command: &mut Command, program: &Path, log: impl Fn() -> String) -> Self {
-        // What is executed has another name where the one that is known is a link.
+        // A link has another name than the program that is executed.
         let program = fs::canonicalize(program)
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let mut entrance = command.spawn().expect("nsenter is installed");
@@ -42,7 +41,7 @@ impl HostProcess {
         Self { entrance, id }
     }
 
-    /// The id of the program, as the test's own processes see it.
+    /// The id of the program in the test's own PID namespace.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -55,7 +54,7 @@ impl HostProcess {
         let _ = self.entrance.wait();
     }
 
-    /// SIGTERM; answers whether it has ended within `patience`, and kills it if it has not.
+    /// SIGTERM; returns whether it ended within `patience`, and kills it otherwise.
     pub(crate) fn terminate(mut self, patience: Duration) -> bool {
         signal("TERM", self.id);
         let deadline = std::time::Instant::now() + patience;
@@ -69,7 +68,7 @@ impl HostProcess {
         false
     }
 
-    /// SIGSTOP: connections stay, nothing is answered.
+    /// SIGSTOP: connections stay open, requests get no answer.
     pub(crate) fn pause(&self) {
         signal("STOP", self.id);
     }
@@ -80,19 +79,18 @@ impl HostProcess {
         signal("CONT", self.entrance.id());
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.entrance.try_wait().expect("a child of ours")
     }
 }
 
-/// Whether the process has become what it was started for: until then it is a copy of what
-/// entered the host.
+/// Whether the process executes the program; until then it is a copy of the process that entered the host.
 fn runs(process: u32, program: &Path) -> bool {
     fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|path| path == program)
 }
 
-/// Sends a signal by its name without `SIG`; to whoever is gone already it does not matter.
+/// Sends a signal by its name without `SIG`; ignores ended processes.
 fn signal(name: &str, process: u32) {
     let _ = Command::new("kill")
         .args(["-s", name, &process.to_string()])

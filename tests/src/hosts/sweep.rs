@@ -1,4 +1,4 @@
-//! Removes a network with everything in it, whatever state it was left in.
+//! Removes a network with everything in it, from any state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ use super::claim::Claim;
 use super::commands::all_processes;
 use super::{MARK, directory_of, name_of};
 
-/// How long processes may take to end and mounts to go: removing files of a daemon takes the most.
+/// Maximum time for processes to end and mounts to be removed: files of a daemon take longest.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two tries.
+/// Pause between two tries.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// Removes what tests have left that are no more.
+/// Removes the leftovers of killed tests.
 pub(super) fn sweep_abandoned() {
     for claim in Claim::take_abandoned() {
         let left = sweep(claim.number());
         assert!(
             left.is_empty(),
-            "a killed test left what cannot be removed: {left:?}"
+            "cannot remove the leftovers of a killed test: {left:?}"
         );
     }
 }
 
-/// Removes all of the network `number`; answers what is still there in the end.
+/// Removes everything of the network `number`; returns the leftovers.
 pub(super) fn sweep(number: u8) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -49,7 +49,7 @@ pub(super) fn sweep(number: u8) -> Vec<String> {
     }
 }
 
-/// Everything on this machine that is of the network `number`, in words.
+/// Everything on this machine that belongs to the network `number`, as text.
 pub fn leftovers(number: u8) -> Vec<String> {
     let processes = processes(number)
         .into_iter()
@@ -80,7 +80,7 @@ pub fn leftovers(number: u8) -> Vec<String> {
         .collect()
 }
 
-/// The processes that have the network's mark in their environment.
+/// The processes with the network's mark in their environment.
 fn processes(number: u8) -> Vec<u32> {
     let mark = format!("{MARK}={number}");
     let is_marked = |process: &u32| {
@@ -98,7 +98,7 @@ fn namespaces(number: u8) -> Vec<String> {
         .collect()
 }
 
-/// The cgroups of its Docker daemons, in each hierarchy that there is.
+/// The cgroups of its Docker daemons, in each hierarchy.
 fn cgroups(number: u8) -> Vec<PathBuf> {
     let root = PathBuf::from("/sys/fs/cgroup");
     let hierarchies = entries(&root)
@@ -123,7 +123,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// What is mounted of it where everyone sees it.
+/// Its mounts in the machine's namespace.
 fn mounts(number: u8) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mounts").expect("a Linux machine");
     let places = table.lines().filter_map(|line| line.split(' ').nth(1));
@@ -135,7 +135,7 @@ fn mounts(number: u8) -> Vec<String> {
     places.filter(is_ours).map(str::to_owned).collect()
 }
 
-/// The devices of disks that are files of it; each goes with the last mount of it.
+/// Its loop devices; each ends with its last mount.
 fn disks(number: u8) -> Vec<String> {
     let directory = directory_of(number);
     let is_ours = |device: &String| {
@@ -158,7 +158,7 @@ fn entries(directory: &Path) -> impl Iterator<Item = String> + use<> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// Runs a command whose failure means that there is nothing to do any more.
+/// Runs a command whose failure means that nothing is left to do.
 fn quietly(command: &mut Command) {
     let _ = command.output();
 }

@@ -1,4 +1,4 @@
-//! NATS servers on hosts of their own, one or a cluster of several.
+//! NATS servers on separate hosts, one or a cluster of several.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,25 +11,24 @@ use aod_testkit::nats;
 use super::Program;
 use crate::hosts::Host;
 
-/// Ports of a server on its host: for programs, for people who look after it, for other servers.
+/// Ports of a server on its host: for programs, for monitoring, for other servers.
 const PORT: u16 = 4222;
 const MONITORING_PORT: u16 = 8222;
 const CLUSTER_PORT: u16 = 6222;
 
-/// Most that JetStream may store, in bytes: what `aod` asks for in all its streams, as
-/// `deploy/nats.conf` gives it.
+/// Maximum size of JetStream, in bytes: the sum of all streams of `aod`, as in `deploy/nats.conf`.
 const STORE_BYTES_MAX: u64 = 20 << 30;
 
-/// How long a server may take to greet who connects.
+/// Maximum time for the greeting of a server.
 const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Starts a server on each of `hosts` with the users of a file that `aod` made.
+/// Starts a server on each of `hosts` with the users of a file created by `aod`.
 pub(super) fn start_all(hosts: &[Host], users: &Path) -> Vec<Program> {
     let users = fs::read_to_string(users).expect("a file that aod made");
     let program = nats::program();
     let start = |host: &Host| {
         let configuration = host.directory().join("nats.conf");
-        fs::write(&configuration, configure(host, hosts) + &users).expect("a directory of ours");
+        fs::write(&configuration, configure(host, hosts) + &users).expect("a test directory");
         let arguments = vec!["-c".to_owned(), configuration.display().to_string()];
         Program::start(host, &program, "nats", arguments, Vec::new())
     };
@@ -46,7 +45,7 @@ pub(super) fn monitoring_url(broker: &Program) -> String {
     format!("http://{}:{MONITORING_PORT}", broker.host().address())
 }
 
-/// Whether the server greets who connects, and has JetStream.
+/// Whether the server greets connections, and has JetStream.
 pub(super) fn is_ready(broker: &Program) -> bool {
     let address = SocketAddr::new(IpAddr::V4(broker.host().address()), PORT);
     let Ok(stream) = TcpStream::connect_timeout(&address, GREETING_PATIENCE) else {

@@ -1,5 +1,5 @@
-//! A cluster of real programs: NATS servers, gateways and nodes on hosts of their own, with
-//! credentials as an operator would make them.
+//! A cluster of real programs: NATS servers, gateways and nodes on separate hosts, with credentials as an operator
+//! would create them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,19 +14,19 @@ use super::{Program, aod, broker};
 use crate::cluster::LEASE_SECONDS;
 use crate::hosts::Network;
 
-/// Capsules that compute at one time on a node.
+/// Capsules that compute concurrently on a node.
 const SLOTS: &str = "4";
 
-/// How long programs may take to be there: a second on an idle machine.
+/// Maximum start time of programs: a second on an idle machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What programs log: whoever looks for a cause must know why a call left its gateway.
-const LOG: &str = "info,async_nats=warn,aod_node::gateway_client=debug";
+/// Log level of programs: detailed enough to show why a call left its gateway.
+const LOG: &str = "info,async_nats=warn,aod_node::gateways=debug";
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where a cluster keeps its artifacts.
+/// The artifact store of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// In the broker.
@@ -35,24 +35,23 @@ pub enum Store {
     S3,
 }
 
-/// What a cluster is made of.
+/// The parts of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     pub store: Store,
-    /// NATS servers, each with a copy of everything.
+    /// NATS servers, each with a copy of all streams.
     pub brokers: usize,
     pub gateways: usize,
-    /// A node with a host and a Docker of its own for each.
-    pub labels: &'a [&'a str],
-    /// Size of the disk that each node and its Docker have for themselves, in bytes; without one it is the
-    /// machine's.
+    /// A node with its own host and Docker for each pool.
+    pub pools: &'a [&'a str],
+    /// Size of the separate disk of each node and its Docker, in bytes; none for the machine's disk.
     pub disk_bytes: Option<u64>,
 }
 
 /// A cluster; everything ends with the value.
 #[derive(Debug)]
 pub struct ProgramCluster {
-    // Dropped in this order: programs before the servers they use, hosts with the last of them.
+    // Dropped in this order: programs before their servers, hosts last.
     pub gateways: Vec<Program>,
     pub nodes: Vec<Program>,
     pub brokers: Vec<Program>,
@@ -61,20 +60,20 @@ pub struct ProgramCluster {
 }
 
 impl ProgramCluster {
-    /// Starts a cluster with `gateways` gateways, and a node with its own host and Docker for each
-    /// of `labels`; returns when all of them are there.
-    pub async fn start(store: Store, gateways: usize, labels: &[&str]) -> Self {
+    /// Starts a cluster with `gateways` gateways, and a node with its own host and Docker for each of `pools`; returns
+    /// when all are ready.
+    pub async fn start(store: Store, gateways: usize, pools: &[&str]) -> Self {
         Self::start_as(&Plan {
             store,
             brokers: 1,
             gateways,
-            labels,
+            pools,
             disk_bytes: None,
         })
         .await
     }
 
-    /// Starts a cluster; returns when all of it is there.
+    /// Starts a cluster; returns when it is ready.
     pub async fn start_as(plan: &Plan<'_>) -> Self {
         let network = Network::new();
         let address = IpAddr::V4(network.machine_address());
@@ -97,18 +96,18 @@ impl ProgramCluster {
         for _ in 0..plan.gateways {
             cluster.add_gateway().await;
         }
-        for label in plan.labels {
-            cluster.add_node(label, plan.disk_bytes);
+        for pool in plan.pools {
+            cluster.add_node(pool, plan.disk_bytes);
         }
         cluster
             .wait_until("nodes are there", async |cluster| {
-                cluster.person(0).count_nodes().await == plan.labels.len()
+                cluster.person(0).count_nodes().await == plan.pools.len()
             })
             .await;
         cluster
     }
 
-    /// Starts a gateway on a host of its own; returns when it is ready.
+    /// Starts a gateway on its own host; returns when it is ready.
     pub async fn add_gateway(&mut self) {
         let host = self.network.add_host();
         let mut arguments = vec!["gateway".to_owned()];
@@ -135,8 +134,8 @@ impl ProgramCluster {
         .await;
     }
 
-    /// Starts a node with a Docker of its own.
-    fn add_node(&mut self, label: &str, disk_bytes: Option<u64>) {
+    /// Starts a node with its own Docker.
+    fn add_node(&mut self, pool: &str, disk_bytes: Option<u64>) {
         let host = self.network.add_host();
         if let Some(size) = disk_bytes {
             host.mount_disk(size);
@@ -148,13 +147,13 @@ impl ProgramCluster {
             "--docker".to_owned(),
             format!("unix://{}", host.docker_socket().display()),
         ]);
-        arguments.extend(["--label", label, "--slots", SLOTS].map(str::to_owned));
+        arguments.extend(["--pool", pool, "--slots", SLOTS].map(str::to_owned));
         let environment = self.environment();
         self.nodes
             .push(Program::start(&host, aod(), "node", arguments, environment));
     }
 
-    /// Returns when all programs run, know each other, and the broker's servers have caught up.
+    /// Returns when all programs run and know each other, and the broker's servers are in sync.
     pub async fn wait_until_whole(&mut self) {
         let http = reqwest::Client::builder().no_proxy().build();
         let http = http.expect("an HTTP client");
@@ -177,7 +176,7 @@ impl ProgramCluster {
         .await;
     }
 
-    /// Looks until `condition` holds, while all programs run.
+    /// Polls `condition` until it holds, while all programs run.
     async fn wait_until(&mut self, what: &str, condition: impl AsyncFn(&Self) -> bool) {
         let deadline = tokio::time::Instant::now() + START_PATIENCE;
         while !condition(self).await {
@@ -198,7 +197,7 @@ impl ProgramCluster {
         people.chain(&mut self.brokers)
     }
 
-    /// Someone at the gateway with this number.
+    /// A person at the gateway with this number.
     pub fn person(&self, gateway: usize) -> Person {
         Person::new(self.gateways[gateway].host().address(), &self.token_file())
     }
@@ -212,18 +211,17 @@ impl ProgramCluster {
         position.unwrap_or_else(|| panic!("no host is called {host}"))
     }
 
-    /// An `aod` on the machine that speaks to the gateway with this number, as a person would
-    /// start it.
+    /// An `aod` on the machine for the gateway with this number, as a person would start it.
     pub fn aod(&self, gateway: usize) -> Command {
         let mut command = Command::new(aod());
         command
             .env("AOD_URL", self.person(gateway).url())
             .env("AOD_TOKEN_FILE", self.token_file())
-            .env("AOD_OUTPUT", "json");
+            .env("AOD_FORMAT", "json");
         command
     }
 
-    /// A connection to the broker, for whoever may do everything; `name` is for the broker's own lists.
+    /// A connection to the broker with all rights; `name` appears in the broker's lists.
     pub async fn broker(&self, name: &str) -> Result<Broker, ConnectError> {
         let file = credentials(&self.network).join("nats-admin.creds");
         Broker::connect(Config {

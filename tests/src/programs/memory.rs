@@ -1,4 +1,4 @@
-//! How much memory processes take, as the kernel counts it.
+//! Memory of processes, as the kernel counts it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use crate::hosts::all_processes;
 
-/// How often processes that come and go are looked at: each of a test lives for seconds.
+/// Interval between two searches for short-lived processes, which live for seconds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The memory that the process has now, in bytes.
+/// The current memory of the process, in bytes.
 pub fn resident_bytes(process: u32) -> Option<u64> {
     status(process, "VmRSS:")
 }
 
-/// The most memory that the process had since its start, or since [`forget_peak`], in bytes.
+/// The peak memory of the process since its start, or since [`forget_peak`], in bytes.
 pub fn peak_bytes(process: u32) -> Option<u64> {
     status(process, "VmHWM:")
 }
 
-/// The peak of the process is what it has now.
+/// Resets the peak of the process to its current memory.
 pub fn forget_peak(process: u32) {
     // Source: Linux, `Documentation/filesystems/proc.rst`: 5 resets the peak.
     fs::write(format!("/proc/{process}/clear_refs"), "5").expect("the peak of a process of ours");
 }
 
-/// A line of `/proc/<process>/status`, which counts in KiB; none when the process is gone.
+/// A line of `/proc/<process>/status`, in KiB; none after the process has ended.
 fn status(process: u32, field: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
@@ -44,7 +44,7 @@ pub struct GateWatch {
 }
 
 impl GateWatch {
-    /// Begins to watch the gates of the network `number`.
+    /// Starts watching the gates of the network `number`.
     pub fn start(number: u8) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
@@ -65,7 +65,7 @@ impl GateWatch {
         }
     }
 
-    /// Ends; answers the peak of each gate that was seen, in bytes.
+    /// Ends; returns the peak of each observed gate, in bytes.
     pub fn end(mut self) -> Vec<u64> {
         self.is_over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("ended once");

@@ -1,4 +1,4 @@
-//! A person with a token who speaks to one gateway over HTTP.
+//! A person with a token at one gateway, over HTTP.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::images::CapsuleDirectory;
 
-/// How long anything may take: far above what a loaded machine needs.
+/// Maximum wait: far above the needs of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Between two looks at a condition.
+/// Interval between two checks of a condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The port of gateways on their hosts.
 pub(super) const GATEWAY_PORT: u16 = 8080;
 
-/// Speaks to one gateway. Requests that fail end the test, unless they say otherwise.
+/// A client of one gateway. A failed request ends the test, unless noted otherwise.
 #[derive(Clone, Debug)]
 pub struct Person {
     url: String,
@@ -32,7 +32,7 @@ impl Person {
             .expect("a token of ours")
             .trim()
             .to_owned();
-        // Whoever was first has chosen the same.
+        // An earlier caller has chosen the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder()
             .no_proxy()
@@ -46,12 +46,12 @@ impl Person {
         }
     }
 
-    /// Where the gateway is.
+    /// The URL of the gateway.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A request to the gateway as this person, for whoever minds failures; `method` is a word of HTTP.
+    /// A request to the gateway as this person, for callers that handle failures; `method` is an HTTP method.
     pub fn request(&self, http: &Client, method: &str, path: &str) -> RequestBuilder {
         let method = method.parse().expect("a word of HTTP");
         http.request(method, format!("{}{path}", self.url))
@@ -70,9 +70,9 @@ impl Person {
             .is_ok_and(|response| response.status().is_success())
     }
 
-    /// Has a capsule built by a node with `label`, on which its runs go too.
-    pub async fn register(&self, capsule: &CapsuleDirectory, label: &str) {
-        let path = format!("/v1/capsules?directory={}&label={label}", capsule.name());
+    /// Builds a capsule on a node in `pool`, where its runs start too.
+    pub async fn register(&self, capsule: &CapsuleDirectory, pool: &str) {
+        let path = format!("/v1/capsules?directory={}&pool={pool}", capsule.name());
         let request = self
             .post(&path)
             .header("content-type", "application/x-tar")
@@ -81,7 +81,7 @@ impl Person {
         assert!(status.is_success(), "{status}: {answer}");
     }
 
-    /// Starts a run with a small file of this name; answers its id at once.
+    /// Starts a run with a small file of this name; returns its id immediately.
     pub async fn start(&self, capsule: &str, arguments: Value, file: (&str, Vec<u8>)) -> String {
         let request = self
             .post("/v1/files")
@@ -94,7 +94,7 @@ impl Person {
         self.start_as(&body).await
     }
 
-    /// Starts a run as `body` asks for it; answers its id at once.
+    /// Starts the run of `body`; returns its id immediately.
     pub async fn start_as(&self, body: &Value) -> String {
         let request = self
             .post("/v1/runs")
@@ -108,7 +108,7 @@ impl Person {
             .to_owned()
     }
 
-    /// As [`Person::start`], for whom the gateway may be away: nothing then. The same key is the same run.
+    /// As [`Person::start`] for a gateway that may be unavailable: none then. The same key is the same run.
     pub async fn try_start(
         &self,
         key: &str,
@@ -131,7 +131,7 @@ impl Person {
         run["id"].as_str().map(str::to_owned)
     }
 
-    /// Has a run end.
+    /// Cancels a run.
     pub async fn cancel(&self, run: &str) {
         let request = self
             .post(&format!("/v1/runs/{run}/cancel"))
@@ -172,7 +172,7 @@ impl Person {
             .to_vec()
     }
 
-    /// Waits for the result of a run; a gateway that does not answer for a while is asked again.
+    /// Waits for the result of a run; retries while the gateway does not answer.
     pub async fn result(&self, run: &str) -> Value {
         self.eventually(&format!("the result of {run}"), async || {
             let (status, result) = self
@@ -183,7 +183,7 @@ impl Person {
         .await
     }
 
-    /// How many events of this type a run has, `result` for instance.
+    /// The number of events of this type of a run, for example `ended`.
     pub async fn count_events(&self, run: &str, kind: &str) -> usize {
         let events = self.get(&format!("/v1/runs/{run}/events")).await;
         let kind = format!("dev.aod.run.{kind}.v1");
@@ -196,7 +196,7 @@ impl Person {
             .count()
     }
 
-    /// Waits until the first callee of `run` is in this state; answers it as in trees.
+    /// Waits until the first callee of `run` is in this state; returns it as shown in trees.
     pub async fn callee(&self, run: &str, state: &str) -> Value {
         self.eventually(&format!("a callee of {run} that is {state}"), async || {
             let (_, tree) = self.try_get(&format!("/v1/runs/{run}/tree")).await?;
@@ -219,7 +219,7 @@ impl Person {
         .await
     }
 
-    /// How many nodes are there.
+    /// The number of nodes.
     pub(super) async fn count_nodes(&self) -> usize {
         let nodes = self.try_get("/v1/nodes").await;
         nodes
@@ -227,7 +227,7 @@ impl Person {
             .unwrap_or(0)
     }
 
-    /// Looks until `condition` has an answer; panics when there is none in time.
+    /// Polls `condition` until it returns a value; panics after the time limit.
     pub async fn eventually<T>(&self, what: &str, condition: impl AsyncFn() -> Option<T>) -> T {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while tokio::time::Instant::now() < deadline {
@@ -236,7 +236,7 @@ impl Person {
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        panic!("never came in {PATIENCE:?}: {what}");
+        panic!("{what}: not within {PATIENCE:?}");
     }
 
     async fn try_get(&self, path: &str) -> Option<(StatusCode, Value)> {

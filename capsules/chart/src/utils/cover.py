@@ -9,13 +9,13 @@ from src.utils.table import in_order
 # The width of an A4 page, and its upper half.
 WIDTH_INCHES, HEIGHT_INCHES = 8.27, 6.3
 NIGHT = "#0C1E33"
-# The darkest of the colours are made lighter: they stand on a dark ground.
+# The darkest of the colours are lighter here, on a dark background.
 ON_NIGHT = {"#0072B2": "#3D9BE0", "#009E73": "#22BF92", "#000000": "#E8EEF4"}
 
 POINTS = 500
-# How far one value reaches, as a share of the column's range: wide enough for calm lines.
+# The reach of a value, as a share of the column's range: wide enough for calm lines.
 REACH = 0.03
-# How far a ridge rises into the one behind it; 1 would be up to its foot.
+# How far a ridge rises into the one behind it; 1 would reach its foot.
 RISE = 1.75
 
 
@@ -36,7 +36,7 @@ def draw_ridge(axes, rows, foot, zorder):
     places, ridges = zip(*((place, density(rows, group, across)) for place, group in rows.groups_drawn()))
     highest = max(ridge.max() for ridge in ridges)
     ridges = [foot + ridge / highest * RISE for ridge in ridges]
-    # What lies behind shows through the colours only where this ridge is not.
+    # Ridges behind show through the colours only outside of this ridge.
     axes.fill_between(across, foot, numpy.max(ridges, axis=0), color=NIGHT, alpha=0.82, linewidth=0, zorder=zorder)
     for place, ridge in zip(places, ridges):
         shade = ON_NIGHT.get(colour(place), colour(place))
@@ -47,7 +47,7 @@ def draw_ridge(axes, rows, foot, zorder):
 
 
 def density(rows, group, across):
-    """How densely the group's values lie, smoothed with a bell curve; categories stand in their order."""
+    """The density of the group's values, smoothed with a bell curve; categories keep their order."""
     values, everything = positions(rows, group), positions(rows, None)
     low, high = min(everything), max(everything)
     margin = (high - low) * 0.22 or 1

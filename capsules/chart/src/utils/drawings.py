@@ -13,18 +13,18 @@ from src.utils.style import (
 )  # fmt: skip
 from src.utils.table import in_order
 
-# More bars or boxes than these cannot be labelled legibly in one picture.
+# More bars or boxes cannot be labelled legibly in one picture.
 BARS_MAX, BOXES_MAX = 14, 8
-# More filled areas than these hide each other: then outlines alone.
+# More filled areas hide each other: then only outlines are drawn.
 FILLED_GROUPS_MAX = 3
-# A line through fewer points would say more than they do.
+# Minimum points for a line, which would otherwise suggest too much.
 TREND_ROWS_MIN = 10
-# Above this, single points only darken the picture.
+# With more points, single ones only darken the picture.
 POINTS_BESIDE_BOXES_MAX = 2_000
 
 
 def histogram(rows, title):
-    """How often values occur, with the median of each group."""
+    """The frequency of values, with the median of each group."""
     figure, axes = canvas(title)
     edges = bin_edges([rows.numbers(0, group) for _, group in rows.groups_drawn()])
     filled = len(rows.groups_drawn()) <= FILLED_GROUPS_MAX
@@ -91,7 +91,7 @@ def draw_line(axes, across, line, **look):
 
 
 def bar(rows, title):
-    """How many rows each category has, the groups side by side in one bar."""
+    """The number of rows of each category, with the groups side by side in one bar."""
     counts = Counter(zip(rows.values[0], rows.labels))
     totals = Counter(rows.values[0])
     kept = [category for category, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0]))]
@@ -177,7 +177,7 @@ def draw_box(axes, values, middle, width, shade):
 
 
 def label_categories(axes, categories):
-    """Names the rows of a chart at its left, where there is room for long names."""
+    """Names the rows of a chart on the left, which has space for long names."""
     axes.set_yticks(range(len(categories)), [wrapped(shortened(category, 56), 28) for category in categories])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -216,12 +216,12 @@ def correlation(rows, title):
 
 
 def group_title(rows, counted=False):
-    """What stands above the legend: the group's column, and what the numbers after its labels are."""
+    """The title of the legend: the group's column, and the meaning of the numbers after its labels."""
     return title_phrase(rows.group) + (" (rows)" if counted else "") if rows.group else None
 
 
 def short(group, note=""):
-    """A legend's name of a group, with a note in brackets that is never cut off."""
+    """The name of a group in a legend, with a note in brackets that is never cut."""
     name = shortened(group, 26) or "rows"
     return f"{name} ({note})" if note else name
 

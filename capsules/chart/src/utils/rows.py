@@ -1,4 +1,4 @@
-"""The rows that a chart draws, and the plain arithmetic that it needs; drawing is left to others."""
+"""The rows of a chart, and their arithmetic."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from src.utils.table import in_order, number
 
-# As many colours as can be told apart; the least frequent of more groups become one.
+# As many groups as have distinguishable colours; the least frequent ones become one.
 GROUPS_MAX = 8
 OTHER = "other"
 ALL = ""
@@ -14,10 +14,10 @@ ALL = ""
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that lack nothing that is to be drawn.
+    """The rows with values in all drawn columns.
 
-    `values` holds a list of texts for each column, `labels` the group of each row (ALL without
-    one), `groups` the labels of the whole table in order: a group has one colour in every chart.
+    `values` is a list of texts for each column, `labels` the group of each row (ALL without one), `groups` the labels
+    of the whole table in order: a group has the same colour in every chart.
     """
 
     columns: list
@@ -58,7 +58,7 @@ class Rows:
         return [number(text) for text, of in pairs if label is None or of == label]
 
     def groups_drawn(self):
-        """The groups that have rows to draw, with their place among all groups (their colour)."""
+        """The groups with drawn rows, with their index among all groups (their colour)."""
         present = set(self.labels)
         return [(place, label) for place, label in enumerate(self.groups) if label in present]
 
@@ -84,9 +84,8 @@ def quantile(ordered, share):
 def bin_edges(groups):
     """Edges of equal bins on round numbers, some 4 to 60 of them, for all of `groups` (lists of numbers).
 
-    The width is that of Freedman and Diaconis (1981), of the group in the middle: taken over all
-    rows it would hide what differs between the groups. Whole numbers get whole widths, so that no
-    bin takes more of them than its neighbours.
+    The width follows Freedman and Diaconis (1981), for the middle group: over all rows, it would hide the differences
+    between the groups. Whole numbers get whole widths, so that no bin covers more of them than its neighbours.
     """
     values = [value for group in groups for value in group]
     low, high = min(values), max(values)
@@ -112,7 +111,7 @@ def rounded(width):
 
 
 def correlation(across, up):
-    """Pearson's r, or None when it says nothing: fewer than three rows, or all the same value."""
+    """Pearson's r, or None if it is meaningless: fewer than three rows, or only one value."""
     line = trend(across, up)
     return line and line[2]
 

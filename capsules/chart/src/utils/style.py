@@ -1,4 +1,4 @@
-"""How every chart looks: colours, type, margins, legend and numbers on axes."""
+"""The style of all charts: colours, type, margins, legend and numbers on axes."""
 
 import math
 import textwrap
@@ -7,14 +7,14 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-# Okabe and Ito's colours ("Color Universal Design", 2008), told apart by all common kinds of colour
-# vision; yellow, which is faint on white, comes last. The shapes tell groups apart without any.
+# Okabe and Ito's colours ("Color Universal Design", 2008), distinguishable with all common kinds of colour vision;
+# yellow, which is faint on white, comes last. The shapes distinguish groups without any colour.
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B5A400"]
 SHAPES = ["o", "s", "^", "D", "v", "P", "X", "*"]
 INK, FAINT, GRID = "#1B2733", "#5B6875", "#E3E8ED"
 
 WIDTH_INCHES = 7.2
-# Letters of 9.5 points that fit across a picture, with some room to spare.
+# Letters of 9.5 points that fit across a picture, with a reserve.
 LETTERS_ACROSS = 100
 
 matplotlib.rcParams.update({
@@ -55,21 +55,21 @@ def wrapped(text, letters):
 
 
 def shortened(text, letters):
-    """Long labels lose their end; no label may push the drawing out of its picture."""
+    """Cuts long labels, so that no label pushes the drawing out of its picture."""
     return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
 def name_axes(axes, across, up):
-    """Names both axes, in as many lines as the names need beside the drawing."""
+    """Names both axes, with line breaks where needed."""
     axes.set(xlabel=wrapped(across, 80), ylabel=wrapped(up, 36))
 
 
 def legend_above(axes, handles, title):
-    """Names the colours in rows above the drawing, where no data can be hidden."""
+    """Names the colours in rows above the drawing, where they hide no data."""
     longest = max(len(handle.get_label()) for handle in handles) + 5
     across = max(1, min(len(handles), LETTERS_ACROSS // longest))
     rows = math.ceil(len(handles) / across)
-    # A long legend makes the picture higher, not the drawing smaller.
+    # A long legend makes the picture higher instead of the drawing smaller.
     axes.figure.set_figheight(axes.figure.get_figheight() + 0.19 * max(0, rows - 2))
     legend = axes.legend(
         handles=handles,
@@ -87,7 +87,7 @@ def legend_above(axes, handles, title):
 
 
 def number_axis(axis, values):
-    """Ticks as people write them: 12,500 from ten thousand on, 2007 and 0.25 as they are."""
+    """Ticks in common notation: 12,500 from ten thousand on, 2007 and 0.25 unchanged."""
     grouped = max((abs(value) for value in values), default=0) >= 10_000
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:{',' if grouped else ''}.10g}".replace("-", "−")))
 

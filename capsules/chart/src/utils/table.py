@@ -1,7 +1,6 @@
-"""Reads a CSV file into columns and tells what kind of values each of them holds.
+"""Reads a CSV file into columns and determines their kinds.
 
-Every value stays the text that it was, or None where it is missing; `numbers` makes numbers of a
-column. What the values mean is left to others.
+Every value stays a text, or None if it is missing; `numbers` converts a column to numbers.
 """
 
 import csv
@@ -14,17 +13,17 @@ from pathlib import Path
 
 from aod import CapsuleError
 
-# All is held in memory, as text: two million cells are 250 MB, and a minute of work for the survey.
+# Everything is in memory, as text: two million cells are 250 MB, and a minute of work for the survey.
 FILE_BYTES_MAX = 32 * 1024 * 1024
 ROWS_MAX, COLUMNS_MAX, CELLS_MAX = 100_000, 200, 2_000_000
 
-# How R, pandas, spreadsheets and databases write that there is no value.
+# The notations of missing values in R, pandas, spreadsheets and databases.
 MISSING = {"", "na", "n/a", "nan", "null", "#n/a"}
 
-# More different values than these make no readable axis or legend.
+# More different values make no readable axis or legend.
 CATEGORIES_MAX = 30
 WHOLE_NUMBER_CATEGORIES_MAX = 10
-# A category is met again: fewer rows a value than these, and it is a number or a text.
+# Minimum rows for each value of a category; with fewer, the column is a number or a text.
 ROWS_PER_CATEGORY_MIN = 5
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -33,31 +32,31 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 def read_table(path):
     """Reads the CSV file `path`; returns {column name: [text or None, ...]}, all of one length.
 
-    Takes UTF-8 (else Windows-1252) and the separators comma, semicolon, tab and bar; the first
-    line names the columns. Raises CapsuleError when that is not what the file holds.
+    Accepts UTF-8 (else Windows-1252) and the separators comma, semicolon, tab and bar; the first line names the
+    columns. Raises CapsuleError for other content.
     """
     if not Path(path).is_file():
-        raise CapsuleError("table_missing", f"there is no file '{Path(path).name}'")
+        raise CapsuleError("table_missing", f"missing file '{Path(path).name}'")
     if Path(path).stat().st_size > FILE_BYTES_MAX:
         raise CapsuleError("table_size_unfit", f"'{Path(path).name}' is larger than {FILE_BYTES_MAX >> 20} MiB")
     lines = csv.reader(io.StringIO(decode(Path(path).read_bytes()), newline=""), delimiter=separator_of(path))
     try:
         header, *rows = [line for line in lines if any(cell.strip() for cell in line)]
     except ValueError:
-        raise CapsuleError("table_empty", f"'{Path(path).name}' holds no line") from None
+        raise CapsuleError("table_empty", f"'{Path(path).name}' is empty") from None
     except csv.Error as problem:
         raise CapsuleError("table_unreadable", f"'{Path(path).name}', line {lines.line_num}: {problem}") from problem
     names = unique_names(header)
     if not 1 <= len(rows) <= ROWS_MAX or len(names) > COLUMNS_MAX or len(rows) * len(names) > CELLS_MAX:
         raise CapsuleError(
             "table_size_unfit",
-            f"{len(rows):,} rows and {len(names):,} columns; taken are 1 to {ROWS_MAX:,} rows, "
-            f"{COLUMNS_MAX} columns, and {CELLS_MAX:,} cells in all",
+            f"{len(rows):,} rows and {len(names):,} columns; expected 1 to {ROWS_MAX:,} rows, "
+            f"at most {COLUMNS_MAX} columns, and at most {CELLS_MAX:,} cells",
         )
     for number, row in enumerate(rows, start=1):
         if len(row) > len(names):
-            raise CapsuleError("table_unreadable", f"row {number} has {len(row)} cells, the header {len(names)}")
-    # A short row is common at the end of a spreadsheet: what it does not say is missing.
+            raise CapsuleError("table_unreadable", f"row {number} has {len(row)} cells; expected at most {len(names)}")
+    # Short rows are common at the end of a spreadsheet: their missing cells are missing values.
     return {
         name: [cleaned(row[index]) if index < len(row) else None for row in rows] for index, name in enumerate(names)
     }
@@ -71,14 +70,14 @@ def decode(content):
 
 
 def separator_of(path):
-    """The most frequent of the known separators in the first line; a comma when there is none."""
+    """The most frequent of the known separators in the first line; a comma if there is none."""
     with open(path, "rb") as file:
         first = decode(file.readline())
     return max(",;\t|", key=first.count)
 
 
 def unique_names(header):
-    """Column names, each once: an empty one becomes 'column 3', a repeated one 'name 2'."""
+    """Unique column names: an empty one becomes 'column 3', a repeated one 'name 2'."""
     names = []
     for position, cell in enumerate(header, start=1):
         name = wanted = cell.strip() or f"column {position}"
@@ -96,7 +95,7 @@ def cleaned(cell):
 
 
 def number(text):
-    """The finite number that `text` writes, with a decimal point or comma; None when it is none."""
+    """The finite number in `text`, with a decimal point or comma; None for other texts."""
     if DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
     try:
@@ -107,7 +106,7 @@ def number(text):
 
 
 def numbers(values):
-    """The values as numbers, None where one is missing or none."""
+    """The values as numbers; None for a missing or other value."""
     return [None if value is None else number(value) for value in values]
 
 
@@ -120,10 +119,10 @@ def is_date(text):
 
 
 def kind_of(values):
-    """What a column holds: 'number', 'category', 'date', 'identifier', 'text' or 'empty'.
+    """The kind of a column: 'number', 'category', 'date', 'identifier', 'text' or 'empty'.
 
-    Whole numbers with few different values (a year, a grade) are categories; different whole
-    numbers in unbroken order only count the rows, so they are identifiers.
+    Whole numbers with few different values (a year, a grade) are categories; different whole numbers without gaps only
+    count the rows, so they are identifiers.
     """
     present = [value for value in values if value is not None]
     counts = Counter(present)
@@ -144,5 +143,5 @@ def kind_of(values):
 
 
 def in_order(labels):
-    """Labels in the order that people expect: by number where they are numbers, else by letter."""
+    """Labels in natural order: numbers by value, others alphabetically."""
     return sorted(set(labels), key=lambda label: (number(label) is None, number(label) or 0.0, label))

@@ -1,13 +1,11 @@
-"""Every kind of chart, drawn: its size, and that no words are cut off or lie upon each other."""
+"""Every kind of chart: its size, and that no words are cut or overlap."""
 
 import random
 import struct
-import tempfile
 import unittest
-from pathlib import Path
-from unittest import mock
 
-from aod import CapsuleError, Context
+from aod import CapsuleError
+from aod.testing import CapsuleTestCase
 
 from src import main
 from src.utils.rows import Rows
@@ -25,7 +23,7 @@ LONG = [
 
 
 def table_of(rows=300):
-    """Awkward on purpose: long names, signs that mean something elsewhere, gaps and far-out values."""
+    """A difficult table: long names, special characters, gaps and outliers."""
     dice = random.Random(7)
     return {
         "a_mm": [f"{dice.gauss(40, 5):.1f}" for _ in range(rows)],
@@ -58,7 +56,7 @@ def extents(figure, texts):
 
 
 def shown_ticks(axis):
-    """Matplotlib also has labels for ticks beyond the ends of an axis, and does not draw them."""
+    """Excludes labels of ticks beyond the ends of an axis, which Matplotlib does not draw."""
     low, high = sorted(axis.get_view_interval())
     return [
         label for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels()) if low - 1e-9 <= place <= high + 1e-9
@@ -101,16 +99,9 @@ class Layout(unittest.TestCase):
                 self.check(*chart)
 
 
-class Files(unittest.TestCase):
+class Files(CapsuleTestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.io = Path(directory.name)
-        (self.io / "input").mkdir()
-        for patch in (mock.patch.dict("os.environ", {"AOD_IO": directory.name}), mock.patch.object(Context, "log")):
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.context = Context()
+        super().setUp()
         lines = [",".join(f'"{name}"' for name in TABLE)]
         lines += [",".join(f'"{value or ""}"' for value in row) for row in zip(*TABLE.values())]
         (self.io / "input" / "table.csv").write_text("\n".join(lines))

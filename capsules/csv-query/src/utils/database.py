@@ -1,4 +1,4 @@
-"""DuckDB, in memory, with its doors closed before a foreign query runs: no files, no network, no extensions."""
+"""DuckDB in memory, isolated before an untrusted query runs: no files, no network, no extensions."""
 
 import json
 
@@ -6,18 +6,18 @@ import duckdb
 
 from src.utils.mistake import Mistake, of_query, problem_of
 
-# Of the 2 GiB that the capsule has; what does not fit goes to disk.
+# Of the 2 GiB of the capsule; larger data goes to disk.
 MEMORY = "1400MB"
 THREADS = 2
 
 OPTIONS = {"csv": "format csv, header", "json": "format json", "parquet": "format parquet"}
 
-# The query stands in this. It is a whole statement by then, so that no bracket of its own can end ours.
+# Surrounds the query, which is a checked statement by then, so that its brackets cannot end the outer ones.
 BEFORE, BEHIND = "CREATE TEMP TABLE result_of_the_query AS (\n", "\n)"
 
 
 class Database:
-    """A database that lives as long as a `with`; its rows may be saved as the one file `result`."""
+    """A database for a `with` block; its rows can be saved as the single file `result`."""
 
     def __init__(self, result, scratch):
         self.result = result
@@ -43,17 +43,17 @@ class Database:
             self.connection.execute(f"CREATE TABLE {quoted(table)} AS FROM read_csv(?)", [str(path)])
         except duckdb.Error as error:
             reason = problem_of(error)["exception_message"]
-            raise Mistake("table_unreadable", f"'{path.name}' cannot be read as CSV: {reason}") from error
+            raise Mistake("table_unreadable", f"'{path.name}' is not readable as CSV: {reason}") from error
         return self.one(f"SELECT count(*) FROM {quoted(table)}")
 
     def close_doors(self):
-        """From here on nothing but the file of the result can be reached, and that cannot be changed any more."""
+        """From now on only the file of the result is accessible, and this cannot be changed."""
         self.connection.execute(f"SET allowed_paths = [{literal(str(self.result))}]")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")
 
     def query(self, sql):
-        """Keeps the rows of `sql`; returns their columns and their number."""
+        """Stores the rows of `sql`; returns their columns and their number."""
         try:
             statement = self.only_query(sql)
             self.connection.execute(BEFORE + statement + BEHIND)
@@ -64,7 +64,7 @@ class Database:
         return [{"name": name, "type": kind} for name, kind, *_ in columns], rows
 
     def only_query(self, sql):
-        """`sql` without a semicolon at its end, if it is one query and nothing else."""
+        """`sql` without a final semicolon. Raises Mistake unless it is exactly one query."""
         try:
             statements = self.connection.extract_statements(sql)
         except duckdb.Error as error:
@@ -81,7 +81,7 @@ class Database:
         self.connection.execute(f"COPY result_of_the_query TO {target} ({OPTIONS[kind]}, use_tmp_file false)")
 
     def first_rows(self, count):
-        """The first rows as JSON has them; what JSON has no numbers for is text."""
+        """The first rows as JSON; numbers that JSON lacks are texts."""
         select = "SELECT to_json(row) FROM result_of_the_query AS row LIMIT ?"
         rows = self.connection.execute(select, [count]).fetchall()
         return [json.loads(row, parse_constant=str) for (row,) in rows]

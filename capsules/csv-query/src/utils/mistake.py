@@ -1,10 +1,10 @@
-"""What is wrong with a query or a table, and where."""
+"""Errors of a query or a table, with their place."""
 
 import json
 
 
 class Mistake(Exception):
-    """The caller has to mend it; `detail` says where in the query it is, if that is known."""
+    """An error to be fixed by the caller; `detail` has its place in the query, if known."""
 
     def __init__(self, code, message, detail=None):
         super().__init__(message)
@@ -13,7 +13,7 @@ class Mistake(Exception):
 
 
 def of_query(error, sql, prefix_bytes):
-    """The Mistake for what DuckDB said of `sql`, which stood behind so many bytes of ours."""
+    """The Mistake for DuckDB's error in `sql`, which followed `prefix_bytes` of the surrounding statement."""
     problem = problem_of(error)
     message = problem["exception_message"]
     detail = {"kind": problem.get("exception_type", "")}
@@ -35,6 +35,6 @@ def problem_of(error):
 
 
 def place(sql, position):
-    """Line and column, both counted from 1, of the byte `position`; one behind the end is the end."""
+    """Line and column of the byte `position`, from 1; a position after the end is the end."""
     before = sql.encode()[:position].decode(errors="ignore")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -1,4 +1,4 @@
-"""Names of tables, from those of files."""
+"""Table names from file names."""
 
 import re
 from pathlib import PurePath
@@ -7,12 +7,12 @@ from src.utils.mistake import Mistake
 
 
 def table_names(files):
-    """{name of the table: file}; Mistake when two files give one name."""
+    """{name of the table: file}. Raises Mistake if two files have the same name."""
     names = {}
     for file in files:
         name = table_name(file)
         if name in names:
-            raise Mistake("tables_unfit", f"'{names[name]}' and '{file}' would both be the table {name}: rename one")
+            raise Mistake("tables_unfit", f"'{names[name]}' and '{file}' are both the table {name}; rename one of them")
         names[name] = file
     return names
 

@@ -1,27 +1,18 @@
-"""Queries by DuckDB: results in each format, mistakes with their places, and doors that stay closed."""
+"""Queries by DuckDB: results in each format, errors with their places, and the isolation."""
 
 import json
-import tempfile
 import unittest
-from pathlib import Path
-from unittest import mock
 
 import duckdb
-from aod import CapsuleError, Context
+from aod import CapsuleError
+from aod.testing import CapsuleTestCase
 
 from src import main
 
 
-class Queries(unittest.TestCase):
+class Queries(CapsuleTestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.io = Path(directory.name)
-        (self.io / "input").mkdir()
-        for patch in (mock.patch.dict("os.environ", {"AOD_IO": directory.name}), mock.patch.object(Context, "log")):
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.context = Context()
+        super().setUp()
         (self.io / "input" / "cities.csv").write_text(
             "city,country,people\nLille,FR,236000\nGent,BE,265000\nLyon,FR,522000\n"
         )

@@ -1,4 +1,4 @@
-"""A caller's JSON Schema as it is put to a model: without references, each property asked for, each may be null."""
+"""A caller's JSON Schema for a model: without references, with all properties required and nullable."""
 
 import copy
 
@@ -8,26 +8,26 @@ SINGLE = ("additionalProperties", "contains", "else", "items", "then", "unevalua
 CONDITIONS = ("if", "not", "propertyNames")
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 NAMED = ("dependentSchemas", "patternProperties", "properties")
-# What is not needed any more where there are no references.
+# Keywords that are useless without references.
 DROPPED = ("$schema", "$id", "$anchor", "$defs", "definitions")
-# What may stand beside a reference and says nothing of what fits.
+# Keywords beside a reference that do not restrict values.
 REMARKS = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
-# Types of which a list of types may have one: for others, agent libraries overlook what is inside.
+# Types that may be in a list of types: for other types, agent libraries ignore the content.
 PLAIN_TYPES = {"string", "number", "integer", "boolean", "null"}
-# What a property may have beside its type that null would not pass.
+# Keywords beside the type that null would not pass.
 BEYOND_TYPE = {"enum", "allOf", "anyOf", "oneOf", "not", "if"}
-# In an answer they would be names of its files; here they are texts in a document.
+# In an answer these are names of its files; here they are texts in a document.
 FILE_FORMATS = ("file_path", "file-path", "directory_path", "directory-path", "path")
 
 
 class SchemaUnfit(Exception):
-    """The caller's schema cannot be used."""
+    """The caller's schema is not supported."""
 
 
 def answer_schema(schema):
-    """The schema of the answer `{"data": …}` with what `schema` asks for, so far as a document has it.
+    """The schema of the answer `{"data": …}` with the values of `schema`, each of which may be missing.
 
-    Raises SchemaUnfit where a reference leads into itself: such a schema has no end.
+    Raises SchemaUnfit for recursive references, which cannot be inlined.
     """
     return {
         "type": "object",
@@ -38,7 +38,7 @@ def answer_schema(schema):
 
 
 def inlined(schema, root, inside):
-    """`schema` with all that it refers to in place; `inside` are the references that led to it."""
+    """`schema` with inlined references; `inside` are the references that led to it."""
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if key not in ("$ref", *DROPPED)}
@@ -55,9 +55,9 @@ def inlined(schema, root, inside):
 
 
 def target(root, reference):
-    """What a reference, such as #/$defs/article, means."""
+    """The schema of a reference such as #/$defs/article."""
     if reference != "#" and not reference.startswith("#/"):
-        raise SchemaUnfit(f"'{reference}' is no reference that is understood; expected such as #/$defs/article")
+        raise SchemaUnfit(f"unsupported reference '{reference}'; expected one such as #/$defs/article")
     found = root
     for step in reference.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
@@ -66,14 +66,14 @@ def target(root, reference):
 
 
 def relaxed(schema):
-    """A copy of `schema` in which the properties of each object are required, and may be null."""
+    """A copy of `schema` in which the properties of each object are required and nullable."""
     if not isinstance(schema, dict):
         return schema
     made = with_parts(schema, SINGLE, relaxed)
     if made.get("format") in FILE_FORMATS:
         del made["format"]
     if "oneOf" in made and "anyOf" not in made:
-        # Where one of several fitted, with nulls more than one may.
+        # With nulls, several alternatives may be valid instead of exactly one.
         made["anyOf"] = made.pop("oneOf")
     if "properties" in made:
         made["properties"] = {name: nullable(each) for name, each in made["properties"].items()}
@@ -97,7 +97,7 @@ def with_parts(schema, single, change):
 
 
 def nullable(schema):
-    """`schema`, or null; what can be one value only is nothing that is looked for."""
+    """`schema` or null; a constant needs no search and stays."""
     if not isinstance(schema, dict) or "const" in schema or not (BEYOND_TYPE | {"type"}) & schema.keys():
         return schema
     kinds = schema.get("type", [])

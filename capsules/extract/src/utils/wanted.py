@@ -1,4 +1,4 @@
-"""What a caller's JSON Schema asks for, and what is made of what a model has found."""
+"""The values that a caller's JSON Schema requires, and the check of a model's findings."""
 
 import copy
 import json
@@ -9,15 +9,15 @@ from aod import Contract, Unfit
 
 from src.utils.relaxed import SchemaUnfit, answer_schema
 
-# A message shows as many of the problems.
+# Maximum problems in a message.
 PROBLEMS_MAX = 20
-# What may be wrong with a whole for want of something in it.
+# Errors of an object that a missing member may cause.
 FOR_WANT = ("Required", "MinProperties", "AnyOf", "OneOfNotValid")
 
 
 @dataclass(frozen=True)
 class Found:
-    """Data, JSON pointers of what is not in the document, what is wrong, and whether nothing required is missing."""
+    """Data, JSON pointers of values missing in the document, problems, and whether all required values are present."""
 
     data: object
     missing: list[str]
@@ -30,22 +30,22 @@ class Wanted:
 
     def __init__(self, schema):
         if not isinstance(schema, dict):
-            raise SchemaUnfit('the schema is no JSON object; expected such as {"type": "object", "properties": …}')
+            raise SchemaUnfit('the schema is not a JSON object; expected such as {"type": "object", "properties": …}')
         try:
-            # What the agent is to check by must be safe to check by: so says the SDK.
+            # The SDK must accept the schema as safe, because the agent validates with it.
             Contract(json.dumps({"input": {}, "output": schema}).encode())
         except Unfit as unfit:
-            raise SchemaUnfit(f"the schema cannot be used: {unfit}".replace("/output", "")) from unfit
+            raise SchemaUnfit(f"the schema is invalid: {unfit}".replace("/output", "")) from unfit
         self.validator = jsonschema_rs.validator_for(schema, validate_formats=True)
         self.answer_schema = answer_schema(schema)
 
     def found(self, data):
-        """The Found of `data`, which fits `answer_schema`: without nulls where the schema rather has nothing."""
+        """The Found of `data`, which is valid by `answer_schema`: without nulls that the schema does not allow."""
         data = copy.deepcopy(data)
         missing = list(nulls(data, ()))
         for holder in holders(data):
             names = [name for name, value in holder.items() if value is None]
-            # Each by itself, and then all: among several schemas of which one must fit, only all together may help.
+            # First each member separately, then all: with alternative schemas, only removing all may help.
             for group in [*([name] for name in names), names]:
                 self.leave_out(data, holder, group)
         errors = list(self.validator.iter_errors(data))
@@ -53,7 +53,7 @@ class Wanted:
         return Found(data, [pointer(path) for path in missing], problems[:PROBLEMS_MAX], not errors)
 
     def leave_out(self, data, holder, names):
-        """Takes members that are null out of an object of `data`, if that makes it fit better."""
+        """Removes null members of an object in `data`, if that leaves fewer problems."""
         before, members = self.count(data), dict(holder)
         for name in names:
             holder.pop(name, None)
@@ -75,7 +75,7 @@ def nulls(value, path):
 
 
 def holders(value):
-    """All objects in a JSON value that have a null, the inmost first."""
+    """All objects in a JSON value that contain a null, innermost first."""
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for member in members:
         yield from holders(member)
@@ -84,7 +84,7 @@ def holders(value):
 
 
 def is_excused(error, missing):
-    """Whether an error is for something that is missing: there, or below where the whole lacks it."""
+    """Whether a missing value causes an error: at its place, or below for errors of a whole."""
     path = tuple(error.instance_path)
     return path in missing or (
         type(error.kind).__name__ in FOR_WANT and any(path == each[: len(path)] for each in missing)
@@ -92,7 +92,7 @@ def is_excused(error, missing):
 
 
 def told(error):
-    return f"{pointer(error.instance_path) or 'the whole'}: {error.message}"
+    return f"{pointer(error.instance_path) or 'top level'}: {error.message}"
 
 
 def pointer(path):

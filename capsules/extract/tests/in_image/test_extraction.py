@@ -1,4 +1,4 @@
-"""`execute` with the model stood in for: what it is asked, what becomes of its answers, and what goes back to it."""
+"""`execute` with a double of the model: its requests, its answers, and the corrections."""
 
 import json
 import tempfile
@@ -38,7 +38,7 @@ class Findings(unittest.TestCase):
         schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b/c": {}}}
         self.check(schema, {"a": None, "b/c": None}, {"a": None, "b/c": None}, ["/a", "/b~1c"], True)
 
-    def test_what_is_required_and_missing_is_null(self):
+    def test_missing_required_values_are_null(self):
         self.check(PERSON, {"name": None, "age": 3}, {"name": None, "age": 3}, ["/name"], False)
         people = {"type": "array", "items": PERSON}
         self.check(people, [{"name": None, "age": None}], [{"name": None}], ["/0/name", "/0/age"], False)
@@ -47,20 +47,20 @@ class Findings(unittest.TestCase):
         schema = {"properties": {"p": {"anyOf": [{"type": "null"}, {**PERSON, "required": []}]}}}
         self.check(schema, {"p": {"name": None, "age": None}}, {"p": {}}, ["/p/name", "/p/age"], True)
 
-    def test_none_of_several_schemas_may_fit_for_want_of_something(self):
+    def test_no_schema_of_several_fits_without_a_required_value(self):
         schema = {"anyOf": [PERSON, {"type": "string"}]}
         self.check(schema, {"name": None, "age": 3}, {"name": None, "age": 3}, ["/name"], False)
 
-    def test_what_does_not_fit_is_told(self):
+    def test_problems_name_their_place(self):
         found = Wanted({"oneOf": [PERSON, COMPANY]}).found({"name": "Ada", "firm": "Lumen"})
         self.assertEqual(len(found.problems), 1)
-        self.assertTrue(found.problems[0].startswith("the whole: "), found.problems)
+        self.assertTrue(found.problems[0].startswith("top level: "), found.problems)
         found = Wanted({"properties": {"p": {"minProperties": 2}}}).found({"p": {"a": 1}})
         self.assertTrue(found.problems[0].startswith("/p: "), found.problems)
 
     def test_schemas_that_cannot_be_used(self):
         for schema, words in [
-            ([], "no JSON object"),
+            ([], "not a JSON object"),
             ({"type": "word"}, "/type: "),
             ({"$ref": "https://example.com/schema.json"}, "/$ref: "),
             ({"$ref": "#/$defs/none"}, "/$ref: "),
@@ -123,7 +123,7 @@ class Extraction(unittest.TestCase):
         self.answers = [{"name": "Ada", "age": None}]
         self.assertEqual(self.execute(schema_file="schema.json")["data"], {"name": "Ada"})
         (self.io / "input/schema.json").write_text("{")
-        self.assertIn("'schema.json' is no JSON", self.refused("schema_unfit", schema_file="schema.json"))
+        self.assertIn("'schema.json' is not JSON", self.refused("schema_unfit", schema_file="schema.json"))
 
     def test_what_is_refused_costs_nothing(self):
         self.refused("schema_unfit", schema={"type": "word"})

@@ -1,4 +1,4 @@
-"""Calls a function for each entry of a list, several at a time; the results keep the order of the list."""
+"""Calls a function for each entry of a list, several concurrently; results keep the order of the list."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from threading import Lock
 
 @dataclass
 class Result:
-    """What became of one entry: a value, or a failure."""
+    """The result of one entry: a value, or a failure."""
 
     value: object = None
     failure: Exception | None = None
 
 
 class EntryFailed(Exception):
-    """The failure of one entry that ended the whole; `index` counts from 0."""
+    """The failure of one entry that ended all calls; `index` counts from 0."""
 
     def __init__(self, index, failure):
         super().__init__(f"entry {index}: {failure}")
@@ -23,11 +23,11 @@ class EntryFailed(Exception):
 
 
 def gather(entries, call, parallel, failures, cancel=None):
-    """Calls `call(index, entry)` for each entry, at most `parallel` at once; returns a Result for each.
+    """Calls `call(index, entry)` for each entry, at most `parallel` concurrently; returns a Result for each.
 
-    An exception of the types `failures` is the failure of its entry. With `cancel` the first one ends the whole: no
-    further call begins, `cancel()` is called to end those under way, and EntryFailed is raised. Any other exception
-    ends the whole as well, and is raised as it is.
+    An exception of the types `failures` is the failure of its entry. With `cancel`, the first failure ends all calls:
+    no further call begins, `cancel()` cancels those in progress, and EntryFailed is raised. Any other exception also
+    ends all calls, and is raised unchanged.
     """
     ends, lock = [], Lock()
 

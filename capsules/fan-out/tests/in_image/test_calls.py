@@ -1,4 +1,4 @@
-"""`execute` with the callee stood in for: what it is asked, and what becomes of its answers and files."""
+"""`execute` with a double of the callee: its calls, answers and files."""
 
 import tempfile
 import unittest
@@ -30,7 +30,7 @@ class Calls(unittest.TestCase):
         self.asked = []
 
     def answer(self, target, arguments):
-        """As `pdf-text` would; its file has another name here, since others are of the same."""
+        """An answer like that of `pdf-text`; its file is renamed here, because other calls use the same name."""
         self.asked.append((target, arguments))
         self.assertEqual((self.io / "handoff/outgoing" / arguments["pdf"]).read_text(), arguments["pdf"])
         name = f"text-{len(self.asked)}.txt"

@@ -1,8 +1,8 @@
-"""Reads what pdfinfo and pdftotext print."""
+"""Parses the output of pdfinfo and pdftotext."""
 
 from dataclasses import dataclass
 
-# What pdfinfo calls the parts of the metadata, and what the answer calls them.
+# The fields of pdfinfo, and their names in the answer.
 METADATA = {
     "Title": "title",
     "Subject": "subject",
@@ -15,16 +15,16 @@ METADATA = {
     "Page size": "page_size",
     "PDF version": "pdf_version",
 }
-# Longer ones are cut: somebody's whole text may stand there.
+# Longer values are cut: a document may put its whole text there.
 VALUE_CHARACTERS_MAX = 2_000
 
-# How its messages begin where the file needs a password.
+# The beginning of the message about a missing password.
 PASSWORD_WANTED = "Incorrect password"
 
 
 @dataclass
 class Facts:
-    """The lines of pdfinfo, by their names."""
+    """The lines of pdfinfo, by name."""
 
     values: dict[str, str]
     pages: int
@@ -35,27 +35,27 @@ class Facts:
         for line in printed.splitlines():
             name, colon, value = line.partition(":")
             if colon and value.strip():
-                # A title may hold a line feed and whatever follows: what pdfinfo itself says of the pages comes later.
+                # A title may contain a line feed and any text; pdfinfo's own lines about pages come later.
                 values[name] = value.strip()
         return cls(values, int(values["Pages"]))
 
 
 def metadata(facts):
-    """What the document says of itself, under the names of the answer."""
+    """The document's metadata, with the names of the answer."""
     found = {ours: facts.values.get(theirs, "") for theirs, ours in METADATA.items()}
     return {name: value[:VALUE_CHARACTERS_MAX] for name, value in found.items() if value}
 
 
 def page_range(pages, first, last, pages_max):
-    """The first and the last page to read; ValueError says why there is none."""
+    """The first and the last page to read. Raises ValueError for an invalid range."""
     last = min(last or pages, pages)
     if first > pages:
-        raise ValueError(f"first_page is {first}, and the document has {pages} pages")
+        raise ValueError(f"first_page is {first}, but the document has {pages} pages")
     if last < first:
         raise ValueError(f"last_page is {last}, before first_page, which is {first}")
     if last - first >= pages_max:
         raise ValueError(
-            f"pages {first} to {last} are {last - first + 1:,}, and {pages_max:,} can be read at once: "
+            f"{last - first + 1:,} pages, {first} to {last}; expected at most {pages_max:,}: "
             "call once for each part, with first_page and last_page"
         )
     return first, last
@@ -68,9 +68,9 @@ def pages_of(text, count):
 
 
 def refusal(name, errors):
-    """Code and message for a file that Poppler cannot open."""
+    """Code and message for a file that Poppler cannot read."""
     if PASSWORD_WANTED in errors:
-        return "pdf_encrypted", f"'{name}' opens only with a password: take the protection off before"
+        return "pdf_encrypted", f"'{name}' requires a password: remove the protection first"
     lines = [line for line in errors.splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
-    return "pdf_unreadable", f"'{name}' is no PDF, or damaged beyond reading: {reason}"
+    return "pdf_unreadable", f"'{name}' is not a PDF, or is damaged: {reason}"

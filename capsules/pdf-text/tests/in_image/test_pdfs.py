@@ -1,17 +1,15 @@
-"""PDFs made by hand, through Poppler: text, pages, metadata, and files that are not what they should be."""
+"""Handmade PDFs with Poppler: text, pages, metadata, and invalid files."""
 
-import tempfile
 import unittest
-from pathlib import Path
-from unittest import mock
 
-from aod import CapsuleError, Context
+from aod import CapsuleError
+from aod.testing import CapsuleTestCase
 
 from src import main
 
 
 def pdf_of(pages, title=""):
-    """A PDF with one line of text on each page, or with a black square where there is none."""
+    """A PDF with one line of text on each page, or a black square if there is no text."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -39,17 +37,7 @@ def pdf_of(pages, title=""):
     return written.encode("latin-1")
 
 
-class Pdfs(unittest.TestCase):
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.io = Path(directory.name)
-        (self.io / "input").mkdir()
-        for patch in (mock.patch.dict("os.environ", {"AOD_IO": directory.name}), mock.patch.object(Context, "log")):
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.context = Context()
-
+class Pdfs(CapsuleTestCase):
     def execute(self, content, **inputs):
         (self.io / "input" / "a.pdf").write_bytes(content)
         return main.execute({"pdf": "a.pdf", "first_page": 1, "keep_layout": False, **inputs}, self.context)

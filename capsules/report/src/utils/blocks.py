@@ -1,6 +1,6 @@
 """Splits the plain text of a section into paragraphs and points, and a grid into columns that fit.
 
-Knows nothing of PDF: sizes of texts are measured by whoever calls.
+Independent of PDF: callers measure the size of texts.
 """
 
 import re
@@ -28,27 +28,27 @@ def blocks_of(text):
 
 
 def squared(grid):
-    """The grid with all rows as long as the longest, filled up with empty cells."""
+    """The grid with all rows extended to the longest one with empty cells."""
     length = max(len(row) for row in grid)
     return [[*row, *[""] * (length - len(row))] for row in grid]
 
 
 def is_numeric(cells):
-    """Whether a column, less its head, is to be set flush right."""
+    """Whether a column, without its head, is right-aligned."""
     filled = [cell for cell in cells if cell]
     return bool(filled) and all(NUMERIC.fullmatch(cell) for cell in filled)
 
 
 def column_widths(natural, available):
-    """Widths that fill `available`: what is narrow keeps its natural width, the wide share the rest.
+    """Widths that fill `available`: narrow columns keep their natural width, wide ones share the rest.
 
-    `natural` are the widths that the columns would take without a line break, all above 0.
+    `natural` are the widths of the columns without line breaks, all above 0.
     """
     total = sum(natural)
     if total <= available:
         return [width * available / total for width in natural]
     limit = available / len(natural)
-    # Each turn gives a column its width for good, so there are at most as many as columns.
+    # Each round fixes the width of a column, so there are at most as many rounds as columns.
     narrow = set()
     for _ in natural:
         fitting = {index for index, width in enumerate(natural) if width <= limit} - narrow

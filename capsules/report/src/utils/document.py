@@ -1,4 +1,4 @@
-"""The document: its cover, its contents, and what stands at the foot of each page."""
+"""The document: its cover, its table of contents, and the foot of each page."""
 
 from reportlab.lib.utils import ImageReader
 from reportlab.lib.units import mm
@@ -10,9 +10,9 @@ from src.utils.style import MARGIN, PAGE_HEIGHT, PAGE_WIDTH, TEXT_WIDTH, marked_
 
 
 class Report(BaseDocTemplate):
-    """A PDF file with a cover and numbered pages; headings become contents, links and bookmarks.
+    """A PDF file with a cover and numbered pages; headings become table of contents, links and bookmarks.
 
-    The same story gives the same bytes: no clock and no chance goes into the file.
+    The same story gives the same bytes, independent of time and randomness.
     """
 
     def __init__(self, path, title, subtitle, numbers, picture):
@@ -34,13 +34,13 @@ class Report(BaseDocTemplate):
         ])  # fmt: skip
 
     def front(self):
-        """What comes before the first chapter: the cover, which draws itself, and the contents."""
+        """The pages before the first chapter: the cover, which draws itself, and the table of contents."""
         contents = TableOfContents(levelStyles=style.CONTENTS, dotsMinLevel=0)
         heading = Paragraph("Contents", style.CHAPTER)
         return [NextPageTemplate("inside"), PageBreak(), heading, contents, PageBreak()]
 
     def beforeDocument(self):
-        self.headings = 0  # The story is set more than once, until all page numbers are right.
+        self.headings = 0  # The story is typeset several times, until all page numbers are right.
 
     def afterFlowable(self, flowable):
         level = getattr(flowable, "contents_level", None)
@@ -71,7 +71,7 @@ class Report(BaseDocTemplate):
         canvas.restoreState()
 
     def draw_numbers(self, canvas):
-        """A few big numbers at the foot of the cover, above what they count."""
+        """A few big numbers at the foot of the cover, with their labels below."""
         if not self.numbers:
             return
         canvas.setStrokeColor(style.RULE)

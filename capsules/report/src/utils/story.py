@@ -1,4 +1,4 @@
-"""Turns sections into what ReportLab sets: headings, text, tables and numbered figures."""
+"""Converts sections to ReportLab elements: headings, text, tables and numbered figures."""
 
 from itertools import count
 
@@ -10,12 +10,12 @@ from src.utils import style
 from src.utils.blocks import blocks_of, column_widths, is_numeric, squared
 from src.utils.style import TEXT_WIDTH, marked_up
 
-# A picture may be as high as this, so that its heading, text and caption stand on the same page.
+# Maximum height of a picture on the same page as its heading, text and caption.
 PICTURE_HEIGHT_MAX = 165 * mm
 CELL_PADDING = 5
-# A table of so few rows is not divided between pages.
+# A table of at most this many rows is not divided between pages.
 ROWS_KEPT_MAX = 14
-# What must be left of a page for a chapter or a table to begin on it.
+# Minimum free height for a chapter or a table to begin on a page.
 CHAPTER_ROOM = 60 * mm
 
 
@@ -33,10 +33,10 @@ def story_of(sections, picture_file):
         if grid:
             body += [table(grid), Spacer(1, 10)]
         if len(grid) > ROWS_KEPT_MAX:
-            # A long table goes on over the page, under its head.
+            # A long table continues on the next page, with its head.
             story += [CondPageBreak(CHAPTER_ROOM), head, *body]
         else:
-            # A chapter does not begin at the very foot of a page, with all that follows on the next.
+            # A chapter does not begin at the foot of a page with its content on the next.
             story += [CondPageBreak(CHAPTER_ROOM if head.contents_level == 0 else 0), KeepTogether([head, *body])]
     return story
 
@@ -54,7 +54,7 @@ def text(kind, words):
 
 
 def figure(path, caption, number):
-    """The picture as wide as the text, or as high as a page allows, over its numbered caption."""
+    """The picture as wide as the text, or as high as a page allows, above its numbered caption."""
     picture = Image(path)
     scale = min(TEXT_WIDTH / picture.imageWidth, PICTURE_HEIGHT_MAX / picture.imageHeight)
     picture = Image(path, picture.imageWidth * scale, picture.imageHeight * scale, hAlign="LEFT")
@@ -62,7 +62,7 @@ def figure(path, caption, number):
 
 
 def table(grid):
-    """A table as wide as the text; its head is repeated on each page, its numbers are flush right."""
+    """A table as wide as the text; its head is repeated on each page, its numbers are right-aligned."""
     grid = squared(grid)
     columns = list(zip(*grid))
     right = [is_numeric(column[1:]) for column in columns]
@@ -90,7 +90,7 @@ def table(grid):
 
 
 def cell_width(cell, head):
-    """The width of a cell without a line break; a little more, since breaks are decided by fractions."""
+    """The width of a cell without a line break, with a small reserve for rounding."""
     return stringWidth(cell, style.BOLD_FONT if head else style.TEXT_FONT, style.CELL.fontSize) + 2 * CELL_PADDING + 1
 
 

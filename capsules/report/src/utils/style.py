@@ -1,4 +1,4 @@
-"""How every report looks: page, type and colours."""
+"""The style of all reports: page, type and colours."""
 
 from reportlab.lib.colors import HexColor
 from reportlab.lib.enums import TA_RIGHT
@@ -18,7 +18,7 @@ NIGHT, ACCENT, SHADE = HexColor("#0C1E33"), HexColor("#0072B2"), HexColor("#F3F6
 
 FACES = {"normal": "Regular", "bold": "Bold", "italic": "Italic", "boldItalic": "BoldItalic"}
 TEXT_FONT, BOLD_FONT = "Carlito-Regular", "Carlito-Bold"
-# Has the signs of most alphabets, which the text's own font lacks.
+# Has the characters of most alphabets, which the text font lacks.
 SPARE_FONT = "DejaVuSans"
 
 for face in FACES.values():
@@ -44,7 +44,7 @@ CONTENTS = [
 
 
 def marked_up(text):
-    """Plain text for a Paragraph: nothing in it is markup, and no sign of it becomes an empty box."""
+    """Plain text for a Paragraph: without markup, and without missing glyphs."""
     known = pdfmetrics.getFont(TEXT_FONT).face.charToGlyph
     pieces = []
     for sign in text:

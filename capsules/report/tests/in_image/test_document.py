@@ -1,4 +1,4 @@
-"""A report, set: its pages, its bookmarks, and that nothing in a text is taken for markup."""
+"""A typeset report: its pages, its bookmarks, and that no text is parsed as markup."""
 
 import tempfile
 import unittest

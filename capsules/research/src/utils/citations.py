@@ -1,23 +1,23 @@
-"""Checks the citations of a report: each names a passage, quotes are really there, each section has one."""
+"""Checks the citations of a report: each names a passage, quotes are exact, each section has a citation."""
 
 import re
 import unicodedata
 from dataclasses import dataclass
 
 CITATION = re.compile(r"\[([a-z0-9-]+:[0-9]+)\]")
-# What was meant as a citation and is none: something with a colon in brackets that no link follows.
+# A malformed citation: brackets that contain a colon, without a link.
 NEARLY = re.compile(r"\[([^\[\]\n]*\w:[^\[\]\n]*)\](?!\(|:)")
 HEADING = re.compile(r"(#{1,6})\s+(.*)")
 FENCE = re.compile(r"\s*(```|~~~)")
-# An item of a list, or a heading, is a block of its own; other blocks end at an empty line.
+# An item of a list, or a heading, is a separate block; other blocks end at an empty line.
 ITEM = re.compile(r"\s*([-*+]|\d+[.)])\s+")
 QUOTED = re.compile(r"„([^“”]+)[“”]|“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
 OMITTED = re.compile(r"\[?(?:…|\.\.\.)\]?")
-# Signs that say the same in different documents.
+# Characters with the same meaning in different documents.
 SAME = str.maketrans(
     {"‘": "'", "’": "'", "‚": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": "-", "‐": "-", "‑": "-"}
 )
-# A message repeats this much of a quote.
+# Maximum characters of a quote in a message.
 SHOWN_CHARACTERS_MAX = 120
 
 
@@ -32,7 +32,7 @@ class Block:
 
 
 def problems_of(report, library):
-    """All that is wrong with the citations of `report`, in Markdown: a sentence each, which says where and what to do."""
+    """All problems of the citations of `report`, in Markdown: one sentence each, with the place and what to do."""
     blocks = blocks_of(report)
     problems = [problem for block in blocks for problem in problems_of_block(block, library)]
     sections = {}
@@ -46,7 +46,7 @@ def problems_of(report, library):
 
 
 def cited(report):
-    """The ids that `report` cites, each once, in the order in which they come."""
+    """The ids that `report` cites, each once, in the order of their first citation."""
     return list(dict.fromkeys(id for block in blocks_of(report) for id in CITATION.findall(block.text)))
 
 
@@ -54,10 +54,10 @@ def problems_of_block(block, library):
     ids = CITATION.findall(block.text)
     for text in NEARLY.findall(block.text):
         if not CITATION.fullmatch(f"[{text}]"):
-            yield f"line {block.line}: '[{text}]' is no citation; expected one passage in each pair of brackets: [doc:3]"
+            yield f"line {block.line}: '[{text}]' is not a citation; expected one passage in each pair of brackets: [doc:3]"
     for id in dict.fromkeys(ids):
         if id not in library.passages:
-            yield f"line {block.line}: there is no passage [{id}]; {known(id, library)}"
+            yield f"line {block.line}: unknown passage [{id}]; {known(id, library)}"
     passages = " ".join(plain(library.passages[id].text) for id in ids if id in library.passages)
     for quote in quotes_of(block):
         shown = quote if len(quote) <= SHOWN_CHARACTERS_MAX else quote[:SHOWN_CHARACTERS_MAX] + "…"
@@ -66,7 +66,7 @@ def problems_of_block(block, library):
         elif not is_in(quote, passages):
             places = ", ".join(f"[{id}]" for id in dict.fromkeys(ids))
             yield (
-                f'line {block.line}: "{shown}" is not in {places}; quote word for word, or say it in your own words '
+                f'line {block.line}: "{shown}" is not in {places}; quote word for word, or paraphrase '
                 "without quotation marks"
             )
 
@@ -102,17 +102,17 @@ def blocks_of(report):
 
 
 def quotes_of(block):
-    """The texts that `block` quotes: all of it if it is a quote, else what stands in quotation marks."""
+    """The quoted texts of `block`: all of a quote, otherwise the texts in quotation marks."""
     if block.is_quote:
         return [CITATION.sub("", block.text).strip().strip('"“”„«»').strip()]
     return [next(filter(None, found)) for found in QUOTED.findall(block.text)]
 
 
 def is_in(quote, passages):
-    """Whether `passages` have all pieces of `quote`, which an ellipsis parts, one after the other."""
+    """Whether `passages` contain all pieces of `quote`, separated by ellipses, in their order."""
     begin = 0
     for piece in OMITTED.split(quote):
-        # A sentence that goes on after a quote ends it with a sign of its own.
+        # A sentence that continues after a quote may end the quote with a different sign.
         wanted = plain(piece).strip(" .,;:")
         place = passages.find(wanted, begin)
         if place < 0:
@@ -122,7 +122,7 @@ def is_in(quote, passages):
 
 
 def plain(text):
-    """`text` as quotes are compared: in small letters, on one line, each kind of sign once, no hyphens in words."""
+    """`text` normalized for comparison: lower case, one line, unified signs, no hyphens in words."""
     text = unicodedata.normalize("NFKC", text).replace("\u00ad", "").translate(SAME)
     text = re.sub(r"(?<=\w)-(\n\s*)?(?=\w)", "", text)
     return " ".join(text.replace("*", "").replace("_", "").split()).casefold()

@@ -1,19 +1,19 @@
-"""Where the model hands in its report: it is taken only if its citations hold."""
+"""Accepts the model's report only if its citations are valid."""
 
 from aod import CapsuleError, ToolError
 
 from src.utils.citations import cited, problems_of
 
-# How often a report may be handed in; the last one that does not hold ends the run.
+# Maximum submissions of a report; the run fails if the last one is invalid.
 REPORTS_MAX = 5
-# The model is told as many problems at once.
+# Maximum problems in one message to the model.
 PROBLEMS_MAX = 20
-# Of a passage, in the answer.
+# Characters of a passage in the answer.
 OPENING_CHARACTERS = 200
 
 
 class Desk:
-    """Takes reports about a library, and writes the one that holds to the file `report`."""
+    """Accepts reports about a library, and writes a valid one to the file `report`."""
 
     def __init__(self, library, report):
         self.library = library
@@ -22,12 +22,12 @@ class Desk:
         self.citations = []
 
     def write_report(self, markdown: str) -> str:
-        """Hands in the report, and answers the name of its file. It is refused, with all that is wrong, unless each
-        [doc:3] names a passage that exists, each text in quotation marks stands word for word in a passage that is cited in
-        the same paragraph, and each section has a citation. A report that is handed in again replaces the former one.
+        """Submits the report, and returns the name of its file. The report is rejected, with all problems, unless each
+        [doc:3] names an existing passage, each text in quotation marks is a verbatim part of a passage cited in the
+        same paragraph, and each section has a citation. A new submission replaces the previous report.
 
         Args:
-            markdown: The whole report: a heading, and sections in Markdown. Its list of sources is added to it.
+            markdown: The whole report: a heading, and sections in Markdown. A list of sources is appended.
         """
         problems = problems_of(markdown, self.library)
         if problems:
@@ -39,7 +39,7 @@ class Desk:
     def refuse(self, problems):
         self.refused += 1
         if self.refused == REPORTS_MAX:
-            message = f"after {REPORTS_MAX} reports the citations still do not hold: {'; '.join(problems[:3])}"
+            message = f"the citations are invalid after {REPORTS_MAX} reports: {'; '.join(problems[:3])}"
             raise CapsuleError(
                 "citations_unsound", message, detail={"problems": problems[:PROBLEMS_MAX]}, retryable=True
             )
@@ -47,7 +47,7 @@ class Desk:
         if len(problems) > len(told):
             told.append(f"and {len(problems) - len(told)} more")
         lines = "\n".join(f"- {problem}" for problem in told)
-        raise ToolError(f"The report is refused. Mend this, and hand in all of it again:\n{lines}")
+        raise ToolError(f"The report is rejected. Fix these problems, and submit the whole report again:\n{lines}")
 
     def described(self, passage):
         return {
@@ -58,7 +58,7 @@ class Desk:
         }
 
     def sources(self):
-        """The passages that are cited, as a list in Markdown."""
+        """The cited passages, as a list in Markdown."""
         lines = []
         for citation in self.citations:
             page = f", page {citation['page']}" if citation["page"] else ""

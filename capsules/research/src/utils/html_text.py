@@ -1,23 +1,23 @@
-"""The text of a page of HTML, with as much of its structure as plain text has."""
+"""The text of an HTML page, with the structure that plain text allows."""
 
 import re
 
 from bs4 import BeautifulSoup, NavigableString
 
-# What a reader of the page does not see.
+# Elements that readers do not see.
 HIDDEN = ["script", "style", "noscript", "template", "svg", "head", "title"]
-# What stands apart from what is before and behind it.
+# Elements that are separated from their surroundings.
 BLOCKS = [
     "address", "article", "aside", "blockquote", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption", "figure",
     "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "main", "nav", "ol", "p", "pre", "section",
     "summary", "table", "ul",
 ]  # fmt: skip
-# What begins a line in its block.
+# Elements that begin a line in their block.
 LINES = ["li", "tr", "caption"]
 
 
 def text_of_html(content):
-    """The text of `content`, bytes of HTML in the encoding that they declare; the title is its first line."""
+    """The text of `content`, HTML in its declared encoding; the title is the first line."""
     soup = BeautifulSoup(content, "html.parser")
     title = " ".join(soup.title.get_text().split()) if soup.title else ""
     for hidden in soup(HIDDEN):
@@ -33,7 +33,7 @@ def text_of_html(content):
 
 
 def set_apart(element):
-    """Puts line feeds, and a sign for what it is, around an element."""
+    """Puts line feeds and a Markdown mark around an element."""
     if element.name == "br":
         element.replace_with("\n")
     elif element.name in ("td", "th"):

@@ -1,4 +1,4 @@
-"""Documents in passages with ids that stay: what a report cites, and what its citations are checked against."""
+"""Documents as passages with stable ids, which reports cite."""
 
 import json
 import re
@@ -6,15 +6,15 @@ import unicodedata
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 
-# Some paragraphs, so that a passage says something by itself; and few enough for a reader to find a sentence in it.
+# A few paragraphs: meaningful by itself, and short enough to find a sentence in it.
 PASSAGE_CHARACTERS_MAX = 1_200
-# Where a paragraph that is longer is cut, the best first.
+# Where a longer paragraph is cut, best first.
 CUTS = ("\n", ". ", " ")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a document; `id` is `doc:number`, numbers count from 1, `page` is None where there are none."""
+    """A piece of a document; `id` is `doc:number`, with numbers from 1; `page` is None without pages."""
 
     id: str
     page: int | None
@@ -23,7 +23,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Source:
-    """A document: the word that ids of its passages begin with, its file, and its passages in their order."""
+    """A document: the prefix of its passages' ids, its file, and its passages in their order."""
 
     id: str
     file: str
@@ -59,7 +59,7 @@ class Library:
 
 
 def free_word(file, taken):
-    """A word for `file` that no other document has: 'Über uns.pdf' is uber-uns, the next one of that name uber-uns-2."""
+    """A unique word for `file`: 'Über uns.pdf' is uber-uns, the next one of that name uber-uns-2."""
     plain = unicodedata.normalize("NFKD", PurePath(file).stem).encode("ascii", "ignore").decode().lower()
     word = re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "document"
     number, found = 1, word
@@ -70,7 +70,7 @@ def free_word(file, taken):
 
 
 def passages_of(document, word):
-    """The passages of a document: whole paragraphs of one page, as many as fit."""
+    """The passages of a document: whole paragraphs of one page, up to the maximum size."""
     passages = []
     for number, text in enumerate(document.pages, 1):
         page = number if document.is_pdf else None
@@ -80,7 +80,7 @@ def passages_of(document, word):
 
 
 def pieces_of(text):
-    """`text` in pieces of at most PASSAGE_CHARACTERS_MAX characters, cut between paragraphs where that is possible."""
+    """`text` in pieces of at most PASSAGE_CHARACTERS_MAX characters, cut between paragraphs if possible."""
     pieces = []
     for paragraph in re.split(r"\n\s*\n", text):
         for part in parts_of(paragraph):
@@ -92,7 +92,7 @@ def pieces_of(text):
 
 
 def parts_of(paragraph):
-    """A paragraph that is too long, in parts."""
+    """The parts of a paragraph that is too long."""
     parts, left = [], paragraph.strip()
     while len(left) > PASSAGE_CHARACTERS_MAX:
         places = [left.rfind(mark, PASSAGE_CHARACTERS_MAX // 2, PASSAGE_CHARACTERS_MAX - 1) for mark in CUTS]

@@ -1,17 +1,17 @@
-"""Which passages speak of something: ranked by Okapi BM25, over words without their accents."""
+"""Finds passages by words: ranked by Okapi BM25, ignoring accents."""
 
 import math
 import re
 import unicodedata
 from collections import Counter
 
-# How soon a repeated word counts no more, and how much long passages are held back.
+# Saturation of repeated words, and normalization of long passages.
 # Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009, section 3.4: 1.2 to 2, and 0.5 to 0.8.
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75
 
 
 class Index:
-    """Finds passages by words."""
+    """An index of passages."""
 
     def __init__(self, passages):
         self.passages = list(passages)
@@ -21,7 +21,7 @@ class Index:
         self.spread = Counter(word for count in self.counts for word in count)
 
     def search(self, query, limit):
-        """The passages that have a word of `query`, the best `limit` of them first."""
+        """The best `limit` passages with a word of `query`, best first."""
         words = set(words_of(query))
         scores = [(self.score(place, words), -place) for place in range(len(self.passages))]
         best = sorted((score for score in scores if score[0] > 0), reverse=True)
@@ -41,7 +41,7 @@ def saturated(count, length):
 
 
 def words_of(text):
-    """The words of `text` in small letters; 'Prices', 'price' and 'pricé' are one word."""
+    """The words of `text` in lower case; 'Prices', 'price' and 'pricé' are the same word."""
     plain = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
     return [stem(word) for word in re.findall(r"\w+", plain.casefold())]
 

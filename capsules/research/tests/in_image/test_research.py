@@ -1,4 +1,4 @@
-"""`execute` with the agent stood in for: what it is given, and what becomes of its report."""
+"""`execute` with a double of the agent: its input, and its report."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ class Research(unittest.TestCase):
     def run_agent(self, tools, given):
         (write_report,) = tools
         self.given = given["inputs"]
-        with self.assertRaisesRegex(ToolError, "there is no passage \\[letter:2\\]"):
+        with self.assertRaisesRegex(ToolError, "unknown passage \\[letter:2\\]"):
             write_report("# Ferry\n\nDark [letter:2].")
         report = write_report("# Ferry\n\nIt runs late [notice:1], in the dark [letter:1].")
         answer = {"report": report, "title": "Ferry", "answer": "Late and dark.", "open_questions": []}

@@ -1,4 +1,4 @@
-"""The MCP server as a program, asked through the client of the same library."""
+"""The MCP server as a program, used through the client of the same library."""
 
 import sys
 import tempfile
@@ -35,7 +35,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
         return Client(stdio_client(server))
 
     async def ask(self, client, tool, **arguments):
-        """What the tool answers, or its error as text."""
+        """The answer of the tool, or its error as text."""
         result = await client.call_tool(tool, arguments)
         return result.content[0].text if result.is_error else result.structured_content["result"]
 
@@ -66,9 +66,9 @@ class Server(unittest.IsolatedAsyncioTestCase):
     async def test_mistakes_are_told_to_the_model(self):
         async with self.client() as client:
             for tool, arguments, words in [
-                ("read", {"passage": "minutes:3"}, "there is no passage minutes:3; expected minutes:1 to minutes:2"),
-                ("read", {"passage": "letters:1"}, "there is no document letters; expected one of minutes, letter"),
-                ("search", {"query": "crane", "document": "x"}, "there is no document x"),
+                ("read", {"passage": "minutes:3"}, "unknown passage minutes:3; expected minutes:1 to minutes:2"),
+                ("read", {"passage": "letters:1"}, "unknown document letters; expected one of minutes, letter"),
+                ("search", {"query": "crane", "document": "x"}, "unknown document x"),
                 ("search", {"query": "crane", "limit": 21}, "less than or equal to 20"),
             ]:
                 self.assertIn(words, await self.ask(client, tool, **arguments))

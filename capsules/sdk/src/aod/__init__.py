@@ -4,7 +4,7 @@
 
     aod.run()
 
-which calls ``execute(inputs)`` or ``execute(inputs, ctx)`` in src/main.py beside it. README.md tells the rest.
+which calls ``execute(inputs)`` or ``execute(inputs, ctx)`` in src/main.py beside it. README.md describes the rest.
 
 Nothing is loaded before it is used: `import aod` costs a millisecond.
 """
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # Else any name would pass for a known one.
+if not TYPE_CHECKING:  # For type checkers, any name would otherwise exist.
 
     def __getattr__(name: str) -> object:
         if name not in _PLACES:

@@ -1,7 +1,7 @@
 """Between the orchestrator and ``execute``: reads and checks the input, calls, checks and writes the answer.
 
-Exit codes: 0 done, 1 the capsule's own error, 2 input, 3 output, 4 a failed call that nobody handled, 5 limit,
-6 model, 70 exception, 143 stopped. Each but the last also leaves an ``{"error": …}`` in output.json.
+Exit codes: 0 done, 1 the capsule's own error, 2 input, 3 output, 4 an unhandled failed call, 5 limit, 6 model,
+70 exception, 143 stopped. All except 0 and 143 also leave an ``{"error": …}`` in output.json.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .logs import log
 
 EXIT_INPUT, EXIT_OUTPUT, EXIT_EXCEPTION, EXIT_STOPPED = 2, 3, 70, 143
 
-#: Most bytes that the orchestrator keeps of an error's detail, as JSON, and most characters of its message.
+#: Maximum bytes of an error's detail as JSON, and maximum characters of its message. Source: the orchestrator.
 DETAIL_BYTES_MAX = MESSAGE_LENGTH_MAX = 4_000
-#: Most characters that are kept of a traceback: its end, which tells the place.
+#: Maximum characters of a traceback: its end, which has the place.
 TRACEBACK_LENGTH_MAX = 3_000
 
 
@@ -35,12 +35,12 @@ def run() -> NoReturn:
     """Runs the capsule whose run.py calls this: ``execute`` of src/main.py beside it. Ends the process."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is None:
-        raise RuntimeError("aod.run() has no run.py; expected to be called by a file")
+        raise RuntimeError("aod.run() must be called by a file, such as run.py")
     sys.exit(_run(Path(script).resolve().parent))
 
 
 class _Broken(Exception):
-    """Input or output break the contract."""
+    """The input or the output violates the contract."""
 
     def __init__(self, exit_code: int, code: str, message: str, unfit: Unfit | None = None) -> None:
         self.exit_code = exit_code
@@ -70,7 +70,7 @@ def _contract(capsule: Path) -> Contract:
     try:
         return Contract((capsule / "schema.json").read_bytes())
     except Unfit as unfit:
-        raise _Broken(EXIT_EXCEPTION, "capsule_invalid", "schema.json cannot be used", unfit) from None
+        raise _Broken(EXIT_EXCEPTION, "capsule_invalid", "schema.json is invalid", unfit) from None
 
 
 def _inputs(contract: Contract, directories: Directories) -> dict[str, Any]:
@@ -82,17 +82,15 @@ def _inputs(contract: Contract, directories: Directories) -> dict[str, Any]:
     try:
         checked = contract.check_input(payload, "input", lambda name: directories.kind("input", name))
     except Unfit as unfit:
-        raise _Broken(EXIT_INPUT, "input_invalid", "the input does not fit schema.json", unfit) from None
+        raise _Broken(EXIT_INPUT, "input_invalid", "the input does not match schema.json", unfit) from None
     inputs: dict[str, Any] = rewrite(checked.payload, checked.references, lambda name: name)
     return inputs
 
 
 def _execute(capsule: Path) -> Callable[..., Any]:
-    """``execute`` of src/main.py. Its imports may be slow: they come after the checks of the input."""
+    """``execute`` of src/main.py. Imported after the checks of the input, because its imports may be slow."""
     if not (capsule / "src" / "main.py").is_file():
-        raise _Broken(
-            EXIT_EXCEPTION, "capsule_invalid", f"{capsule}/src/main.py is not there; expected it beside run.py"
-        )
+        raise _Broken(EXIT_EXCEPTION, "capsule_invalid", f"{capsule}/src/main.py is missing; expected it beside run.py")
     if str(capsule) not in sys.path:
         sys.path.insert(0, str(capsule))
     execute = getattr(importlib.import_module("src.main"), "execute", None)
@@ -104,7 +102,7 @@ def _execute(capsule: Path) -> Callable[..., Any]:
 
 
 def _call(execute: Callable[..., Any], inputs: dict[str, Any], context: Context) -> Any:
-    """Calls with as much as it takes, and waits for it if it is asynchronous."""
+    """Calls it with the arguments that it accepts, and awaits an asynchronous one."""
     import inspect
 
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -126,7 +124,7 @@ def _checked(contract: Contract, answer: Any, directories: Directories) -> Any:
     def name_of(value: Any) -> str:
         if isinstance(value, os.PathLike):
             return directories.name_of("output", value)
-        raise TypeError(f"{type(value).__name__} is no JSON")
+        raise TypeError(f"{type(value).__name__} is not JSON")
 
     try:
         payload = json.loads(json.dumps(answer, default=name_of, allow_nan=False))
@@ -139,12 +137,12 @@ def _checked(contract: Contract, answer: Any, directories: Directories) -> Any:
         if all(problem.code == "file_missing" for problem in unfit.problems):
             message = f"the answer names files that are not in {directories.path('output')}"
             raise _Broken(EXIT_OUTPUT, "output_file_missing", message, unfit) from None
-        raise _Broken(EXIT_OUTPUT, "output_invalid", "the answer does not fit schema.json", unfit) from None
+        raise _Broken(EXIT_OUTPUT, "output_invalid", "the answer does not match schema.json", unfit) from None
     return rewrite(checked.payload, checked.references, lambda name: name)
 
 
 def _write(directories: Directories, document: Any) -> None:
-    """Writes output.json whole or not at all: a half-written one must never be read."""
+    """Writes output.json atomically."""
     path = directories.output_json
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(document, ensure_ascii=False), "utf-8")
@@ -152,7 +150,7 @@ def _write(directories: Directories, document: Any) -> None:
 
 
 def _fail(directories: Directories, error: Exception) -> int:
-    """Tells what went wrong, in the log and in output.json; returns the exit code."""
+    """Writes the error to the log and to output.json; returns the exit code."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, (CapsuleError, HandoffError, _Broken)):
@@ -171,13 +169,13 @@ def _fail(directories: Directories, error: Exception) -> int:
     try:
         _write(directories, {"error": document})
     except OSError as unwritten:
-        log.error(f"{directories.output_json} cannot be written: {unwritten}")
+        log.error(f"cannot write {directories.output_json}: {unwritten}")
     return exit_code
 
 
 def _whence(error: Exception) -> dict[str, str]:
-    """Where an error comes from, for whoever reads the log: nothing for what the contract refuses, the line of what a
-    capsule says on purpose, the whole way of anything else."""
+    """The origin of an error for the log: none for violations of the contract, the line of a deliberate error of the
+    capsule, the traceback of any other exception."""
     if isinstance(error, _Broken):
         return {}
     frames = traceback.extract_tb(error.__traceback__)
@@ -191,7 +189,7 @@ def _traceback(error: Exception) -> str:
 
 
 def _bounded(detail: Any) -> Any:
-    """``detail`` as JSON that the orchestrator keeps: the first problems of many, the beginning of anything else."""
+    """``detail`` as JSON of the maximum size: the first problems, or the beginning of other values."""
     text = json.dumps(detail, default=str)
     if len(text) <= DETAIL_BYTES_MAX:
         return json.loads(text)
@@ -205,12 +203,12 @@ def _bounded(detail: Any) -> Any:
 
 
 def _stop(context: Context) -> NoReturn:
-    """SIGTERM: at once, even in the middle of a wait. All that is left behind belongs to the container."""
+    """Handles SIGTERM immediately, even during a wait. The container removes all leftovers."""
     context.cancel_calls()
     log.info("stopped by SIGTERM")
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, RuntimeError):
-            pass  # The signal came in the middle of a write to it, or nobody reads.
+            pass  # The signal interrupted a write to it, or it has no reader.
     os._exit(EXIT_STOPPED)

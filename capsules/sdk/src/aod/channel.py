@@ -1,4 +1,4 @@
-"""HTTP to the orchestrator, at the loopback address of the container. It needs no network, and no proxy."""
+"""HTTP to the orchestrator at the loopback address of the container, without a network or a proxy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-#: How long a connection may take to come about, in seconds; it is on this machine.
+#: Timeout of a connection on this machine, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
 
 class Broken(Exception):
-    """No whole answer came; asked again with the same key, it is the same call."""
+    """No complete answer; a retry with the same key is the same call."""
 
 
 class Reply(NamedTuple):
-    """A whole answer; ``document`` is its JSON, empty if it has none."""
+    """A complete answer; ``document`` is its JSON, empty if it has none."""
 
     status: int
     retry_after_seconds: float
@@ -26,7 +26,7 @@ class Reply(NamedTuple):
 
 
 class Channel:
-    """What a run may ask of the orchestrator; each request has a connection of its own."""
+    """A run's requests to the orchestrator; each has a separate connection."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -36,7 +36,7 @@ class Channel:
 
     @classmethod
     def from_environment(cls) -> Channel | None:
-        """The channel of this run; None outside of the orchestrator."""
+        """The channel of this run; None without an orchestrator."""
         url = os.environ.get("AOD_URL") or os.environ.get("ORCHESTRATOR_URL")
         return cls(url) if url else None
 
@@ -50,9 +50,9 @@ class Channel:
         on_head: Callable[[str], None] = lambda run_id: None,
         answer_seconds_max: float | None = None,
     ) -> Reply:
-        """Asks, and waits for the whole answer: for as long as that takes, unless ``answer_seconds_max`` is given.
+        """Sends a request, and waits for the complete answer, without a limit unless ``answer_seconds_max`` is set.
 
-        ``on_head`` is told the run's id as soon as the orchestrator has stored a call. Raises Broken.
+        Calls ``on_head`` with the run's id as soon as the orchestrator has stored a call. Raises Broken.
         """
         connection = HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS_MAX)
         try:
@@ -72,13 +72,13 @@ class Channel:
 
 
 def _reply(response: HTTPResponse) -> Reply:
-    # While the callee runs, white space comes, which JSON allows before a value.
+    # While the callee runs, the orchestrator sends white space, which JSON allows before a value.
     text = response.read().strip()
     try:
         document = json.loads(text) if text else {}
     except ValueError as error:
         raise HTTPException(f"the answer is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise HTTPException("the answer is no JSON object")
+        raise HTTPException("the answer is not a JSON object")
     seconds = response.getheader("Retry-After", "")
     return Reply(response.status, float(seconds) if seconds.isdecimal() else 0.0, document)

@@ -1,4 +1,4 @@
-"""Where a capsule's files are: in a container below /io, elsewhere below AOD_IO."""
+"""The directories of a capsule's files: below /io in a container, otherwise below AOD_IO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTAINER_ROOT = "/io"
 
 
 class Directories:
-    """The places of the container contract; ``root`` is AOD_IO, /io unless given."""
+    """The paths of the container contract; ``root`` is AOD_IO, by default /io."""
 
     def __init__(self) -> None:
         self.root = Path(os.environ.get("AOD_IO", _CONTAINER_ROOT))
@@ -21,11 +21,11 @@ class Directories:
         self.output_json = Path(os.environ.get("AOD_OUTPUT", self.root / "output.json"))
 
     def path(self, directory: str) -> Path:
-        """Where ``directory`` is, a key of file_name.DIRECTORIES."""
+        """The path of ``directory``, a key of file_name.DIRECTORIES."""
         return self.root / Path(DIRECTORIES[directory]).relative_to(_CONTAINER_ROOT)
 
     def workspace(self) -> Path:
-        """Private scratch; made if this is no container."""
+        """A temporary directory, created outside of a container."""
         if self.root == Path(_CONTAINER_ROOT):
             return Path("/workspace")
         workspace = self.root / "workspace"
@@ -42,20 +42,20 @@ class Directories:
         return check_name(relative(directory, text))
 
     def existing(self, directory: str, name: str | os.PathLike[str]) -> Path:
-        """The path of what must be there. Raises NameRefused, FileNotFoundError."""
+        """The path of an existing file. Raises NameRefused, FileNotFoundError."""
         path = self.named(directory, name)
         if not path.exists():
             raise FileNotFoundError(f"{os.fspath(name)!r} is not in {self.path(directory)}; expected an existing file")
         return path
 
     def made(self, directory: str, name: str | os.PathLike[str]) -> Path:
-        """The path of what is to be written, its parents made. Raises NameRefused."""
+        """The path for a new file; creates its parents. Raises NameRefused."""
         path = self.named(directory, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def kind(self, directory: str, name: str) -> FileKind | None:
-        """What ``name`` is, if it can be handed over: a regular file, or a directory with one below, not by any link."""
+        """The kind of ``name``, if it can be handed over: a regular file, or a directory with one, without links."""
         path = self.path(directory)
         mode = 0
         try:

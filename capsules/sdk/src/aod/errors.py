@@ -1,4 +1,4 @@
-"""What can go wrong in a capsule, sorted by who raises it; each ends the process with an exit code of its own."""
+"""The errors of a capsule, by their origin; each ends the process with its own exit code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class CapsuleError(Exception):
-    """An error that the author of the capsule foresaw: raise it in ``execute``, and callers get all of it.
+    """An expected error of the capsule: raise it in ``execute``, and callers receive all of its fields.
 
-    ``code`` is a snake_case word that callers may act on, ``message`` a sentence for people, ``detail`` any JSON
-    of at most 4,000 characters, ``retryable`` whether the same call may succeed later.
+    ``code`` is a snake_case word for programs, ``message`` a sentence for people, ``detail`` any JSON of at most
+    4,000 characters, ``retryable`` whether the same call may succeed later.
     """
 
     exit_code = 1
@@ -23,42 +23,42 @@ class CapsuleError(Exception):
 
 
 class SecretMissing(CapsuleError):
-    """There is no such secret: agent.yaml does not name it, or the operator does not keep one that is not required.
+    """The secret is missing: agent.yaml does not name it, or it is optional and the operator has not stored it.
 
-    ``name`` is the secret's.
+    ``name`` is the name of the secret.
     """
 
     def __init__(self, name: str, path: str) -> None:
-        text = f"there is no secret {name!r} at {path}; agent.yaml must name it, and the operator must keep it"
+        text = f"there is no secret {name!r} at {path}; add it to agent.yaml, and ask the operator to store it"
         super().__init__("secret_missing", text, retryable=True)
         self.name = name
 
 
 class LimitExceeded(CapsuleError):
-    """A limit that the capsule set for itself, of turns, tokens, cost or time, is reached."""
+    """A limit in the capsule's own agent.yaml is reached: turns, tokens, cost or time."""
 
     exit_code = 5
 
 
 class ModelError(CapsuleError):
-    """A model or its provider failed, or refused, and no other one was left to ask.
+    """A model or its provider failed or rejected the request, and no fallback was left.
 
-    ``code`` is "model_failed" where another try may help (``retryable``), "model_refused" where the provider takes no
-    such request, "model_output_invalid" where the model's answer never fitted, or the orchestrator's own word.
+    ``code`` is "model_failed" if a retry may help (``retryable``), "model_refused" if the provider rejects the request,
+    "model_output_invalid" if the model's answer was never valid, or the orchestrator's error code.
     """
 
     exit_code = 6
 
 
 class ToolError(Exception):
-    """A tool of an agent did not do what it was asked for: raise it in a tool, and the model reads the message.
+    """A failed tool of an agent: raise it in a tool, and the model reads the message.
 
     Any other exception of a tool ends the agent.
     """
 
 
 class CapsuleInvalid(CapsuleError):
-    """A file of the capsule itself, as agent.yaml or a prompt, cannot be used as it is; ``problems`` has all of it."""
+    """A file of the capsule itself, such as agent.yaml or a prompt, is invalid; ``problems`` has all problems."""
 
     exit_code = 70
 
@@ -68,10 +68,10 @@ class CapsuleInvalid(CapsuleError):
 
 
 class HandoffError(Exception):
-    """A call to another capsule came to nothing.
+    """A call to another capsule failed.
 
-    ``target`` is the capsule as it was named, ``code`` a word that programs may rely on (docs/errors/),
-    ``retryable`` whether the same call may succeed later.
+    ``target`` is the capsule as the caller named it, ``code`` an error code of docs/errors/, ``retryable`` whether the
+    same call may succeed later.
     """
 
     exit_code = 4
@@ -86,23 +86,23 @@ class HandoffError(Exception):
 
 
 class HandoffRefused(HandoffError):
-    """The call was not taken: its target, arguments or files are not as they must be. It fails again.
+    """The call was rejected: its target, arguments or files are invalid. A retry fails too.
 
-    ``status`` is the HTTP status, ``problems`` all that is wrong, each ``{"pointer": …, "message": …}``.
+    ``status`` is the HTTP status, ``problems`` are all problems, each ``{"pointer": …, "message": …}``.
     """
 
     def __init__(self, target: str, status: int, code: str, message: str, problems: list[dict[str, Any]]) -> None:
-        places = "".join(f"; {item.get('pointer') or 'the whole'}: {item.get('message')}" for item in problems)
+        places = "".join(f"; {item.get('pointer') or 'top level'}: {item.get('message')}" for item in problems)
         super().__init__(target, code, message + places, detail={"errors": problems} if problems else None)
         self.status = status
         self.problems = problems
 
 
 class HandoffFailed(HandoffError):
-    """The callee began and did not succeed.
+    """The callee started and failed.
 
-    ``source`` tells who can mend it ("capsule", "caller" or "platform"), ``run_id`` which run it was; ``detail``
-    is the callee's own.
+    ``source`` names who can fix it ("capsule", "caller" or "platform"), ``run_id`` the callee's run; ``detail`` is the
+    callee's own.
     """
 
     def __init__(self, target: str, error: dict[str, Any], run_id: str | None) -> None:
@@ -115,11 +115,11 @@ class HandoffFailed(HandoffError):
 
 
 class HandoffTimedOut(HandoffFailed):
-    """The callee did not end, or not begin, in the time that it had."""
+    """The callee did not start or end within its time limit."""
 
 
 class HandoffUnavailable(HandoffError):
-    """The orchestrator could not take the call now (429, 503, or no answer at all), however often it was asked."""
+    """The orchestrator did not accept the call (429, 503, or no answer) in spite of retries."""
 
     def __init__(self, target: str, code: str, message: str) -> None:
         super().__init__(target, code, message, retryable=True)

@@ -1,6 +1,6 @@
 """Names of the files that travel with a run: relative paths that cannot leave their directory.
 
-The rules are those of the orchestrator: what is refused here would be refused there, later.
+The rules are those of the orchestrator, which would reject the same names later.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ COMPONENT_LENGTH_BYTES_MAX = 255
 NAME_LENGTH_BYTES_MAX = 1_024
 NAME_DEPTH_MAX = 16
 
-#: Longest extension that is kept behind the number of a name that was taken, in bytes with its dots.
+#: Maximum extension that stays after the number of a renamed file, in bytes with its dots.
 EXTENSION_LENGTH_BYTES_MAX = 16
 
-#: The directories of a container in which files have names.
+#: The directories of named files in a container.
 DIRECTORIES = {
     "input": "/io/input",
     "output": "/io/output",
@@ -26,7 +26,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class NameRefused(ValueError):
-    """A text is not the name of a file: what was found, and what was expected."""
+    """A text is not a valid file name; states what was found and what was expected."""
 
 
 def check_name(name: str) -> str:
@@ -71,7 +71,7 @@ def _check_component(shown: str, component: str) -> None:
 def relative(directory: str, text: str) -> str:
     """``text`` without the path of ``directory``, a key of DIRECTORIES, and without ``./`` before it.
 
-    The path of another directory stays, so that such a name is refused as absolute.
+    The path of another directory stays, so that the name is rejected as absolute.
     """
     return text.removeprefix(DIRECTORIES[directory] + "/").removeprefix("./")
 
@@ -79,16 +79,15 @@ def relative(directory: str, text: str) -> str:
 def unique_name(name: str, taken: set[str]) -> str:
     """``name`` if it is free, else the first free one of ``name-2``, ``name-3``, …, numbers before extensions.
 
-    A name also clashes when it lies below a taken one, or a taken one below it: one of them would have to be
-    a directory. When a taken file stands where ``report/page`` needs a directory, the number goes to that
-    part: ``report-2/page``.
+    A name also clashes if it is below a taken one, or a taken one below it: one of them would have to be a directory.
+    If a taken file blocks the directory of ``report/page``, that part gets the number: ``report-2/page``.
     """
     if not _clashes(name, taken):
         return name
     end = _first_taken_prefix(name, taken) or len(name)
     found = _first_free(name[:end], name[end:], taken) or _first_free(name.rsplit("/", 1)[-1], "", taken)
     if found is None:
-        raise AssertionError("there is always room for a number at the top")
+        raise AssertionError("a number at the top is always free")
     return found
 
 

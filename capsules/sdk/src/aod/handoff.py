@@ -1,9 +1,9 @@
-"""Calls to other capsules: keys, waiting, what came of them.
+"""Calls to other capsules: keys, waits, results.
 
-The orchestrator knows a call by its key. Each call has one, derived from what is called with what and never drawn
-at random: so a connection that broke is asked again and means the same callee, and so does a run that begins anew
-because its host died. The orchestrator would derive a key as well, but could take a request that was sent again for
-another call of the same words until it has noticed that the first connection is gone.
+The orchestrator identifies a call by its key. Each call has a key that is derived from its content and never random: a
+retry after a broken connection joins the same callee, and so does a new attempt of the run after its host died. The
+orchestrator would also derive a key, but might count a repeated request as another identical call, as long as it has
+not noticed that the first connection is closed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .directories import Directories
 from .errors import HandoffFailed, HandoffRefused, HandoffTimedOut, HandoffUnavailable
 from .outgoing import Outgoing
 
-#: How long a call is asked again that is not taken (429, 503) or not answered at all, in seconds.
+#: How long a call is retried that is not accepted (429, 503) or not answered, in seconds.
 UNAVAILABLE_SECONDS_MAX = 60.0
-#: The pause before the first time; it doubles, up to the second one. Retry-After may make it longer.
+#: First and maximum pause before a retry; pauses double. Retry-After may extend them.
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.1, 5.0
-#: Requests that wait at one time: the orchestrator serves 64 connections of a run, and some must be left to ask more.
+#: Maximum waiting requests: the orchestrator serves 64 connections of a run, and some must stay free for others.
 WAITING_MAX = 48
-#: How often a call is looked after for which no such request was left, in seconds.
+#: Polling interval of calls beyond that maximum, in seconds.
 POLL_SECONDS = 1.0
-#: The longest wait that a poll may ask for, in seconds.
+#: Maximum wait of a poll, in seconds.
 POLL_WAIT_SECONDS = 300
-#: How long to wait for the answer to a cancellation, in seconds.
+#: Maximum wait for the answer to a cancellation, in seconds.
 CANCEL_SECONDS_MAX = 5.0
-#: When the run is stopped: how long to wait for the ids of calls that were just sent, and for all cancellations.
+#: When the run is stopped: maximum wait for the ids of calls just sent, and for all cancellations.
 STORE_SECONDS_MAX, STOP_SECONDS_MAX = 1.0, 3.0
 
 _TOOK_TOO_LONG = ("timed_out", "queue_timed_out", "heartbeat_missed", "deadline_exceeded")
@@ -43,10 +43,10 @@ NOT_NOW = (429, 503)
 
 
 class Answer(NamedTuple):
-    """What a callee gave back.
+    """The answer of a callee.
 
-    ``files`` maps the names that the callee gave its files to where they are now; ``output`` names them as they are
-    called there, which is another name where two callees used the same one.
+    ``files`` maps the callee's names of its files to their paths here; ``output`` contains their names here, which
+    differ if two callees used the same name.
     """
 
     output: dict[str, Any]
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class Handle:
-    """A call that was started."""
+    """A started call."""
 
     def __init__(self, call: _Call, perform: Callable[[_Call], Answer]) -> None:
         self._call = call
@@ -84,12 +84,12 @@ class Handle:
         return self._ended.is_set()
 
     def result(self, timeout: float | None = None) -> Answer:
-        """Waits for the callee's end, ``timeout`` seconds at the most; then it may be asked again.
+        """Waits for the callee's end, at most ``timeout`` seconds; can be repeated.
 
         Raises TimeoutError, HandoffRefused, HandoffFailed, HandoffTimedOut, HandoffUnavailable.
         """
         if not self._ended.wait(timeout):
-            raise TimeoutError(f"the call to {self._call.target!r} has not ended after {timeout} s; it goes on")
+            raise TimeoutError(f"the call to {self._call.target!r} has not ended after {timeout} s; it continues")
         return self._result()
 
     def _result(self) -> Answer:
@@ -99,11 +99,11 @@ class Handle:
         raise self._outcome
 
     def cancel(self) -> None:
-        """Asks for the callee and all its callees to be ended; ``result`` then raises HandoffFailed ("cancelled")."""
+        """Cancels the callee and all its callees; ``result`` then raises HandoffFailed ("cancelled")."""
         self._call.cancel(CANCEL_SECONDS_MAX)
 
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Calls ``listener`` once the call has ended, on whatever thread."""
+        """Calls ``listener`` when the call has ended, on any thread."""
         with self._lock:
             if not self._ended.is_set():
                 self._listeners.append(listener)
@@ -111,7 +111,7 @@ class Handle:
         listener()
 
     async def wait(self) -> Answer:
-        """As ``result``, for asyncio; a task that is cancelled meanwhile cancels the call."""
+        """``result`` for asyncio; cancelling the task cancels the call."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class Handle:
 
 
 class _Call:
-    """One call: what is sent, and how far it is."""
+    """One call: its request and its state."""
 
     def __init__(self, channel: Channel, target: str, body: dict[str, Any], key: str) -> None:
         self.channel = channel
@@ -148,7 +148,7 @@ class _Call:
             try:
                 self.channel.ask("POST", f"/handoffs/{self.run_id}/cancel", answer_seconds_max=seconds_max)
             except Broken:
-                pass  # The orchestrator ends the callees of a run that has ended, too.
+                pass  # The orchestrator also ends the callees of an ended run.
 
     def stored(self, run_id: str) -> None:
         self.run_id = run_id
@@ -175,7 +175,7 @@ class Handoffs:
         key: str | None,
         options: dict[str, Any],
     ) -> Handle:
-        """Prepares the files and starts the call; ``options`` are further fields of the request, None left out."""
+        """Prepares the files and starts the call; ``options`` are more fields of the request, without None."""
         if self._channel is None:
             raise HandoffUnavailable(target, "no_orchestrator", "AOD_URL is not set; expected to run in a container")
         prepared = self._outgoing.prepare(dict(arguments), files)
@@ -198,10 +198,10 @@ class Handoffs:
         return Handle(call, perform)
 
     def cancel_all(self) -> None:
-        """Cancels what is under way, as far as that goes in a few seconds. Takes no lock: for signal handlers."""
+        """Cancels calls in progress, within a few seconds. Takes no lock: for signal handlers."""
         began = time.monotonic()
         for call in self._calls:
-            # One that was only just sent is about to get its run's id.
+            # A call that was just sent gets its run's id shortly.
             while call.is_open and call.run_id is None and time.monotonic() < began + STORE_SECONDS_MAX:
                 time.sleep(0.01)
             left = began + STOP_SECONDS_MAX - time.monotonic()
@@ -209,7 +209,7 @@ class Handoffs:
                 call.cancel(left)
 
     def _reply(self, call: _Call) -> Reply:
-        """Asks until there is an answer that stands."""
+        """Retries until there is a final answer."""
         patience = Patience()
 
         def on_head(run_id: str) -> None:
@@ -229,7 +229,7 @@ class Handoffs:
                 code, message, _ = told(reply)
                 seconds = reply.retry_after_seconds
             except Broken as broken:
-                code, message, seconds = "orchestrator_lost", f"no whole answer came: {broken}", 0.0
+                code, message, seconds = "orchestrator_lost", f"no complete answer: {broken}", 0.0
             if not patience.pause(seconds):
                 raise HandoffUnavailable(call.target, code, message)
 
@@ -269,9 +269,9 @@ class Handoffs:
 
 
 class _Occurrences:
-    """Tells calls of the same words apart by counting them: the second one is another call.
+    """Counts identical calls: the second one is another call.
 
-    A call that was not taken, or never got an answer, gives its number back: said again, it is still the same one.
+    A call that was not accepted or answered releases its number: its repetition is the same call.
     """
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class _Occurrences:
 
 
 class Patience:
-    """How long to go on asking."""
+    """The remaining time for retries."""
 
     def __init__(self) -> None:
         self.renew()
@@ -303,7 +303,7 @@ class Patience:
         self._pause = PAUSE_SECONDS_MIN
 
     def pause(self, seconds_min: float) -> bool:
-        """Waits, unless the time is up."""
+        """Waits, unless the time has expired."""
         seconds = max(self._pause, seconds_min)
         self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
         if time.monotonic() + seconds > self._deadline:
@@ -313,7 +313,7 @@ class Patience:
 
 
 def whole_seconds(timeout: float | None) -> int | None:
-    """``timeout`` as the orchestrator takes it: whole seconds above 0. Raises ValueError."""
+    """``timeout`` in whole seconds above 0, for the orchestrator. Raises ValueError."""
     if timeout is None:
         return None
     if not timeout > 0 or math.isinf(timeout):
@@ -322,7 +322,7 @@ def whole_seconds(timeout: float | None) -> int | None:
 
 
 def told(reply: Reply) -> tuple[str, str, list[dict[str, Any]]]:
-    """Code, message and places of a refusal (problem+json, RFC 9457)."""
+    """Code, message and problems of a rejection (problem+json, RFC 9457)."""
     document = reply.document
     code = str(document.get("code") or f"status_{reply.status}")
     message = str(document.get("detail") or document.get("title") or f"HTTP status {reply.status}")

@@ -1,4 +1,4 @@
-"""The logs of libraries, as lines like all others."""
+"""Logs of libraries in the capsule's log format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO
 
 
 class LogHandler(logging.Handler):
-    """Hands what Python's own ``logging`` is given to ``aod.log``::
+    """Passes records of Python's ``logging`` to ``aod.log``::
 
     logging.basicConfig(level=logging.INFO, handlers=[aod.LogHandler()])
     """

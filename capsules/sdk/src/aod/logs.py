@@ -1,4 +1,4 @@
-"""Log lines: one JSON object each, on stderr, written at once."""
+"""Log lines: one JSON object each, on stderr, unbuffered."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STDERR = 2
 
 
 class Log:
-    """Writes log lines with whatever fields they are given: ``log.info("read", rows=344)``.
+    """Writes log lines with any fields: ``log.info("read", rows=344)``.
 
-    A line has ``time`` (RFC 3339, UTC), ``level``, ``message``, ``run_id``, ``trace_id`` and ``span_id`` as far as
-    they are known, and ``fields``. A value that JSON does not know is written as its text.
+    A line has ``time`` (RFC 3339, UTC), ``level``, ``message``, ``run_id``, ``trace_id`` and ``span_id`` if known, and
+    ``fields``. A value that is not JSON is written as its text.
     """
 
     def debug(self, message: str, **fields: Any) -> None:
@@ -39,12 +39,13 @@ class Log:
         }
         if fields:
             line["fields"] = fields
-        # Past Python's buffers: whole lines even from several threads, and nothing to flush when the run is stopped.
+        # Bypasses Python's buffers: whole lines even from several threads, and nothing to flush when the run is
+        # stopped.
         _write_all((json.dumps(line, ensure_ascii=False, default=str) + "\n").encode(errors="replace"))
 
 
 def _place() -> dict[str, str]:
-    """Which run this is, and where in the trace (W3C Trace Context: version, trace, span, flags)."""
+    """The run and its span (W3C Trace Context: version, trace, span, flags)."""
     place = {"run_id": os.environ["AOD_RUN_ID"]} if os.environ.get("AOD_RUN_ID") else {}
     parts = os.environ.get("TRACEPARENT", "").split("-")
     if len(parts) >= 4:
@@ -57,7 +58,7 @@ def _write_all(line: bytes) -> None:
         try:
             line = line[os.write(_STDERR, line) :]
         except OSError:
-            return  # Nobody reads the log: no reason to fail.
+            return  # A log without a reader is no error.
 
 
 log = Log()

@@ -1,4 +1,4 @@
-"""Files for callees: brought into outgoing/ under names of their own, and told apart by their contents."""
+"""Files for callees: copied to outgoing/ with unique names, and identified by their contents."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .contract.limits import each_string
 from .directories import Directories
 from .file_name import NameRefused, check_name, unique_name
 
-#: Bytes that are hashed at once.
+#: Bytes hashed per read.
 _CHUNK_BYTES = 1024 * 1024
 
 
 class Outgoing:
-    """What this run hands to its callees."""
+    """The files of this run for its callees."""
 
     def __init__(self, directories: Directories) -> None:
         self._directories = directories
         self._lock = threading.Lock()
 
     def prepare(self, arguments: Any, files: Iterable[str | os.PathLike[str]]) -> Any:
-        """``arguments`` as JSON, all ``files``, and all paths in the arguments, in outgoing/ and named as they are there.
+        """Copies ``files`` and all paths in ``arguments`` to outgoing/; returns the arguments with the names there.
 
-        A text that equals one of ``files``, or its last component, becomes the name that this file has there.
+        A text that equals one of ``files``, or its last component, becomes the name of this file there.
         Raises ValueError, NameRefused, OSError.
         """
         names: dict[str, set[str]] = {}
@@ -41,7 +41,7 @@ class Outgoing:
         try:
             return json.loads(json.dumps(named, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"the arguments of the call are no JSON: {error}") from error
+            raise ValueError(f"the arguments of the call are not JSON: {error}") from error
 
     def _named(self, value: Any, names: dict[str, set[str]]) -> Any:
         if isinstance(value, dict):
@@ -58,7 +58,7 @@ class Outgoing:
         return next(iter(found), value)
 
     def _offer(self, path: Path) -> str:
-        """Copies the file or directory to outgoing/, unless it is there. Links would be refused."""
+        """Copies the file or directory to outgoing/, unless it is there. A link would be rejected."""
         outgoing = self._directories.path("outgoing")
         if path.is_relative_to(outgoing):
             return self._directories.name_of("outgoing", path)
@@ -78,8 +78,8 @@ class Outgoing:
                 taken.add(name)
 
     def digests(self, arguments: Any) -> dict[str, str]:
-        """The files that the orchestrator will take for ``arguments``, and the SHA-256 of each: those in outgoing/
-        that a text names, and all in a directory that a text names."""
+        """The files for ``arguments`` with their SHA-256: those in outgoing/ that a text names, and all files in a
+        directory that a text names."""
         found: dict[str, str] = {}
         for _, text in each_string(arguments):
             try:

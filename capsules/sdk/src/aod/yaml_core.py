@@ -1,4 +1,4 @@
-"""YAML 1.2, as the orchestrator reads it: PyYAML by itself takes `off` for false, 12:30 for 750 and a date for no text.
+"""YAML 1.2, like the orchestrator: PyYAML itself reads `off` as false, 12:30 as 750, and dates not as texts.
 
 Source: YAML 1.2.2, "10.3.2. Tag Resolution" of the core schema.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-# The parser in C is some ten times as fast, where PyYAML has it.
+# The parser in C is about ten times as fast, if PyYAML has it.
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _PREFIX = "tag:yaml.org,2002:"
-#: Patterns of plain scalars, and the characters that these begin with. Null and merge keys are PyYAML's own.
+#: Patterns of plain scalars, and their first characters. Null and merge keys are PyYAML's own.
 _PATTERNS = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -49,5 +49,5 @@ _Loader.add_constructor(_PREFIX + "float", _number)
 
 
 def load(content: bytes) -> Any:
-    """The one document in ``content``; None for an empty one. Raises yaml.YAMLError, ValueError."""
+    """The only document in ``content``; None if it is empty. Raises yaml.YAMLError, ValueError."""
     return yaml.load(content, _Loader)

@@ -1,24 +1,24 @@
-"""The text of documents: PDF by Poppler, HTML by Beautiful Soup, anything else as it is."""
+"""The text of documents: PDF with Poppler, HTML with Beautiful Soup, other formats unchanged."""
 
 import re
 import subprocess
 from dataclasses import dataclass
 
-# A file that is called PDF may begin with it a little later. Source: ISO 32000-1, annex H, note 13.
+# A PDF file may begin with other bytes. Source: ISO 32000-1, annex H, note 13.
 PDF_MARK, PDF_MARK_WITHIN = b"%PDF-", 1024
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-# A comment has one way to end: with more of them, many comments took for ever.
+# Comments have only one end in this pattern: with alternatives, many comments would take forever.
 HTML_MARK = re.compile(
     rb"\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
-# How Poppler's message begins where the file needs a password.
+# The beginning of Poppler's message about a missing password.
 PASSWORD_WANTED = "Incorrect password"
-# What no text has: the control characters but tab, line feed, form feed and carriage return.
+# Characters that no text contains: control characters except tab, line feed, form feed and carriage return.
 NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 
 
 class Unreadable(Exception):
-    """A document without text that can be read; `code` is a word for programs."""
+    """A document without readable text; `code` is an error code."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """A document's name and text: page by page if it is a PDF, else as one page."""
+    """A document's name and text: the pages of a PDF, or one page for other formats."""
 
     name: str
     pages: list[str]
@@ -39,9 +39,9 @@ class Document:
 
 
 def read(path, name, keep_layout=False):
-    """The Document in the file `path`; with `keep_layout` the columns of a PDF keep their places, by spaces.
+    """The Document in the file `path`; `keep_layout` keeps the columns of a PDF in place, with spaces.
 
-    What it is, its content says: PDF, HTML, or text in UTF-8, UTF-16 with a mark, or Windows-1252. Raises Unreadable.
+    Detects the format by content: PDF, HTML, or text in UTF-8, UTF-16 with a mark, or Windows-1252. Raises Unreadable.
     """
     content = path.read_bytes()
     begins_late = path.suffix.lower() == ".pdf" and PDF_MARK in content[:PDF_MARK_WITHIN]
@@ -56,7 +56,7 @@ def read(path, name, keep_layout=False):
         pages = [decoded(content, name)]
     pages = [tidy(page) for page in pages]
     if not any(pages):
-        reason = "its pages are pictures, which only text recognition can read" if is_pdf else "it is empty"
+        reason = "its pages are images, which require text recognition" if is_pdf else "it is empty"
         raise Unreadable("document_without_text", f"'{name}' has no text: {reason}")
     return Document(name, pages, is_pdf)
 
@@ -69,9 +69,9 @@ def pages_of_pdf(path, name, keep_layout):
         return ended.stdout.decode("utf-8", errors="replace").split("\f")[:-1]
     errors = ended.stderr.decode("utf-8", errors="replace").strip()
     if PASSWORD_WANTED in errors:
-        raise Unreadable("document_encrypted", f"'{name}' opens only with a password: take the protection off before")
+        raise Unreadable("document_encrypted", f"'{name}' requires a password: remove the protection first")
     reason = errors.splitlines()[-1] if errors else "no reason given"
-    raise Unreadable("document_unreadable", f"'{name}' is a PDF damaged beyond reading: {reason}")
+    raise Unreadable("document_unreadable", f"'{name}' is a damaged PDF: {reason}")
 
 
 def decoded(content, name):
@@ -84,10 +84,10 @@ def decoded(content, name):
             continue
         if not NO_TEXT.search(text):
             return text
-    raise Unreadable("document_unreadable", f"'{name}' is neither PDF, nor HTML, nor text")
+    raise Unreadable("document_unreadable", f"'{name}' has an unknown format; expected PDF, HTML or text")
 
 
 def tidy(text):
-    """`text` without white space at the ends of lines, and with one empty line at most in a row."""
+    """`text` without white space at the ends of lines, and with at most one consecutive empty line."""
     lines = [line.rstrip() for line in text.replace("\f", "\n").splitlines()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")

@@ -2,7 +2,7 @@
 
 
 def markdown_of(answer):
-    """The title, the summary and its key points; below them each document's, if there are several."""
+    """The title, the summary and its key points; then those of each document, if there are several."""
     blocks = [f"# {on_one_line(answer['title'])}", *body(answer)]
     if len(answer["documents"]) > 1:
         for document in answer["documents"]:

@@ -1,13 +1,13 @@
-"""Long texts in parts, cut where a reader would pause."""
+"""Splits long texts where a reader would pause."""
 
-# Where to cut, the best first: between paragraphs, lines, sentences, words.
+# Where to cut, best first: between paragraphs, lines, sentences, words.
 CUTS = ("\n\n", "\n", ". ", " ")
 
 
 def parts_of(text, characters_max):
-    """`text` in parts of at most `characters_max` characters; together they are all of it but white space at the cuts.
+    """`text` in parts of at most `characters_max` characters; together they are the whole text without white space at the cuts.
 
-    No part is shorter than half of that where a better cut would make it so, the last one excepted.
+    No part except the last is shorter than half of that.
     """
     parts, begin = [], 0
     while len(text) - begin > characters_max:
@@ -19,7 +19,7 @@ def parts_of(text, characters_max):
 
 
 def cut(text, begin, characters_max):
-    """Where the part that begins at `begin` ends."""
+    """The end of the part that begins at `begin`."""
     for mark in CUTS:
         place = text.rfind(mark, begin + characters_max // 2, begin + characters_max)
         if place >= 0:
@@ -28,7 +28,7 @@ def cut(text, begin, characters_max):
 
 
 def groups_of(summaries, characters_max):
-    """`summaries` in groups of at most `characters_max` characters, but of two at least: so there are fewer each time."""
+    """`summaries` in groups of at most `characters_max` characters, at least two each: their number decreases."""
     groups, size = [], 0
     for summary in summaries:
         length = len(summary["summary"]) + sum(map(len, summary["key_points"]))

@@ -1,4 +1,4 @@
-"""`execute` with the model stood in for: what it is asked, part by part, and what becomes of its answers."""
+"""`execute` with a double of the model: its requests, part by part, and its answers."""
 
 import asyncio
 import tempfile
@@ -13,7 +13,7 @@ from src import main
 
 
 class Model:
-    """Answers each question with its number; remembers all of them, and how many it was asked at once."""
+    """Answers each request with its number; records all requests, and their maximum concurrency."""
 
     def __init__(self):
         self.asked = []
@@ -101,7 +101,7 @@ class Summaries(unittest.TestCase):
         with self.assertRaises(CapsuleError) as refused:
             self.execute(a="%PDF-1.7 and nothing more")
         self.assertEqual(refused.exception.code, "document_unreadable")
-        self.assertIn("'a.txt' is a PDF damaged beyond reading: ", str(refused.exception))
+        self.assertIn("'a.txt' is a damaged PDF: ", str(refused.exception))
         self.assertEqual(self.model.asked, [])
 
 

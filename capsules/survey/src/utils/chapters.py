@@ -1,13 +1,13 @@
-"""Puts the survey into chapters: text, tables of numbers and the charts, as the report capsule takes them."""
+"""The chapters of the survey for the report capsule: text, tables of numbers and charts."""
 
 from src.utils import measures
 from src.utils.naming import label, phrase, title_phrase
 from src.utils.table import in_order
 from src.utils.wording import count_of, exact, findings, fixed, listed, percent, places_of, shortened, signed
 
-# With more groups than these there is no room for the spread beside each mean.
+# With more groups there is no space for the spread beside each mean.
 GROUPS_WITH_DEVIATION_MAX = 4
-# More than these are named, the rest counted.
+# More labels are counted instead of named.
 LABELS_NAMED_MAX, CATEGORIES_NAMED_MAX = 6, 40
 
 METHOD = """\
@@ -19,7 +19,7 @@ By software alone, from the table and nothing else; the same table gives the sam
   needed is missing.
 - The main group is the category, of two to eight values, that explains the numbers best on average
   (eta squared).
-- What is told of rows within groups compares each value with the mean of its group.
+- Findings about rows within groups compare each value with the mean of its group.
 - These are descriptions. Nothing here says that one column causes another, or that what was found
   holds for rows that are not in the table.
 """
@@ -52,7 +52,7 @@ def columns_chapter(profile):
 
 
 def holds(profile, name):
-    """The range of numbers and dates, the labels of a category, an example of anything else."""
+    """The range of numbers and dates, the labels of a category, or an example of other kinds."""
     present = [value for value in profile.table[name] if value is not None]
     kind = profile.kinds[name]
     if name in profile.summaries:

@@ -1,4 +1,4 @@
-"""The arithmetic of the survey: spread, correlation, and how much a grouping explains."""
+"""The statistics of the survey: spread, correlation, and explained variance."""
 
 import math
 from collections import Counter, defaultdict
@@ -8,7 +8,7 @@ from operator import mul
 
 @dataclass(frozen=True)
 class Summary:
-    """What is said of a column of numbers; `deviation` is of a sample (n - 1), None of one value."""
+    """Statistics of a column of numbers; `deviation` is of a sample (n - 1), None for one value."""
 
     count: int
     mean: float
@@ -47,7 +47,7 @@ def quantile(ordered, share):
 
 
 def complete(*columns):
-    """The columns without the rows in which one of them lacks a value."""
+    """The columns without incomplete rows."""
     if not any(None in column for column in columns):
         return list(columns)
     rows = [row for row in zip(*columns) if None not in row]
@@ -55,7 +55,7 @@ def complete(*columns):
 
 
 def by_group(values, labels):
-    """{label: its numbers}; rows that lack a number or a label are left out."""
+    """{label: its numbers}, without rows that lack a number or a label."""
     groups = defaultdict(list)
     for value, label in zip(values, labels):
         if value is not None and label is not None:
@@ -64,13 +64,13 @@ def by_group(values, labels):
 
 
 def correlation(across, up):
-    """Pearson's r of the complete rows; None when there are fewer than three, or no spread."""
+    """Pearson's r of the complete rows; None for fewer than three, or without spread."""
     across, up = complete(across, up)
     return pearson(across, up) if len(across) >= 3 else None
 
 
 def pearson(across, up):
-    """r of two columns without gaps, of at least one row; None when one of them has no spread."""
+    """r of two columns without gaps, of at least one row; None if one of them has no spread."""
     across, up = deviations(across), deviations(up)
     spread = math.sqrt(sum(map(mul, across, across)) * sum(map(mul, up, up)))
     return sum(map(mul, across, up)) / spread if spread else None
@@ -82,7 +82,7 @@ def deviations(values):
 
 
 def residuals(values, labels):
-    """Each value less the mean of its group; None stays where value or label is missing."""
+    """Each value minus the mean of its group; None if value or label is missing."""
     means = {label: math.fsum(group) / len(group) for label, group in by_group(values, labels).items()}
     return [None if value is None or label is None else value - means[label] for value, label in zip(values, labels)]
 
@@ -94,12 +94,12 @@ def explained(values, labels):
         return None
     deviated, left = deviations(values), residuals(values, labels)
     total, within = sum(map(mul, deviated, deviated)), sum(map(mul, left, left))
-    # Sums that should be equal differ in their last digits; nothing is left to explain then.
+    # Rounding may make equal sums differ; then nothing is left to explain.
     return max(0.0, 1 - within / total) if total > 0 else None
 
 
 def association(first, second):
-    """How closely two categories go together (Cramér's V), from 0 to 1; None when one of them has one value."""
+    """The association of two categories (Cramér's V), from 0 to 1; None if one of them has only one value."""
     first, second = complete(first, second)
     rows, columns, cells = Counter(first), Counter(second), Counter(zip(first, second))
     if min(len(rows), len(columns)) < 2:

@@ -2,7 +2,7 @@
 
 import re
 
-# Endings that are units beyond doubt; a lone 'm', 't' or 'a' is as often the name of a variant.
+# Endings that are certainly units; a single 'm', 't' or 'a' is as often the name of a variant.
 UNITS = {
     "mm": "mm", "cm": "cm", "km": "km", "mg": "mg", "g": "g", "kg": "kg",
     "ml": "ml", "l": "l", "ms": "ms", "s": "s", "min": "min", "h": "h",
@@ -37,7 +37,7 @@ def label(column):
 
 
 def phrase(column):
-    """For the middle of a sentence: 'body mass'; letters stay as large as the column has them."""
+    """For the middle of a sentence: 'body mass'; keeps the column's capital letters."""
     return parts_of(column)[0]
 
 
@@ -53,5 +53,5 @@ def unit(column):
 
 
 def slug(*words):
-    """A plain file name out of any words: small letters, digits and hyphens."""
+    """A plain file name from any words: lower case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")[:80] or "chart"

@@ -1,4 +1,4 @@
-"""Which charts a table deserves, decided by what was found in it; drawing them is the chart capsule's."""
+"""Selects the charts for a table by its findings; the chart capsule draws them."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,29 @@ from src.utils.naming import phrase, title_phrase, unit
 from src.utils.profile import RELATION_ROWS_MIN
 from src.utils.wording import count_of, direction_of, exact, fixed, percent, places_of, shortened, signed, turned
 
-# A reader looks at a few pictures, not at all that could be drawn.
+# A reader looks at a few pictures only.
 HISTOGRAMS_MAX = 3
 BARS_MAX = 2
-# The chart capsule takes titles of up to 200 letters, and some of ours name three columns.
+# The chart capsule accepts titles of up to 200 letters, and some titles name three columns.
 NAME_LETTERS_MAX = 44
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart to be drawn, the chapter of the report that it belongs to, and what is said with it."""
+    """A planned chart, with its chapter in the report and its texts."""
 
     chapter: str
     kind: str
     columns: list
     group: str | None
-    # What the picture shows, as a statement; what it is about; and what is said beside it.
+    # The picture's message, its subject, and the text beside it.
     title: str
     heading: str
     text: str
 
 
 def plan(profile):
-    """The charts of the report in its order; none when the table has neither numbers nor categories."""
+    """The charts of the report in its order; none if the table has neither numbers nor categories."""
     return [*counts(profile), *distributions(profile), *boxes(profile), *overview(profile), *scatters(profile)]
 
 
@@ -50,7 +50,7 @@ def counts(profile):
 
 
 def distributions(profile):
-    """The numbers that the group separates best; without a group, the first of the table."""
+    """The numbers that the group explains best; without a group, the first of the table."""
     for name, share in profile.explained[:HISTOGRAMS_MAX]:
         title = f"{named(profile.group)} explains {percent(share)} of the variance of {words(name)}"
         heading = f"{named(name)} by {words(profile.group)}"
@@ -99,7 +99,7 @@ def overview(profile):
 
 
 def scatters(profile):
-    """The closest relation, and the one that turns round within the groups."""
+    """The closest relation, and the one that reverses within the groups."""
     closest, turning = profile.strongest, profile.reversal
     if closest and closest is not turning:
         pair = f"{named(closest.across)} and {words(closest.up)}"

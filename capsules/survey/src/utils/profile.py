@@ -1,7 +1,6 @@
-"""What the survey knows of a table: the kinds of its columns, its main group, and what stands out.
+"""The survey's analysis of a table: the kinds of its columns, its main group, and its findings.
 
-Everything here is decided by rules and stays a number; words are left to wording.py, charts to
-plan.py.
+Everything here is decided by rules and stays numeric; wording.py writes texts, plan.py selects charts.
 """
 
 from collections import Counter, defaultdict
@@ -11,24 +10,24 @@ from itertools import combinations
 from src.utils import measures
 from src.utils.table import kind_of, numbers
 
-# As many as a table of correlations can show, and few enough to compare each with each.
+# As many as a table of correlations can show, and few enough to compare all pairs.
 NUMBERS_MAX = 12
-# A group is something with members, and with a colour of its own in every chart.
+# A group has members, and a separate colour in every chart.
 GROUPS_MAX = 8
 GROUP_ROWS_MIN = 3
-# Cohen (1988) calls |r| = 0.3 medium and 1 % of variance small; less is not worth a sentence.
+# Cohen (1988) calls |r| = 0.3 medium and 1 % of variance small; smaller effects are not reported.
 CORRELATION_MIN = 0.3
 EXPLAINED_MIN = 0.02
-# A reversal is told only when it is visible on both sides.
+# A reversal is reported only if it is visible on both sides.
 REVERSAL_OVERALL_MIN, REVERSAL_WITHIN_MIN = 0.1, 0.3
 RELATION_ROWS_MIN = 10
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How two numbers go together: r over all rows, within the groups, and in each group.
+    """The relation of two numbers: r over all rows, within the groups, and in each group.
 
-    `within` is None and `in_groups` empty when the table has no group.
+    `within` is None and `in_groups` empty if the table has no group.
     """
 
     across: str
@@ -40,7 +39,7 @@ class Relation:
 
     @property
     def reversed(self):
-        """Whether the groups, each and all, say the opposite of the whole (Simpson's paradox)."""
+        """Whether all groups, together and each, contradict the whole (Simpson's paradox)."""
         if self.within is None or not self.in_groups:
             return False
         opposite = all(r * self.overall < 0 for r in self.in_groups.values())
@@ -49,7 +48,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Profile:
-    """A table and what was found out about it; columns are named as the table names them."""
+    """A table and its analysis, with the column names of the table."""
 
     table: dict
     kinds: dict
@@ -58,20 +57,20 @@ class Profile:
     summaries: dict
     categories: list
     group: str | None
-    # (number, share of its variance that the group explains), the best explained first.
+    # (number, share of its variance that the group explains), best explained first.
     explained: list
-    # (number, category, share of what the group leaves unexplained), the greatest share; or None.
+    # (number, category, share of the variance left by the group), the greatest share; or None.
     second: tuple | None
-    # The category that goes most closely with the group, for counting both; or None.
+    # The category most closely associated with the group, for counting both; or None.
     companion: str | None
     relations: list
 
     @classmethod
     def of(cls, table):
-        """Finds out all there is about `table`, {column: [text or None, ...]}."""
+        """Analyses `table`, {column: [text or None, ...]}."""
         kinds = {name: kind_of(values) for name, values in table.items()}
         named = [name for name, kind in kinds.items() if kind == "number"]
-        # With too many, those with the most values are looked at; the order stays the table's.
+        # Of too many numbers, only those with the most values are analysed, in the order of the table.
         fullest = sorted(named, key=lambda name: table[name].count(None))[:NUMBERS_MAX]
         parsed = {name: numbers(table[name]) for name in named if name in fullest}
         categories = [name for name, kind in kinds.items() if kind == "category" and len(set(table[name]) - {None}) > 1]
@@ -107,12 +106,12 @@ class Profile:
 
     @property
     def strongest(self):
-        """The closest relation that is worth telling, or None."""
+        """The closest relation above the minimum, or None."""
         return next((found for found in self.relations if abs(found.overall) >= CORRELATION_MIN), None)
 
     @property
     def reversal(self):
-        """The clearest relation that turns round within the groups, or None."""
+        """The clearest relation that reverses within the groups, or None."""
         turned = [found for found in self.relations if found.reversed]
         return max(turned, key=lambda found: abs(found.within), default=None)
 
@@ -123,7 +122,7 @@ class Profile:
 
 
 def main_group(table, parsed, categories):
-    """The category that explains the numbers best on average; without numbers, the first that can group."""
+    """The category that explains the numbers best on average; without numbers, the first one that can be a group."""
     fit = [name for name in categories if can_group(table[name])]
     if not fit or not parsed:
         return fit[0] if fit else None
@@ -148,7 +147,7 @@ def explained_by(table, parsed, group):
 
 
 def second_category(table, parsed, categories, group):
-    """Which other category explains most of what is left of a number within the groups."""
+    """The other category that explains most of the remaining variance of a number within the groups."""
     if group is None:
         return None
     others = [category for category in categories if category != group and can_group(table[category])]
@@ -168,9 +167,9 @@ def companion_of(table, categories, group):
 
 
 def relations(table, parsed, group):
-    """Every pair of numbers that has enough rows and spread, the closest relation first."""
+    """Every pair of numbers with enough rows and spread, the closest relation first."""
     labels = table[group] if group else None
-    # What is left of each number when the mean of its group is taken away.
+    # The residuals of each number after subtracting the mean of its group.
     left = {name: measures.residuals(values, labels) for name, values in parsed.items()} if group else {}
     found = []
     for across, up in combinations(parsed, 2):
@@ -185,7 +184,7 @@ def relations(table, parsed, group):
 
 
 def correlations_in_groups(across, up, labels):
-    """{label: r}; of groups with too few rows, nothing is said."""
+    """{label: r}, without groups of too few rows."""
     rows = defaultdict(list)
     for a, u, label in zip(across, up, labels):
         if a is not None and u is not None and label is not None:

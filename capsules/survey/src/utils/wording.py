@@ -1,4 +1,4 @@
-"""Numbers and findings as people read them: '4,202', '78%', 'Adelie, Chinstrap and Gentoo'."""
+"""Numbers and findings as text: '4,202', '78%', 'Adelie, Chinstrap and Gentoo'."""
 
 import math
 
@@ -7,17 +7,17 @@ from src.utils.profile import EXPLAINED_MIN
 
 
 def exact(value):
-    """A value as the table has it, with separators from ten thousand on."""
+    """A value of the table, with separators from ten thousand on."""
     return typeset(f"{value:{',' if abs(value) >= 10_000 else ''}.10g}")
 
 
 def fixed(value, places):
-    """A computed number with `places` decimals; '–' where there is none."""
+    """A computed number with `places` decimals; '–' for None."""
     return "–" if value is None else typeset(f"{value:{',' if abs(value) >= 10_000 else ''}.{places}f}")
 
 
 def places_of(deviation):
-    """How many decimals are worth showing of numbers that differ by `deviation`: three of its digits."""
+    """The number of meaningful decimals for numbers that differ by `deviation`: three of its digits."""
     return min(8, max(0, 2 - math.floor(math.log10(deviation)))) if deviation else 2
 
 
@@ -26,7 +26,7 @@ def typeset(text):
 
 
 def percent(share):
-    """'78%'; small shares keep one decimal, and what is not nothing never reads 0%."""
+    """'78%'; small shares keep one decimal, and a share above zero is never shown as 0%."""
     if 0 < share < 0.001:
         return "less than 0.1%"
     return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}"
@@ -42,7 +42,7 @@ def count_of(count, thing, things=None):
 
 
 def listed(words, most=8):
-    """'a, b and c'; of more than `most` words the rest are counted."""
+    """'a, b and c'; words beyond `most` are counted."""
     words = list(words)
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} others"]
@@ -54,7 +54,7 @@ def shortened(text, letters=40):
 
 
 def findings(profile):
-    """What stands out in the table, a list of sentences, the most general first."""
+    """The findings of the table as a list of sentences, the most general first."""
     sentences = [size(profile), completeness(profile)]
     if profile.explained:
         sentences.append(separation(profile))
@@ -94,7 +94,7 @@ def completeness(profile):
 
 
 def separation(profile):
-    """Which category tells the rows apart best, and what it explains; or that none does."""
+    """The category that separates the rows best, and what it explains; or that none does."""
     group, (name, share) = title_phrase(profile.group), profile.explained[0]
     if share < EXPLAINED_MIN:
         return (
@@ -121,7 +121,7 @@ def direction_of(relation):
 
 
 def turned(relation, group):
-    """The sentence that keeps a reader from the wrong conclusion."""
+    """A sentence that prevents the wrong conclusion."""
     low, high = min(relation.in_groups.values()), max(relation.in_groups.values())
     whole, inside = ("falls", "rises") if relation.overall < 0 else ("rises", "falls")
     return (

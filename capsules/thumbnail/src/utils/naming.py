@@ -1,4 +1,4 @@
-"""Names for thumbnails: of the picture's own, its size, and the ending of its format."""
+"""Names for thumbnails: from the picture's name, the size, and the extension of the format."""
 
 import re
 from pathlib import PurePath
@@ -8,11 +8,11 @@ STEM_CHARACTERS_MAX = 80
 
 
 def thumbnail_names(pictures, sizes, kind):
-    """A file name for each pair of (index of the picture, size), none of them twice."""
+    """A unique file name for each pair of (index of the picture, size)."""
     names, taken = {}, set()
     for index, picture in enumerate(pictures):
         stem = re.sub(r"[^\w-]+", "-", PurePath(picture).stem).strip("-")[:STEM_CHARACTERS_MAX] or "picture"
-        # 'a.png' and 'a.jpg' would become one file.
+        # 'a.png' and 'a.jpg' would get the same name.
         while stem in taken:
             stem = f"{stem}-{index + 1}"
         taken.add(stem)

@@ -1,21 +1,21 @@
-"""From a picture file to small pictures, by Pillow."""
+"""Resizes picture files with Pillow."""
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-# A picture is unpacked before it is shrunk: 100 million pixels of four bytes are 400 MB.
+# A picture is decoded before it is resized: 100 million pixels of four bytes are 400 MB.
 PIXELS_MAX = 100_000_000
-# Pillow's own limit: it warns above it, and refuses above twice as many before anything is unpacked.
+# Pillow's own limit: above it, Pillow warns; above twice the value, it refuses before decoding.
 Image.MAX_IMAGE_PIXELS = PIXELS_MAX
 
 FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"]
 
 
 class Unreadable(Exception):
-    """The file is no picture of a known format, is damaged, or has too many pixels."""
+    """The file is not a picture of a supported format, is damaged, or has too many pixels."""
 
 
 def check(path):
-    """Raises Unreadable for what the head of the file tells already."""
+    """Raises Unreadable for problems that the header of the file shows."""
     with opened(path):
         pass
 
@@ -24,7 +24,7 @@ def opened(path):
     try:
         image = Image.open(path, formats=FORMATS)
     except UnidentifiedImageError:
-        raise Unreadable(f"'{path.name}' is none of: {', '.join(FORMATS)}") from None
+        raise Unreadable(f"'{path.name}' has an unknown format; expected one of: {', '.join(FORMATS)}") from None
     except Image.DecompressionBombError:
         raise too_large(path) from None
     except (OSError, ValueError, SyntaxError) as problem:
@@ -43,7 +43,7 @@ def shrunk(path, sizes):
     """The picture, upright, with its longer side at most each of `sizes`: pairs of size and image, in that order."""
     with opened(path) as image:
         try:
-            # The largest first: it reads a JPEG no finer than it needs, and the others are made from it.
+            # The largest first: it reads a JPEG only as finely as needed, and the others are made from it.
             small = smooth(image)
             small.thumbnail((max(sizes), max(sizes)))
             whole = plain(upright(small))
@@ -56,10 +56,10 @@ def shrunk(path, sizes):
 
 
 def smooth(image):
-    """The same picture in a mode that is shrunk by mixing colours: of others Pillow only leaves pixels out."""
+    """The same picture in a mode that Pillow resizes by mixing colours instead of dropping pixels."""
     if not image.mode.startswith(("I", "P", "1")):
         return image
-    # The file knows how it is turned; its copies in other modes may not.
+    # The file has the orientation; its copies in other modes may not.
     image = upright(image)
     if image.mode.startswith("I"):
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
@@ -67,9 +67,9 @@ def smooth(image):
 
 
 def upright(image):
-    """The picture as it is to be seen, which cameras leave to a note beside it."""
+    """The picture in its intended orientation, which cameras store as metadata."""
     image.load()
-    # A TIFF is turned while it is read, and its note stays.
+    # Pillow rotates a TIFF on reading, and its metadata stays.
     return image if image.format == "TIFF" else ImageOps.exif_transpose(image)
 
 
@@ -78,9 +78,9 @@ def is_transparent(image):
 
 
 def plain(image):
-    """The same picture in RGB, or RGBA where something is transparent; of its notes only the colour profile stays."""
+    """The same picture in RGB, or RGBA if it is transparent, with only the colour profile as metadata."""
     mode = "RGBA" if is_transparent(image) else "RGB"
-    # A profile describes the colours before the conversion: after one it would be wrong.
+    # A profile describes the colours before the conversion, and would be wrong afterwards.
     profile = image.info.get("icc_profile") if image.mode == mode else None
     converted = image.convert(mode)
     converted.info = {"icc_profile": profile} if profile else {}
@@ -88,7 +88,7 @@ def plain(image):
 
 
 def save(image, path, kind, quality):
-    """Writes the picture as `kind`; what a JPEG cannot show as transparent becomes white."""
+    """Writes the picture as `kind`; transparent parts become white in a JPEG."""
     profile = image.info.get("icc_profile")
     if kind == "jpeg" and image.mode == "RGBA":
         white = Image.new("RGBA", image.size, "white")

@@ -1,4 +1,4 @@
-//! The limit of the cache: what goes, what stays, and what a later process finds.
+//! The limit of the cache, and its state after a restart.
 
 use aod_testkit::Scratch;
 
@@ -23,7 +23,7 @@ impl Fixture {
         }
     }
 
-    /// Puts 100 bytes in and holds them.
+    /// Inserts 100 bytes and pins them.
     fn put(&self, byte: u8) -> Pinned {
         let spooled = self
             .spool
@@ -45,19 +45,19 @@ fn digest(byte: u8) -> Digest {
 }
 
 #[test]
-fn the_least_recently_used_go_first() {
+fn least_recently_used_file_is_evicted_first() {
     let fixture = Fixture::new(300);
     for byte in 1..=3 {
         drop(fixture.put(byte));
     }
-    assert!(fixture.has(1), "a use makes it young");
+    assert!(fixture.has(1), "the last use counts");
     drop(fixture.put(4));
     assert!(!fixture.has(2));
     assert!(fixture.has(1) && fixture.has(3) && fixture.has(4));
 }
 
 #[test]
-fn what_is_held_stays_even_above_the_limit() {
+fn pinned_files_stay_above_limit() {
     let fixture = Fixture::new(150);
     let held: Vec<Pinned> = (1..=4).map(|byte| fixture.put(byte)).collect();
     for pinned in &held {
@@ -65,11 +65,11 @@ fn what_is_held_stays_even_above_the_limit() {
     }
     drop(held);
     let left = (1..=4).filter(|&byte| fixture.has(byte)).count();
-    assert_eq!(left, 1, "once nobody holds them the limit counts again");
+    assert_eq!(left, 1, "the limit counts again without pins");
 }
 
 #[test]
-fn room_is_made_before_a_file_comes() {
+fn reservation_evicts_files_before_fetch() {
     let fixture = Fixture::new(300);
     for byte in 1..=3 {
         drop(fixture.put(byte));
@@ -80,7 +80,7 @@ fn room_is_made_before_a_file_comes() {
 }
 
 #[test]
-fn a_later_process_finds_what_was_there_in_the_order_of_use() {
+fn later_process_finds_files_in_order_of_use() {
     let fixture = Fixture::new(300);
     for byte in 1..=3 {
         drop(fixture.put(byte));
@@ -91,7 +91,7 @@ fn a_later_process_finds_what_was_there_in_the_order_of_use() {
             .and_then(|file| file.set_times(times))
             .expect("a file of ours");
     }
-    assert!(fixture.has(1), "which is noted in the file");
+    assert!(fixture.has(1), "the file stores its last use");
     let Fixture {
         scratch,
         cache,
@@ -116,7 +116,7 @@ fn a_later_process_finds_what_was_there_in_the_order_of_use() {
 }
 
 #[test]
-fn a_damaged_file_counts_as_none() {
+fn damaged_file_counts_as_missing() {
     let fixture = Fixture::new(300);
     let held = fixture.put(1);
     std::fs::remove_file(&held.path).expect("a file of ours");

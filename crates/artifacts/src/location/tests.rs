@@ -1,4 +1,4 @@
-//! Which URLs are understood, and what is said of the others.
+//! Valid URLs, and the errors of invalid ones.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn refusal(url: &str) -> String {
 }
 
 #[test]
-fn a_directory_needs_an_absolute_path() {
+fn file_url_requires_absolute_path() {
     let Ok(Location::Directory(path)) = parse("file:///srv/aod%20files") else {
         panic!("a directory")
     };
@@ -20,17 +20,17 @@ fn a_directory_needs_an_absolute_path() {
 }
 
 #[test]
-fn unclear_urls_are_refused_with_the_reason() {
-    assert!(refusal("ftp://host/x").contains("`ftp` is not one of file, s3, gs, az"));
-    assert!(refusal("s3:///prefix").contains("no bucket"));
-    assert!(refusal("s3://user:secret@bucket/").contains("secrets"));
-    assert!(refusal("s3://bucket/?regio=x").contains("`regio` is not one of endpoint, region"));
+fn invalid_urls_are_rejected_with_reason() {
+    assert!(refusal("ftp://host/x").contains("unknown scheme `ftp`; expected file, s3, gs or az"));
+    assert!(refusal("s3:///prefix").contains("the bucket is missing"));
+    assert!(refusal("s3://user:secret@bucket/").contains("a password"));
+    assert!(refusal("s3://bucket/?regio=x").contains("unknown parameter `regio`; expected one of"));
     assert!(refusal("s3://bucket/?credentials=/nowhere").contains("/nowhere"));
     assert!(refusal("s3://bucket/?endpoint=ftp://x").contains("neither http nor https"));
 }
 
 #[test]
-fn plain_http_is_for_near_endpoints() {
+fn plain_http_is_rejected_for_public_endpoints() {
     for near in [
         "127.0.0.1:9000",
         "[::1]:9000",
@@ -63,7 +63,7 @@ fn plain_http_is_for_near_endpoints() {
 }
 
 #[test]
-fn a_bucket_of_each_kind_has_a_client() {
+fn bucket_of_each_kind_has_client() {
     let names = |url: &str| match parse(url) {
         Ok(Location::Remote { store, .. }) => store.to_string(),
         other => panic!("{url}: {other:?}"),

@@ -1,4 +1,4 @@
-//! Fetching: into a spool file, hashed on the way, taken up again where it broke off.
+//! Fetches into a spool file, hashes the bytes, and resumes an interrupted fetch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::error::from_object_store;
 use crate::shelf::describe;
 use crate::spool::{Spooled, Writer};
 
-/// How often a fetch is taken up again without a byte of progress.
+/// Maximum number of resumes without progress.
 const RESUMES_MAX: u32 = 5;
 
-/// First wait before a fetch is taken up again; it doubles.
+/// First wait before a resume; doubles each time.
 const RESUME_WAIT: Duration = Duration::from_millis(200);
 
-/// Which side a fetch broke on.
+/// The side that failed.
 enum Broken {
     Store(StoreError),
-    /// The spool: another try would meet the same disk.
+    /// The spool: a retry would meet the same disk.
     Spool(StoreError),
 }
 
@@ -70,7 +70,7 @@ impl Remote {
         Err(error)
     }
 
-    /// Reads from `offset` on until the end or an error.
+    /// Reads from `offset` until the end or an error.
     async fn pull(
         &self,
         digest: Digest,
@@ -91,7 +91,7 @@ impl Remote {
             .await
             .map_err(sort)?;
         if got.meta.size != size_bytes {
-            let found = format!("it has {} bytes, not {size_bytes}", got.meta.size);
+            let found = format!("it has {} bytes, expected {size_bytes}", got.meta.size);
             return Err(corrupt(found));
         }
         let mut bytes = got.into_stream();
@@ -101,20 +101,20 @@ impl Remote {
             writer.write(piece).await.map_err(Broken::Spool)?;
         }
         if *offset < size_bytes {
-            let found = format!("it ends after {offset} of {size_bytes} bytes");
+            let found = format!("the object ends after {offset} of {size_bytes} bytes");
             return Err(corrupt(found));
         }
         Ok(())
     }
 
-    /// Remembers what came back damaged, so that the next put mends it.
+    /// Records a damaged object, so that the next put repairs it.
     pub(super) fn notice(&self, digest: Digest, error: &StoreError) {
         if matches!(error, StoreError::Corrupt { .. }) {
             self.damaged.insert(digest);
         }
     }
 
-    /// As [`notice`](Self::notice), of a stream.
+    /// Like [`notice`](Self::notice), for a stream.
     pub(super) fn noticing(self: &Arc<Self>, digest: Digest, bytes: Outgoing) -> Outgoing {
         let remote = Arc::clone(self);
         bytes

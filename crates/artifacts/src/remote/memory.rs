@@ -1,4 +1,4 @@
-//! The memory of files on their way out: a fixed amount for all of them together.
+//! Memory for uploads: a fixed total.
 
 use std::fs::File;
 use std::io;
@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::spool::blocking;
 
-/// Memory that all files on their way out share, in MiB: three parts of 5 MiB.
+/// Memory of all uploads together, in MiB: three parts of 5 MiB.
 const MEMORY_MIB_MAX: u32 = 16;
 
-/// Buffers that are kept for the next part: as many as fit.
+/// Maximum number of kept buffers: as many as fit.
 const IDLE_MAX: usize = 3;
 
-/// Buffers of at least this size, in bytes, are kept; smaller ones the allocator manages well.
+/// Minimum size of kept buffers, in bytes; the allocator manages smaller ones well.
 const KEPT_BYTES_MIN: usize = 1024 * 1024;
 
-/// Buffers for parts and small files. They are used again: freed ones of this size would stay
-/// with the allocator, several times as many.
+/// Buffers for parts and small files. Reused, because the allocator would keep several times as many
+/// freed buffers of this size.
 #[derive(Debug)]
 pub(super) struct Memory {
     mib: Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Reads a piece of a file, once others have given back enough for it.
+    /// Reads a piece of a file, after enough memory is free.
     pub(super) async fn read(&self, file: Arc<File>, offset: u64, count: u64) -> io::Result<Bytes> {
         let count = usize::try_from(count).map_err(io::Error::other)?;
         let mib = u32::try_from(count.div_ceil(1024 * 1024)).unwrap_or(u32::MAX);
@@ -66,7 +66,7 @@ impl Memory {
     }
 }
 
-/// Bytes that give their memory back when nobody reads them any more.
+/// Bytes that return their memory when dropped.
 struct Buffer {
     bytes: Vec<u8>,
     idle: Arc<Mutex<Vec<Vec<u8>>>>,

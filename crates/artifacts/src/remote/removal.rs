@@ -1,13 +1,12 @@
-//! Removing, so that no put is undone that has succeeded.
+//! Removes artifacts without undoing a put that has succeeded.
 //!
-//! An object store removes without asking. So a collector *marks* what it is about to remove, looks at its age
-//! only then, and sends the removal once. Whoever finds an old artifact in its place renews it first, and looks
-//! for a mark only then: of the two at least one sees the other. What is not there is put anew; nobody removes
-//! it then, since its age is looked at behind the mark, and a mark has one owner.
+//! An object store removes unconditionally. So a collector first *marks* the artifact, then checks its age,
+//! and sends the removal once. A put that finds an old artifact first renews it, then checks for a mark: at
+//! least one of the two sees the other. A put of a missing artifact is safe, because a collector checks the
+//! age after its mark, and a mark has one owner.
 //!
-//! A collector that died leaves its mark. It counts as dead when its mark is older, by the store's own times or
-//! watched for as long, than a collector may take: whoever puts goes on then, and the next collector takes the
-//! mark over.
+//! A collector that died leaves its mark. It counts as dead when the mark is older than a collector may take,
+//! by the store's own times or by observation: puts then continue, and the next collector takes the mark over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,25 +26,25 @@ use uuid::Uuid;
 use super::{Remote, object_path};
 use crate::error::from_object_store;
 
-/// How long a collector may take from its mark to its removal; after that it gives up.
+/// Maximum time from a collector's mark to its removal; after that the collector fails.
 const MARK_TO_REMOVAL_MAX: Duration = Duration::from_secs(20);
 
-/// How long one removal may take: it is sent once, and never again.
+/// Maximum time of one removal, which is sent once.
 const REMOVAL_MAX: Duration = Duration::from_secs(30);
 
-/// How old a mark is when its collector counts as dead: longer than both together.
+/// Age of a mark whose collector counts as dead: longer than both together.
 const COLLECTOR_DEAD_AFTER: Duration = Duration::from_secs(90);
 
-/// How often a mark is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval of the checks of a mark.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where artifacts are, and what says that one was named anew, or is being removed.
+/// Prefixes of artifacts, renewals and marks.
 const ARTIFACTS: &str = "sha256";
 const RENEWED: &str = "renewed";
 const MARKED: &str = "marked";
 
 impl Remote {
-    /// The size of an artifact that may be named from now on; none if the store does not have it.
+    /// Renews an artifact if necessary, so that events may name it; returns its size, if the store has it.
     pub(super) async fn renewed(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         let Some(meta) = self.head(digest, &object_path(digest)).await? else {
             return Ok(None);
@@ -64,7 +63,7 @@ impl Remote {
         age.unwrap_or_default() < self.renewed_after
     }
 
-    /// Renews an artifact whatever its age; its size, if it is still there then.
+    /// Renews an artifact of any age; returns its size, if the store still has it.
     pub(super) async fn outlast(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         let renewed = path(RENEWED, digest);
         let put = self.store.put(&renewed, Bytes::new().into());
@@ -74,7 +73,7 @@ impl Remote {
         Ok(meta.map(|meta| meta.size))
     }
 
-    /// Waits until nobody is about to remove the artifact; the mark of a collector that is dead, if there is one.
+    /// Waits until no collector is about to remove the artifact; returns the mark of a dead collector, if any.
     async fn wait_for_collector(&self, digest: Digest) -> Result<Option<ObjectMeta>, StoreError> {
         let mark = path(MARKED, digest);
         let mut watched: Option<(ObjectMeta, Instant)> = None;
@@ -84,18 +83,18 @@ impl Remote {
                 _ => self.was_renewed_long_after(digest, &found).await?,
             };
             if is_dead {
-                tracing::info!(%digest, "whoever was removing an artifact is gone");
+                tracing::info!(%digest, "the collector of an artifact has died");
                 return Ok(Some(found));
             }
             watched = watched
                 .filter(|(known, _)| *known == found)
                 .or_else(|| Some((found, Instant::now())));
-            sleep(LOOK_EVERY).await;
+            sleep(CHECK_INTERVAL).await;
         }
         Ok(None)
     }
 
-    /// Whether the artifact was renewed so long after `mark` was put that its collector is dead: the store's times.
+    /// Whether the artifact was renewed so long after `mark` that the collector is dead, by the store's times.
     async fn was_renewed_long_after(
         &self,
         digest: Digest,
@@ -122,24 +121,26 @@ impl Remote {
         let mark = path(MARKED, digest);
         self.mark(digest, &mark).await?;
         let marked_at = Instant::now();
-        // Only what is seen from here on counts.
+        // The age counts only from here on.
         let renewed_at = self.renewed_at(digest).await;
         let is_old = matches!(renewed_at, Ok(Some(renewed_at)) if renewed_at < before);
         if !is_old || marked_at.elapsed() > MARK_TO_REMOVAL_MAX {
             self.delete(self.store.as_ref(), digest, &mark).await?;
             return match renewed_at? {
                 None => Ok(Removal::Missing),
-                Some(_) if is_old => Err(self.unavailable("looking at an artifact took too long")),
+                Some(_) if is_old => {
+                    Err(self.unavailable("the check of an artifact took too long"))
+                }
                 Some(_) => Ok(Removal::Young),
             };
         }
-        // Without an answer the mark stays: the removal may still come.
+        // Without an answer the mark stays: the store may still execute the removal.
         let object = object_path(digest);
         let removal = self.delete(self.removing.as_ref(), digest, &object);
         let removed = timeout(REMOVAL_MAX, removal).await;
-        removed.map_err(|_| self.unavailable("a removal was not answered"))??;
+        removed.map_err(|_| self.unavailable("the store did not answer a removal in time"))??;
         for left in [path(RENEWED, digest), mark] {
-            // By then another collector may have taken the mark over.
+            // Another collector may have taken the mark over.
             if marked_at.elapsed() < COLLECTOR_DEAD_AFTER {
                 self.delete(self.store.as_ref(), digest, &left).await?;
             }
@@ -148,11 +149,11 @@ impl Remote {
         Ok(Removal::Removed)
     }
 
-    /// Says that this collector alone removes the artifact.
+    /// Marks the artifact, so that only this collector removes it.
     async fn mark(&self, digest: Digest, mark: &Path) -> Result<(), StoreError> {
         let mut mode = PutMode::Create;
         loop {
-            // Each mark is another one, so that one that was taken over is told from the former.
+            // Each mark is unique, so that a mark that was taken over differs from the former.
             let owner = Bytes::from(Uuid::now_v7().simple().to_string());
             match self.store.put_opts(mark, owner.into(), mode.into()).await {
                 Ok(_) => return Ok(()),
@@ -173,7 +174,7 @@ impl Remote {
         }
     }
 
-    /// When the artifact was last put or renewed; none if it is not there.
+    /// Time of the last put or renewal; none if the artifact is missing.
     async fn renewed_at(&self, digest: Digest) -> Result<Option<Timestamp>, StoreError> {
         let Some(put) = self.head(digest, &object_path(digest)).await? else {
             return Ok(None);
@@ -214,7 +215,7 @@ impl Remote {
         }
     }
 
-    /// What is not there is removed already.
+    /// Removes an object; a missing object is fine.
     async fn delete(
         &self,
         store: &dyn ObjectStore,
@@ -239,7 +240,7 @@ impl Remote {
     }
 }
 
-/// What says something of an artifact.
+/// Path of an entry about an artifact.
 fn path(what: &str, digest: Digest) -> Path {
     format!("{what}/{digest}").into()
 }

@@ -1,6 +1,6 @@
-//! Sending files: small ones in one request, large ones in parts, with bounded memory.
+//! Uploads files: small ones in one request, large ones in parts, with bounded memory.
 //!
-//! The parts of a process that died are left to the store: its rule for unfinished uploads.
+//! The store's own rule for unfinished uploads removes the parts of a process that died.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,25 +16,25 @@ use super::{Remote, object_path};
 use crate::error::{from_io, from_object_store, from_put};
 use crate::spool::{Spooled, blocking};
 
-/// Files below this size, in bytes, are sent in one request that fails if the object is there.
+/// Files below this size, in bytes, are sent in one request, which fails if the object exists.
 const SINGLE_BYTES_END: u64 = 8 * MIB;
 
-/// Size of a part, in bytes: the least that S3 takes.
+/// Size of a part, in bytes: the minimum of S3.
 const PART_BYTES_MIN: u64 = 5 * MIB;
 
-/// Most parts of one object that S3 takes.
+/// Maximum number of parts of one object in S3.
 const PARTS_MAX: u64 = 10_000;
 
-/// How often a file is sent from its beginning: a server that was restarted may have forgotten the
-/// parts it had. Shorter failures are repeated by the store itself.
+/// Maximum number of attempts to send a file from its beginning: a restarted server may have lost
+/// earlier parts. The client itself retries after shorter failures.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Damaged objects that are remembered; beyond that none is, and puts of them do not mend.
+/// Maximum number of remembered damaged objects; puts do not repair further ones.
 const DAMAGED_MAX: usize = 10_000;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Objects whose bytes were not what their name says.
+/// Objects whose bytes do not match their name.
 #[derive(Debug, Default)]
 pub(super) struct Damaged(Mutex<HashSet<Digest>>);
 
@@ -61,17 +61,17 @@ impl Damaged {
     }
 }
 
-/// What is under a name already.
+/// The existing object of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
     Whole,
-    /// Of another size, or read damaged.
+    /// Another size, or damaged at an earlier read.
     Damaged,
 }
 
 impl Remote {
-    /// Sends a file, unless the store has it. Durable when it returns.
+    /// Sends a file, unless the store has it. The file is durable after the return.
     pub(super) async fn send(&self, spooled: &Spooled) -> Result<(), StoreError> {
         let Stored { digest, size_bytes } = spooled.stored;
         let path = spooled.path.clone();
@@ -92,7 +92,7 @@ impl Remote {
                     return Ok(());
                 }
                 Err(error @ StoreError::Unavailable { .. }) if attempt < ATTEMPTS_MAX => {
-                    tracing::info!(%digest, %error, "a file is sent again from its beginning");
+                    tracing::info!(%digest, %error, "the upload of a file restarts from its beginning");
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
@@ -117,7 +117,7 @@ impl Remote {
             0 => Ok(()),
             size => Err(StoreError::Corrupt {
                 digest,
-                found: format!("it has {size} bytes, not 0"),
+                found: format!("the object has {size} bytes, expected 0"),
             }),
         }
     }
@@ -127,7 +127,7 @@ impl Remote {
         self.put_bytes(stored, bytes).await
     }
 
-    /// Puts bytes where nothing is, or over what is not as large or known to be damaged.
+    /// Puts bytes, and overwrites an object that has another size or is known to be damaged.
     async fn put_bytes(&self, stored: Stored, bytes: Bytes) -> Result<(), StoreError> {
         let path = object_path(stored.digest);
         let sort = |error| from_put(&self.place, stored.digest, error);
@@ -147,7 +147,7 @@ impl Remote {
                 Err(Error::AlreadyExists { .. }) => match self.found(stored).await? {
                     Found::Whole => return Ok(()),
                     Found::Damaged => is_damaged = true,
-                    // It was collected meanwhile.
+                    // The object was deleted meanwhile.
                     Found::Nothing => (),
                 },
                 Err(error) => return Err(sort(error)),
@@ -165,7 +165,7 @@ impl Remote {
             return Ok(());
         }
         self.upload(Arc::clone(&file), stored).await?;
-        // What was overwritten could be about to be collected.
+        // A collector could be about to delete the overwritten object.
         while found == Found::Damaged && self.outlast(stored.digest).await?.is_none() {
             self.upload(Arc::clone(&file), stored).await?;
         }
@@ -180,7 +180,7 @@ impl Remote {
         let sent = self
             .send_parts(&mut *upload, &mut parts, file, stored)
             .await;
-        // What is under way must have ended, or it could be stored after all was taken back.
+        // Wait for parts in progress, or the store could keep them after the abort.
         while parts.join_next().await.is_some() {}
         let sent = match sent {
             Ok(()) => upload.complete().await.map(|_| ()).map_err(sort),
@@ -189,7 +189,7 @@ impl Remote {
         if sent.is_err()
             && let Err(error) = upload.abort().await
         {
-            tracing::warn!(digest = %stored.digest, %error, "a broken upload was not taken back");
+            tracing::warn!(digest = %stored.digest, %error, "a failed upload cannot be aborted");
         }
         sent
     }
@@ -223,7 +223,7 @@ impl Remote {
         Ok(())
     }
 
-    /// What the store has under this name; what is whole may be named from now on.
+    /// The existing object of this name; renews an intact one, so that events may name it.
     async fn found(&self, stored: Stored) -> Result<Found, StoreError> {
         Ok(match self.renewed(stored.digest).await? {
             None => Found::Nothing,
@@ -238,7 +238,7 @@ impl Remote {
     }
 }
 
-/// Size of the parts of a file, in bytes: all are equal but the last.
+/// Size of the parts of a file, in bytes: equal except for the last one.
 fn part_bytes(size_bytes: u64) -> u64 {
     size_bytes
         .div_ceil(PARTS_MAX)

@@ -1,4 +1,4 @@
-//! Files that are put and collected at the same time.
+//! Files that are put and deleted concurrently.
 
 use std::sync::Barrier;
 
@@ -7,10 +7,10 @@ use aod_testkit::Scratch;
 use super::*;
 use crate::spool::Spool;
 
-/// How often it is tried.
+/// Number of rounds.
 const ROUNDS: usize = 300;
 
-/// Shelves of two processes on one directory, on which everything is renewed that is named.
+/// Shelves of two processes on one directory, which renew every file that they name.
 fn shelves(scratch: &Scratch) -> [Shelf; 2] {
     [(), ()].map(|()| {
         let shelf = Shelf::open(scratch.path(), Durability::Synced).expect("a directory");
@@ -22,7 +22,7 @@ fn shelves(scratch: &Scratch) -> [Shelf; 2] {
 }
 
 #[test]
-fn what_was_put_while_it_was_collected_is_there() {
+fn file_put_during_removal_exists() {
     let scratch = Scratch::new("shelf");
     let [one, other] = shelves(&scratch);
     let spool = Spool::open(&scratch.path().join("spool")).expect("a spool");
@@ -61,7 +61,7 @@ fn what_was_put_while_it_was_collected_is_there() {
 }
 
 #[test]
-fn what_is_named_without_its_bytes_stays_or_was_gone() {
+fn renewed_file_stays_or_was_already_missing() {
     let scratch = Scratch::new("shelf");
     let [one, other] = shelves(&scratch);
     let spool = Spool::open(&scratch.path().join("spool")).expect("a spool");

@@ -1,4 +1,4 @@
-//! A disk that is soon full.
+//! A small disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ impl TinyDisk {
             .expect("mount(8)");
         assert!(
             mounted.success(),
-            "a test of a full disk must be root, to mount one of 8 MiB"
+            "this test needs root to mount a disk of 8 MiB"
         );
         Self(scratch)
     }

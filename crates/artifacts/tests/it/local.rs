@@ -1,6 +1,7 @@
-//! The local store, and what may happen to a disk.
+//! The local store, and faults of a disk.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,20 +26,20 @@ fn object(directory: &Path, digest: Digest) -> PathBuf {
     directory.join("sha256").join(&text[..2]).join(text)
 }
 
-/// Puts other bytes in the place of an object, as a broken disk would.
+/// Replaces the bytes of an object, as a broken disk would.
 fn damage(path: &Path, content: &[u8]) {
     fs::remove_file(path).expect("an object");
     fs::write(path, content).expect("a directory of ours");
 }
 
 #[tokio::test]
-async fn it_does_what_every_store_does() {
+async fn local_store_conforms() {
     let scratch = Scratch::new("local");
     check_all(&*open(scratch.path())).await;
 }
 
 #[tokio::test]
-async fn processes_share_a_directory() {
+async fn processes_can_share_directory() {
     let scratch = Scratch::new("local");
     let (one, other) = (open(scratch.path()), open(scratch.path()));
     let content = bytes(1_000_000, 1);
@@ -57,7 +58,7 @@ async fn processes_share_a_directory() {
 }
 
 #[tokio::test]
-async fn a_damaged_object_is_noticed_and_mended_by_the_next_put() {
+async fn damaged_object_is_detected_and_repaired_by_next_put() {
     let scratch = Scratch::new("local");
     let store = open(scratch.path());
     let content = bytes(300_000, 2);
@@ -85,7 +86,7 @@ async fn a_damaged_object_is_noticed_and_mended_by_the_next_put() {
 }
 
 #[tokio::test]
-async fn damage_from_before_the_start_is_noticed() {
+async fn damage_before_start_is_detected() {
     let scratch = Scratch::new("local");
     let content = bytes(300_000, 3);
     let stored = put(&*open(scratch.path()), &content).await.expect("a put");
@@ -97,7 +98,7 @@ async fn damage_from_before_the_start_is_noticed() {
 }
 
 #[tokio::test]
-async fn needs_root_a_full_disk_is_said_so_and_leaves_nothing_behind() {
+async fn needs_root_full_disk_is_reported_and_leaves_nothing() {
     let disk = TinyDisk::mount();
     let store = open(disk.path());
     let small = put(&*store, &bytes(1 << 20, 5)).await.expect("what fits");
@@ -120,10 +121,41 @@ async fn needs_root_a_full_disk_is_said_so_and_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gigabyte_stays_out_of_memory() {
+async fn put_and_get_of_gigabyte_use_little_memory() {
     let scratch = Scratch::new("local");
     let (writer, reader) = (open(scratch.path()), open(scratch.path()));
     let growth = memory_growth_bytes(&*writer, &*reader, 1 << 30).await;
     println!("memory grew by {} KiB", growth / 1024);
     assert!(growth < 8 << 20, "memory grew by {growth} bytes");
+}
+
+#[tokio::test]
+async fn store_is_private_and_open_directory_with_content_is_refused() {
+    let scratch = Scratch::new("local");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let set =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let new = scratch.path().join("new");
+    let store = open(&new);
+    put(&*store, &bytes(6, 1)).await.unwrap();
+    assert_eq!(
+        (mode(&new), mode(&new.join("collector.lock"))),
+        (0o700, 0o600)
+    );
+
+    let empty = scratch.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    set(&empty, 0o777);
+    drop(open(&empty));
+    assert_eq!(mode(&empty), 0o700);
+
+    set(&new, 0o750);
+    let unused = CacheConfig {
+        directory: PathBuf::new(),
+        bytes_max: 0,
+    };
+    let refused = aod_artifacts::open(&format!("file://{}", new.display()), &unused).unwrap_err();
+    let text = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(text.contains("chmod 700"), "{text}");
+    assert_eq!(mode(&new), 0o750);
 }

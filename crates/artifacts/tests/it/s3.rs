@@ -1,4 +1,4 @@
-//! A real S3 server behind spool and cache, and what may happen to it.
+//! A real S3 server with spool and cache, and faults of the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use aod_testkit::{S3Server, Scratch};
 
 const GIB: u64 = 1 << 30;
 
-/// A server, credentials for it, and room for caches.
+/// A server, its credentials, and directories for caches.
 struct Fixture {
     server: S3Server,
     scratch: Scratch,
@@ -44,7 +44,7 @@ impl Fixture {
         )
     }
 
-    /// A store with a cache of its own: another host, as far as the store knows.
+    /// A store with its own cache, like another host.
     fn open(&self, host: &str, cache_bytes_max: u64) -> Arc<dyn ArtifactStore> {
         let directory = self.scratch.path().join(host);
         let cache = CacheConfig {
@@ -65,7 +65,7 @@ impl Fixture {
     }
 }
 
-/// Waits until `condition` holds, 30 s at most.
+/// Waits until `condition` holds, at most 30 s.
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -91,21 +91,21 @@ fn size_of(directory: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn it_does_what_every_store_does() {
+async fn s3_store_conforms() {
     let fixture = Fixture::start();
     check_all(&*fixture.open("a", GIB)).await;
 }
 
 #[tokio::test]
-async fn it_does_so_with_a_cache_that_is_too_small_for_anything() {
+async fn s3_store_conforms_with_tiny_cache() {
     let fixture = Fixture::start();
     check_all(&*fixture.open("a", 0)).await;
     let left = size_of(&fixture.scratch.path().join("a"));
-    assert_eq!(left, 0, "nobody holds a file any more");
+    assert_eq!(left, 0, "no file is pinned");
 }
 
 #[tokio::test]
-async fn what_one_host_puts_another_gets_once_however_many_ask() {
+async fn concurrent_gets_of_host_fetch_once() {
     let fixture = Fixture::start();
     let (one, other) = (fixture.open("a", GIB), fixture.open("b", GIB));
     let content = bytes(20 << 20, 1);
@@ -115,7 +115,7 @@ async fn what_one_host_puts_another_gets_once_however_many_ask() {
     for file in files {
         assert!(fs::read(file.expect("a file").path()).expect("its bytes") == content);
     }
-    // What it has it no longer asks for.
+    // The host does not fetch a cached artifact again.
     fs::remove_file(fixture.object(stored.digest)).expect("the object");
     let file = other
         .get_file(stored.digest, stored.size_bytes)
@@ -128,12 +128,12 @@ async fn what_one_host_puts_another_gets_once_however_many_ask() {
         .expect("a cached file");
     assert!(
         read(stream).await.expect("its bytes") == content,
-        "who puts keeps a copy"
+        "a put keeps a copy"
     );
 }
 
 #[tokio::test]
-async fn a_put_is_never_spared_because_the_file_is_cached() {
+async fn put_of_cached_file_is_sent() {
     let fixture = Fixture::start();
     let store = fixture.open("a", GIB);
     for size in [1000, 9 << 20] {
@@ -146,7 +146,7 @@ async fn a_put_is_never_spared_because_the_file_is_cached() {
 }
 
 #[tokio::test]
-async fn a_damaged_object_is_noticed_and_mended_by_the_next_put() {
+async fn damaged_object_is_detected_and_repaired_by_next_put() {
     let fixture = Fixture::start();
     let writer = fixture.open("a", GIB);
     for size in [100_000, 9 << 20] {
@@ -174,7 +174,7 @@ async fn a_damaged_object_is_noticed_and_mended_by_the_next_put() {
 }
 
 #[tokio::test]
-async fn the_cache_keeps_its_limit_under_pressure() {
+async fn cache_keeps_its_limit_under_load() {
     let fixture = Fixture::start();
     let limit = 4 << 20;
     let store = fixture.open("a", limit);
@@ -195,7 +195,7 @@ async fn the_cache_keeps_its_limit_under_pressure() {
     for file in &held {
         assert!(file.path().exists(), "{file:?}");
     }
-    // One that is larger than the whole cache is fetched all the same, and goes with its holder.
+    // A file larger than the whole cache is fetched too, and evicted after its use.
     let large = put(&*fixture.open("b", GIB), &bytes(6 << 20, 99))
         .await
         .expect("a put");
@@ -209,7 +209,7 @@ async fn the_cache_keeps_its_limit_under_pressure() {
 }
 
 #[tokio::test]
-async fn needs_root_a_full_disk_of_the_cache_is_no_room_and_passes() {
+async fn needs_root_full_disk_of_cache_is_reported_and_recovers() {
     let fixture = Fixture::start();
     let content = bytes(16 << 20, 7);
     let stored = put(&*fixture.open("a", GIB), &content)
@@ -239,7 +239,7 @@ async fn needs_root_a_full_disk_of_the_cache_is_no_room_and_passes() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_during_a_put_and_a_get_costs_time_only() {
+async fn killed_server_only_delays_put_and_get() {
     let mut fixture = Fixture::start();
     let (one, other) = (fixture.open("a", GIB), fixture.open("b", GIB));
     let size = 192 << 20;
@@ -267,7 +267,7 @@ async fn a_server_that_is_killed_during_a_put_and_a_get_costs_time_only() {
     drop(fixture);
 }
 
-/// Kills the server, and brings it back once clients have met closed doors.
+/// Kills the server, and restarts it after clients have failed to connect.
 async fn killed_for_a_while(mut fixture: Fixture) -> Fixture {
     let killed = tokio::task::spawn_blocking(move || {
         fixture.server.kill();
@@ -279,7 +279,7 @@ async fn killed_for_a_while(mut fixture: Fixture) -> Fixture {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_the_operators() {
+async fn wrong_credentials_are_reported() {
     let fixture = Fixture::start();
     let credentials = "aws_access_key_id = test-access\naws_secret_access_key = wrong\n";
     fs::write(fixture.scratch.path().join("credentials"), credentials).expect("a file");
@@ -289,14 +289,14 @@ async fn wrong_credentials_are_the_operators() {
 }
 
 #[tokio::test]
-async fn two_processes_do_not_share_a_cache() {
+async fn second_process_cannot_open_cache() {
     let fixture = Fixture::start();
     let _one = fixture.open("a", GIB);
     let cache = CacheConfig {
         directory: fixture.scratch.path().join("a"),
         bytes_max: GIB,
     };
-    let error = aod_artifacts::open(&fixture.url(), &cache).expect_err("it is in use");
+    let error = aod_artifacts::open(&fixture.url(), &cache).expect_err("the cache is in use");
     assert!(
         matches!(error, aod_artifacts::OpenError::CacheInUse { .. }),
         "{error}"
@@ -304,7 +304,7 @@ async fn two_processes_do_not_share_a_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_file_stays_out_of_memory() {
+async fn s3_put_and_get_of_large_file_use_little_memory() {
     let fixture = Fixture::start();
     let (writer, reader) = (fixture.open("a", 2 * GIB), fixture.open("b", 2 * GIB));
     let growth = memory_growth_bytes(&*writer, &*reader, GIB / 2).await;

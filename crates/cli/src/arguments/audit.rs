@@ -1,29 +1,31 @@
-//! What can be proved of a tree of runs, and to whom.
+//! Flags of `aod audit`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::ConnectArguments;
+use crate::completion;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Store a whole tree with its files as a bundle
+    /// Export a tree with its files as a bundle
     Export(ExportArguments),
-    /// Check a bundle; nothing but the file is needed
+    /// Verify a bundle, without a connection to the cluster
     Verify(VerifyArguments),
-    /// Print the public key that the gateway seals with
+    /// Print the public key of the gateway's seals
     Key(ConnectArguments),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ExportArguments {
-    /// Id of the root; of a callee the tree that it belongs to is stored
+    /// Any run in the tree: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Where the bundle goes; what is there is replaced
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub file: PathBuf,
+    /// File for the bundle; replaces an existing file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
 
     #[command(flatten)]
     pub connect: ConnectArguments,
@@ -31,10 +33,10 @@ pub struct ExportArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct VerifyArguments {
-    /// The bundle
+    /// File with the bundle
     pub file: PathBuf,
 
-    /// The key that must have sealed it, as `aod audit key` prints it, or a file with it
+    /// Expected public key of the seal, from `aod audit key`, or a file with this key
     #[arg(long, value_name = "KEY")]
     pub public_key: Option<String>,
 }

@@ -6,59 +6,62 @@ use clap::{Args, Subcommand};
 
 use super::service::DOCKER_DEFAULT;
 use super::{CallArguments, ConnectArguments, PolicyArguments};
+use crate::completion;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum CapsuleCommand {
-    /// Write the directory of a new capsule, with a test case that passes
+    /// Create the directory of a new capsule, with a passing test case
     New(NewArguments),
-    /// Check capsule directories without a gateway
+    /// Check capsule directories, without a gateway
     Validate(ValidateArguments),
-    /// Build a capsule and run it here, without a cluster; nothing is left but its image
+    /// Build and run a capsule on this machine, without a cluster; afterwards, keep only the image
     Run(CapsuleRunArguments),
-    /// Run the test cases of capsules here, without a cluster: tests/cases/NAME of each directory
+    /// Run the test cases of capsules (tests/cases/NAME) on this machine, without a cluster
     Test(CapsuleTestArguments),
-    /// Check a capsule directory, have its image built and register it
+    /// Check a capsule directory, build its image on a node and register the capsule
     Build(BuildArguments),
-    /// Build a capsule here and hand its image, with its contract, to a registry
+    /// Build a capsule on this machine, and push its image with schema.json, agent.yaml and tools.yaml to a registry
     Push(PushArguments),
-    /// Write the directory of a capsule whose image is in a registry: to build, run and test as any other
+    /// Create a capsule directory from an image in a registry
     Pull(PullArguments),
     /// List the registered capsules
     Ls(ConnectArguments),
-    /// Show what a capsule takes, gives and may call: a registered one, or a directory
+    /// Remove a registered capsule; its recorded runs remain
+    Rm(RmArguments),
+    /// Show inputs, outputs and permitted callees of a registered capsule or a directory
     Inspect(InspectArguments),
-    /// Show which capsules may call which, and what speaks against it
+    /// Show the permitted calls between capsules, and their problems
     Graph(GraphArguments),
-    /// Print the JSON Schema of a file of capsules, for editors
+    /// Print the JSON Schema of a capsule file, for editors
     Schema(SchemaArguments),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArguments {
-    /// The directories
+    /// Capsule directories
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
 
-    /// Take warnings for errors
+    /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
 
-    /// What models cost where the operator has other prices than the listed ones: the file of `aod node --models`
+    /// YAML file with model providers and prices, as for `aod node --models`
     #[arg(long, env = "AOD_MODELS", value_name = "FILE", hide_env_values = true)]
     pub models: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct BuildArguments {
-    /// The capsule's directory
+    /// Capsule directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Which nodes build it and take its runs; any unless given
+    /// Pool of nodes that build the capsule and take its runs [default: any]
     #[arg(long)]
-    pub label: Option<String>,
+    pub pool: Option<String>,
 
-    /// Let it call every capsule, whatever its tools.yaml says: for capsules written before there was one
+    /// Permit calls to all capsules, not only to those in tools.yaml; for capsules that are older than tools.yaml
     #[arg(long)]
     pub open_handoffs: bool,
 
@@ -66,10 +69,10 @@ pub struct BuildArguments {
     pub connect: ConnectArguments,
 }
 
-/// The engine that speaks to registries, and what it may show them.
+/// The container engine, and its credentials for registries.
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArguments {
-    /// Credentials of registries, by their names: a file as docker login writes it [default: ~/.docker/config.json, if there]
+    /// File with registry credentials, in the format of `docker login` [default: ~/.docker/config.json, if it exists]
     #[arg(
         long,
         env = "AOD_REGISTRIES",
@@ -85,11 +88,11 @@ pub struct RegistryArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct PushArguments {
-    /// The capsule's directory
+    /// Capsule directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Where it goes, `registry/name:tag`
+    /// Target image, `registry/name:tag`
     #[arg(value_name = "REFERENCE")]
     pub reference: String,
 
@@ -99,11 +102,11 @@ pub struct PushArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct PullArguments {
-    /// What is pulled, `registry/name:tag`
+    /// Image to pull, `registry/name:tag`
     #[arg(value_name = "REFERENCE")]
     pub reference: String,
 
-    /// The directory to write; it must not be there [default: the capsule's name]
+    /// Directory to create; it must not exist [default: the capsule's name]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
 
@@ -113,18 +116,18 @@ pub struct PullArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct CapsuleRunArguments {
-    /// The capsule's directory
+    /// Capsule directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
     #[command(flatten)]
     pub call: CallArguments,
 
-    /// Directory of a capsule that it may call, if that does not lie beside it; may be given again
+    /// Directory of a callee, if it is not a sibling of the capsule's directory (repeatable)
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
 
-    /// Keep the data directory, and say where it is: `aod up --data` looks into it
+    /// Keep the data directory for `aod up --data`, and print its path
     #[arg(long)]
     pub keep: bool,
 
@@ -138,15 +141,15 @@ pub struct CapsuleRunArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct CapsuleTestArguments {
-    /// The capsules' directories
+    /// Capsule directories
     #[arg(value_name = "DIR", default_value = ".")]
     pub directories: Vec<PathBuf>,
 
-    /// Directory of a capsule that they may call, if that does not lie beside them; may be given again
+    /// Directory of a callee, if it is not a sibling of the capsule directories (repeatable)
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
 
-    /// File for the results as JUnit XML
+    /// File for the results, as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
 
@@ -160,29 +163,39 @@ pub struct CapsuleTestArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// The directory to make; its last part becomes the capsule's name
+    /// Directory to create; its last part is the capsule's name
     #[arg(value_name = "NAME")]
     pub directory: PathBuf,
 
-    /// What to begin with
+    /// Template for the new capsule
     #[arg(long, value_enum, default_value_t)]
     pub template: Template,
 }
 
-/// What a new capsule begins with.
+/// A template for a new capsule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Template {
-    /// A shell script on Debian: no Python, nothing to install
+    /// A shell script on Debian, without Python or dependencies
     #[default]
     Plain,
     /// Python with the SDK
     Software,
-    /// Python with the SDK, hands work to another capsule
+    /// Python with the SDK; calls another capsule
     Orchestrator,
     /// Python with the SDK: a model with a function as its tool
     Agent,
     /// Python with the SDK: a model with the tools of an MCP server
     Mcp,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RmArguments {
+    /// Name, title or alias of the registered capsule
+    #[arg(add = completion::capsules())]
+    pub name: String,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -197,37 +210,27 @@ pub struct InspectArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct GraphArguments {
-    /// The capsules' directories; those that they may call are looked for beside them
+    /// Capsule directories; the command also searches their sibling directories for callees
     #[arg(value_name = "DIR", default_value = ".")]
     pub directories: Vec<PathBuf>,
 
-    /// Directory of a capsule that they may call, if that does not lie beside them; may be given again
+    /// Directory of a callee, if it is not a sibling of the capsule directories (repeatable)
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
 
-    /// How the graph is drawn
-    #[arg(long, value_enum, default_value_t)]
-    pub format: GraphFormat,
-}
-
-/// How a graph is drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum GraphFormat {
-    /// Lines for people
-    #[default]
-    Text,
-    /// A picture
-    Svg,
+    /// Draw the graph as an SVG image
+    #[arg(long)]
+    pub svg: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// Which file
+    /// Capsule file
     #[arg(value_enum)]
     pub file: SchemaFile,
 }
 
-/// A file whose form is described by a JSON Schema.
+/// A capsule file with a JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SchemaFile {
     /// agent.yaml

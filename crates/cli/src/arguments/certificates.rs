@@ -1,4 +1,4 @@
-//! Flags of the commands that make what programs of a cluster trust each other by.
+//! Flags of `aod credentials` and `aod certs`.
 
 use std::path::PathBuf;
 
@@ -6,33 +6,34 @@ use clap::Args;
 
 #[derive(Clone, Debug, Args)]
 pub struct CredentialsArguments {
-    /// Where to write nats-users.conf, the credentials of each part, token and seal.key
+    /// Directory for the files: nats-users.conf, nats-*.creds, token and seal.key
     pub directory: PathBuf,
 
-    /// Make a user for the node of this host alone, which can be taken away alone: nats-node-NAME.creds
+    /// Create separate credentials for one node: nats-node-NAME.creds, which you can revoke separately
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
 
-    /// Give users of an earlier version, who may do everything, the rights of their parts, and new passwords
+    /// Upgrade users of an earlier version, which have all rights: limit the rights of each user, and create new
+    /// passwords
     #[arg(long, requires = "store", conflicts_with = "node")]
     pub upgrade: bool,
 
-    /// The directory that nats-server, which must not run, keeps streams in: store_dir of its configuration
+    /// Directory with the streams of nats-server (its store_dir); stop nats-server first
     #[arg(long, value_name = "DIR", requires = "upgrade")]
     pub store: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct CertsArguments {
-    /// Where to write ca.crt, ca.key, and the certificate with its key
+    /// Directory for ca.crt, ca.key, the certificate and its key
     pub directory: PathBuf,
 
-    /// A name or address that the certificate is for, besides this host itself; may be given again. Without one, all
-    /// certificates that are there are issued anew
+    /// Host name or IP address in the certificate, in addition to this host (repeatable). Without --host, the command
+    /// renews all existing certificates
     #[arg(long = "host", value_name = "NAME_OR_IP")]
     pub hosts: Vec<String>,
 
-    /// What the certificate's files are called
+    /// Name of the certificate's files, without extension
     #[arg(
         long,
         value_name = "NAME",
@@ -41,11 +42,11 @@ pub struct CertsArguments {
     )]
     pub name: String,
 
-    /// Where ca.crt and ca.key are, if the authority is kept off this directory
+    /// Directory of ca.crt and ca.key [default: the directory of the certificate]
     #[arg(long, value_name = "DIR")]
     pub authority: Option<PathBuf>,
 
-    /// How long the certificate is good for
+    /// Validity of the certificate
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=825))]
     pub days: u16,
 }

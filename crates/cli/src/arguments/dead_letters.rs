@@ -1,4 +1,4 @@
-//! What can be done about runs that were given up.
+//! Flags of `aod deadletters`.
 
 use clap::{Args, Subcommand};
 
@@ -6,27 +6,27 @@ use super::{ConnectArguments, RunArgument};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// List runs that were given up, the latest first
+    /// List dead-lettered runs, newest first
     Ls(DeadLettersLsArguments),
-    /// Show why a run was given up: its attempts with their errors, and the last that it wrote
+    /// Show why a run was dead-lettered: its attempts with their errors, and its last output
     Show(RunArgument),
-    /// Launch the same request as a new run, and print that run's id
+    /// Requeue the request as a new run, and print the new id
     Requeue(RunArgument),
-    /// Take a run off the list; nothing is deleted
+    /// Remove a run from the list, without deleting data
     Purge(RunArgument),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct DeadLettersLsArguments {
-    /// Also those that were requeued or purged
+    /// Include requeued and purged runs
     #[arg(long)]
     pub all: bool,
 
-    /// Runs of this page
+    /// Maximum runs per page
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,
 
-    /// Where the page before ended
+    /// Cursor that the previous page printed
     #[arg(long)]
     pub cursor: Option<String>,
 

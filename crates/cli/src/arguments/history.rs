@@ -1,17 +1,19 @@
-//! How the past of runs is asked for.
+//! Flags of `aod runs at`, `aod runs diff` and `aod runs rerun`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::ConnectArguments;
+use crate::completion;
 
 #[derive(Clone, Debug, Args)]
 pub struct AtArguments {
-    /// Id of the run
+    /// Run: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub run: String,
 
-    /// The event, by its number in the log, as `aod runs events` and `aod events query` print it first on each line
+    /// Sequence number of the event, the first column of `aod runs events` and `aod events query`
     #[arg(long, value_name = "N")]
     pub event: u64,
 
@@ -21,10 +23,12 @@ pub struct AtArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct DiffArguments {
-    /// Id of one run
+    /// First run: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub left: String,
 
-    /// Id of the other run
+    /// Second run: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub right: String,
 
     #[command(flatten)]
@@ -33,27 +37,28 @@ pub struct DiffArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct RerunArguments {
-    /// Id of a run that has ended
+    /// A run that has ended: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Start anew also those on the way to this run below it, the run itself, and all that it calls
-    #[arg(long, value_name = "RUN", conflicts_with = "fresh")]
+    /// Recompute this run, its callers up to the root, and all runs below it
+    #[arg(long, value_name = "RUN", conflicts_with = "fresh", add = completion::runs())]
     pub from: Option<String>,
 
-    /// Start everything anew, whatever is recorded
+    /// Recompute all runs, without reusing recorded results
     #[arg(long)]
     pub fresh: bool,
 
-    /// An argument that is to differ: `key=value`, `key=@path` for a file, `key=null` to leave it out. Given again,
-    /// it is a list
+    /// Argument to change (repeatable): `key=value`, `key=@path` for a file, `key=null` to omit the argument. The
+    /// values of a repeated key form a list
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub changes: Vec<String>,
 
-    /// Directory for the files that the capsule makes
+    /// Directory for the output files
     #[arg(short, long, value_name = "DIR")]
-    pub output_dir: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 
-    /// Print the new run's id and do not wait
+    /// Print the new run's id and return without waiting
     #[arg(long)]
     pub detach: bool,
 

@@ -1,4 +1,4 @@
-//! How long a run and its parts may take, and what it may spend.
+//! Flags for the time limits and the budget of a run.
 
 use aod_api::runs::{BudgetView, LimitsView};
 use aod_domain::run::LIMIT_SECONDS_MAX;
@@ -12,36 +12,35 @@ fn seconds() -> RangedU64ValueParser<u32> {
 
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct LimitArguments {
-    /// Running time at the most, waiting for callees not counted; the capsule's own unless given
+    /// Maximum running time; waiting for callees does not count [default: the capsule's limit]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout: Option<u32>,
 
-    /// Time until the end at the most, queueing and retries included [default: a day]
+    /// Maximum time until the end of the run, including queueing and retries [default: a day]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub deadline: Option<u32>,
 
-    /// Time until a node takes the run at the most [default: until the deadline]
+    /// Maximum time until a node takes the run [default: until the deadline]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub queue_timeout: Option<u32>,
 
-    /// Time for image and files to reach the node at the most, then another one tries [default: 900]
+    /// Maximum time to transfer the image and files to a node; then AOD starts another attempt [default: 900]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub preparation_timeout: Option<u32>,
 
-    /// Time between two signs of life of the capsule at the most: output, or a request to other capsules
-    /// [default: none]
+    /// Maximum time between two heartbeats of the capsule: output, or a request to other capsules [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub heartbeat_timeout: Option<u32>,
 
-    /// Time for outputs and logs to be stored at the most, then another node runs it again [default: 600]
+    /// Maximum time to store the outputs; then AOD starts another attempt [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub collection_timeout: Option<u32>,
 
-    /// What the run and all that it calls may spend on models, in US dollars [default: no limit]
+    /// Maximum cost of models for the run and all runs below it, in US dollars [default: no limit]
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub budget: Option<f64>,
 
-    /// How many tokens the run and all that it calls may use of models [default: no limit]
+    /// Maximum number of model tokens for the run and all runs below it [default: no limit]
     #[arg(long, value_name = "TOKENS")]
     pub budget_tokens: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What a node has, and what a run requires of one.
+//! Flags for the attributes and devices of nodes, and for the requirements of runs.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use clap::Args;
 
 use crate::failure::Failure;
 
-/// What runs may require of a node.
+/// The attributes and devices of a node.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EquipmentArguments {
-    /// What runs may require of this node: `zone=eu`, `gpu_memory=24`, or a name alone; may be given again
+    /// Attribute of this node that runs can require: `zone=eu`, `gpu_memory=24`, or a name alone (repeatable)
     #[arg(long = "attribute", env = "AOD_ATTRIBUTE", value_name = "NAME=VALUE", value_delimiter = ',',
           value_parser = Equipment::read_attribute, hide_env_values = true)]
     pub attributes: Vec<(Name, String)>,
 
-    /// Devices that runs get so many of, each for one run alone: `gpu=2`, or with their files
-    /// `gpu=2:/dev/dri/renderD128,/dev/dri/renderD129`; may be given again
+    /// Devices of this node; each is assigned to one run at a time: `gpu=2`, or with device files
+    /// `gpu=2:/dev/dri/renderD128,/dev/dri/renderD129` (repeatable)
     #[arg(long = "device", env = "AOD_DEVICE", value_name = "NAME=N[:FILE,…]", value_delimiter = ';',
           value_parser = devices, hide_env_values = true)]
     pub devices: Vec<(Name, Vec<Option<String>>)>,
 }
 
 impl EquipmentArguments {
-    /// What a machine has with so many processors and so much memory.
+    /// The equipment of a machine with `cpus` and `memory_bytes`.
     ///
     /// # Errors
-    /// What is given twice, or too much of it.
+    /// A name is given twice, or there are too many attributes.
     pub(crate) fn read(
         &self,
         cpus: usize,
@@ -35,7 +35,7 @@ impl EquipmentArguments {
         let attributes = once("--attribute", &self.attributes)?;
         if attributes.len() > ATTRIBUTES_MAX {
             let text = format!(
-                "{} attributes; a node has at most {ATTRIBUTES_MAX}",
+                "--attribute is given {} times; a node has at most {ATTRIBUTES_MAX} attributes",
                 attributes.len()
             );
             return Err(Failure::usage(text));
@@ -78,30 +78,30 @@ fn devices(text: &str) -> Result<(Name, Vec<Option<String>>), String> {
     let mut files: Vec<&str> = files.split(',').collect();
     if files.len() != usize::from(count) {
         return Err(format!(
-            "{} files are named for {count} devices",
+            "expected one file for each of {count} devices, found {}",
             files.len()
         ));
     }
     if let Some(file) = files.iter().find(|file| !file.starts_with('/')) {
-        return Err(format!("{file:?} is no absolute path"));
+        return Err(format!("expected an absolute path, found {file:?}"));
     }
     let all = files.iter().map(|file| Some((*file).to_owned())).collect();
     files.sort_unstable();
     files.dedup();
     if files.len() != usize::from(count) {
-        return Err("a file is named twice: no two runs share one".to_owned());
+        return Err("a device file is given twice; each device needs its own file".to_owned());
     }
     Ok((name, all))
 }
 
-/// What a run requires of its node.
+/// The requirements of a run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RequireArguments {
-    /// What its node must have: `zone=eu`, `gpu_memory>=24`, a name alone; with = != < <= > >=; may be given again
+    /// Requirement for the node: `zone=eu`, `gpu_memory>=24`, or a name alone; operators: = != < <= > >= (repeatable)
     #[arg(long, value_name = "REQUIREMENT", value_parser = requirement)]
     pub require: Vec<String>,
 
-    /// So many devices of a kind, which the run has alone: `gpu=2`; may be given again
+    /// Number of devices that the run uses exclusively: `gpu=2` (repeatable)
     #[arg(long = "device", value_name = "NAME=N", value_parser = count)]
     pub devices: Vec<(String, u16)>,
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_counted_or_named() {
+    fn device_argument_takes_count_or_one_file_per_device() {
         let check = |text: &str, expected: Result<&[Option<&str>], &str>| {
             let found = devices(text).map(|(_, files)| files);
             let expected =
@@ -140,16 +140,18 @@ mod tests {
         check("gpu=2:/dev/a,/dev/b", Ok(&[Some("/dev/a"), Some("/dev/b")]));
         check("gpu", Err("expected NAME=N or NAME=N:FILE,…"));
         check("gpu=0", Err("expected a number of devices from 1 to 64"));
-        check("gpu=2:/dev/a", Err("1 files are named for 2 devices"));
-        check("gpu=1:dev/a", Err("\"dev/a\" is no absolute path"));
+        let one_file = "expected one file for each of 2 devices, found 1";
+        check("gpu=2:/dev/a", Err(one_file));
+        let relative = "expected an absolute path, found \"dev/a\"";
+        check("gpu=1:dev/a", Err(relative));
         check(
             "gpu=2:/dev/a,/dev/a",
-            Err("a file is named twice: no two runs share one"),
+            Err("a device file is given twice; each device needs its own file"),
         );
     }
 
     #[test]
-    fn what_is_given_twice_is_refused() {
+    fn attribute_given_twice_is_rejected() {
         let given = |text: &str| Equipment::read_attribute(text).expect("an attribute");
         let arguments = EquipmentArguments {
             attributes: vec![given("zone=eu"), given("zone=us")],

@@ -1,14 +1,14 @@
-//! Flags about what capsules may have of this host's operator.
+//! Flags with which the operator of a node grants secrets, models and egress.
 
 use std::path::PathBuf;
 
 use aod_domain::egress::Permission;
 use clap::Args;
 
-/// What the operator of a node lets capsules have.
+/// The secrets, models and hosts that the operator of a node grants to capsules.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PolicyArguments {
-    /// Secrets for capsules: a directory with a file of mode 0600 for each, named as agent.yaml names it
+    /// Directory with secrets for capsules: for each secret in agent.yaml, a file with its name and mode 0600
     #[arg(
         long,
         env = "AOD_SECRETS",
@@ -18,7 +18,7 @@ pub struct PolicyArguments {
     )]
     pub secrets: Option<PathBuf>,
 
-    /// Secrets for capsules: a command that is given a name as its last argument and prints the value
+    /// Command that prints a secret for capsules; AOD appends the name of the secret as last argument
     #[arg(
         long,
         env = "AOD_SECRET_COMMAND",
@@ -27,11 +27,11 @@ pub struct PolicyArguments {
     )]
     pub secret_command: Option<String>,
 
-    /// Who answers for models and what they cost: a YAML file; without one OpenAI, Anthropic, Google and OpenRouter
+    /// YAML file with model providers and prices [default: OpenAI, Anthropic, Google and OpenRouter]
     #[arg(long, env = "AOD_MODELS", value_name = "FILE", hide_env_values = true)]
     pub models: Option<PathBuf>,
-    /// Where capsules may connect to, of what their agent.yaml lists: `api.example.com`, `*.example.com:8443`, `*`;
-    /// may be given again
+    /// Host that capsules may connect to, if their agent.yaml lists it: `api.example.com`, `*.example.com:8443`, `*`
+    /// (repeatable)
     #[arg(
         long,
         env = "AOD_EGRESS",

@@ -1,61 +1,62 @@
-//! How long artifacts are kept, what is held, and what goes.
+//! Flags of `aod retention`, `aod hold` and `aod gc`.
 
 use aod_api::retention::SetPolicy;
 use aod_domain::retention::Keep;
 use clap::{Args, Subcommand};
 
 use super::{ConnectArguments, RunArgument, labels};
+use crate::completion;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum RetentionCommand {
     /// List the policies
     Ls(ConnectArguments),
-    /// Make a policy, or put it in the place of the one of this name
+    /// Create or replace a policy
     Set(SetPolicyArguments),
-    /// Remove a policy: what it alone let go stays
+    /// Remove a policy; AOD then keeps artifacts that no other policy allows it to delete
     Rm(PolicyArgument),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct PolicyArgument {
-    /// Its name
+    /// Name of the policy
     pub name: String,
 
     #[command(flatten)]
     pub connect: ConnectArguments,
 }
 
-/// A tree that several policies are for keeps what it names for the longest of their times.
+/// If several policies match a tree, the longest time applies.
 #[derive(Clone, Debug, Args)]
 pub struct SetPolicyArguments {
-    /// Its name: 1 to 63 of a-z, 0-9 and -
+    /// Name of the policy: 1 to 63 of a-z, 0-9 and -
     pub name: String,
 
-    /// How long logs are kept once their tree has ended: 30d, 12h, 90m, 45s or forever
+    /// Retention time of logs, from the end of their tree: 30d, 12h, 90m, 45s or forever
     #[arg(long, value_name = "TIME")]
     pub logs: Option<Keep>,
 
-    /// The same of inputs, outputs and what was said to models
+    /// Retention time of inputs, outputs, model requests and model answers
     #[arg(long, value_name = "TIME")]
     pub files: Option<Keep>,
 
-    /// The same of images, packed directories and manifests of capsules that are not registered so any more
+    /// Retention time of images, packed directories and manifests that are no longer registered
     #[arg(long, value_name = "TIME")]
     pub capsules: Option<Keep>,
 
-    /// Only for trees of this tenant; may be given again
+    /// Only trees of this tenant (repeatable)
     #[arg(long, value_name = "TENANT")]
     pub tenant: Vec<String>,
 
-    /// Only for trees whose root is a run of this capsule; may be given again
+    /// Only trees whose root is a run of this capsule (repeatable)
     #[arg(long, value_name = "NAME")]
     pub capsule: Vec<String>,
 
-    /// Only for trees whose root has this label: `team=a`; may be given again, and then all must be there
+    /// Only trees whose root has this label: `team=a` (repeatable; all must match)
     #[arg(long, value_name = "NAME=VALUE", value_parser = labels::pair)]
     pub label: Vec<(String, String)>,
 
-    /// Only for trees whose root ended so: succeeded, failed, timed_out, cancelled; may be given again
+    /// Only trees whose root has this outcome: succeeded, failed, timed_out, cancelled (repeatable)
     #[arg(long, value_name = "OUTCOME")]
     pub outcome: Vec<String>,
 
@@ -80,20 +81,21 @@ impl From<&SetPolicyArguments> for SetPolicy {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum HoldCommand {
-    /// List the trees that are held
+    /// List the held trees
     Ls(ConnectArguments),
-    /// Hold the whole tree that a run belongs to: nothing that it names is collected
+    /// Hold the whole tree of a run: AOD deletes none of its artifacts
     Set(SetHoldArguments),
-    /// Let a tree go: from now on policies count
+    /// Remove a hold; retention policies apply again
     Rm(RunArgument),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct SetHoldArguments {
-    /// Id of the run
+    /// Run: its id, a unique prefix of the id, or @last for the latest root
+    #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Why, for people
+    /// Reason for the hold; `aod hold ls` shows it
     #[arg(long)]
     pub reason: String,
 
@@ -103,7 +105,7 @@ pub struct SetHoldArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct CollectArguments {
-    /// Tell what would go, and leave it
+    /// List the artifacts to delete, without deleting them
     #[arg(long)]
     pub dry_run: bool,
 

@@ -1,4 +1,4 @@
-//! What operators lay down about admission.
+//! Flags of `aod rules`.
 
 use aod_api::rules::{RateView, SetRule};
 use clap::{Args, Subcommand};
@@ -7,17 +7,17 @@ use super::{ConnectArguments, labels};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum RulesCommand {
-    /// List the rules, with how many runs each lets go and holds
+    /// List the rules, with the number of their admitted and waiting runs
     Ls(ConnectArguments),
-    /// Make a rule, or put it in the place of the one of this name
+    /// Create or replace a rule
     Set(SetRuleArguments),
-    /// Remove a rule: whom it alone held is admitted
+    /// Remove a rule; AOD admits runs that were waiting only for this rule
     Rm(RuleArgument),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct RuleArgument {
-    /// Its name
+    /// Name of the rule
     pub name: String,
 
     #[command(flatten)]
@@ -26,35 +26,35 @@ pub struct RuleArgument {
 
 #[derive(Clone, Debug, Args)]
 pub struct SetRuleArguments {
-    /// Its name: 1 to 63 of a-z, 0-9 and -
+    /// Name of the rule: 1 to 63 of a-z, 0-9 and -
     pub name: String,
 
-    /// A capsule that it is for; may be given again [default: all]
+    /// Capsule that the rule applies to (repeatable) [default: all]
     #[arg(long, value_name = "NAME")]
     pub capsule: Vec<String>,
 
-    /// A tenant that it is for; may be given again [default: all]
+    /// Tenant that the rule applies to (repeatable) [default: all]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Vec<String>,
 
-    /// What tells runs apart that have room of their own: `tenant`, `capsule`, `requested_by`, `label:NAME`,
-    /// `argument:/POINTER`; may be given again [default: all share one room]
+    /// Part of a request; each of its values gets a separate bucket: `tenant`, `capsule`, `requested_by`, `label:NAME`,
+    /// `argument:/POINTER` (repeatable) [default: all runs share one bucket]
     #[arg(long, value_name = "PART")]
     pub key: Vec<String>,
 
-    /// Runs of one key that go at once; with 0 none begins
+    /// Maximum concurrent runs per bucket; 0 blocks all runs
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
 
-    /// Runs of one key that begin within a time: `100/60` are 100 within 60 seconds
+    /// Maximum starts per bucket within a period: `100/60` for 100 within 60 seconds
     #[arg(long, value_name = "N/SECONDS", value_parser = rate)]
     pub rate: Option<RateView>,
 
-    /// Let the keys share the cluster's slots, whoever asked first
+    /// Share the cluster's slots fairly among buckets, regardless of the order of requests
     #[arg(long, requires = "key")]
     pub fair: bool,
 
-    /// The share of a key beside the others, which have 1: `team-a=3`; may be given again
+    /// Weight of the bucket with this key: `team-a=3` (repeatable) [default: 1]
     #[arg(long, value_name = "KEY=N", requires = "fair", value_parser = weight)]
     pub weight: Vec<(String, u32)>,
 

@@ -1,25 +1,25 @@
-//! Flags of the programs that run on: `aod up`, `aod gateway`, `aod node`.
+//! Flags of the programs that run until a signal: `aod up`, `aod gateway`, `aod node`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use jiff::SignedDuration;
 
 use super::{EquipmentArguments, PolicyArguments};
 
-/// Where Docker listens unless told otherwise.
+/// The default socket of Docker.
 pub(super) const DOCKER_DEFAULT: &str = "unix:///var/run/docker.sock";
 
-/// Where `aod up` listens if that is free.
+/// The default address of a gateway.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 
-/// What all programs of a cluster need to reach the broker and the artifacts.
+/// The connection of a program to the broker and the artifact store.
 #[derive(Clone, Debug, Args)]
 pub struct BrokerArguments {
-    /// Address of the broker, `nats://host:port`; several of one cluster with commas
+    /// Address of the broker, `nats://host:port`; for several servers, separate the addresses with commas
     #[arg(
         long,
         env = "AOD_NATS",
@@ -30,7 +30,7 @@ pub struct BrokerArguments {
     )]
     pub nats: Vec<String>,
 
-    /// File of two lines, user and password, as `aod credentials` makes it
+    /// File with the broker credentials: two lines, user and password; `aod credentials` creates it
     #[arg(
         long,
         env = "AOD_NATS_CREDENTIALS",
@@ -39,11 +39,11 @@ pub struct BrokerArguments {
     )]
     pub nats_credentials: Option<PathBuf>,
 
-    /// PEM file of the authorities that sign the broker's certificates, instead of the system's
+    /// PEM file of the authorities that signed the broker's certificates [default: the system's authorities]
     #[arg(long, env = "AOD_NATS_CA", value_name = "FILE", hide_env_values = true)]
     pub nats_ca: Option<PathBuf>,
 
-    /// The broker's monitoring, `http://host:port`: there is asked whether it syncs each write
+    /// Monitoring address of the broker, `http://host:port`; used to check that the broker syncs each write
     #[arg(
         long,
         env = "AOD_NATS_MONITORING",
@@ -52,12 +52,13 @@ pub struct BrokerArguments {
     )]
     pub nats_monitoring: Option<String>,
 
-    /// Copies of each stream that this program makes on a broker of several servers; what is there keeps its own
+    /// Number of copies of each stream that this program creates, at most one per broker server; does not change
+    /// existing streams
     #[arg(long, env = "AOD_NATS_REPLICAS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=5), hide_env_values = true)]
     pub nats_replicas: u8,
 
-    /// Where artifacts are: `jetstream` (in the broker), `file:///path`, `s3://bucket?endpoint=…`, `gs://…`, `az://…`
+    /// Artifact store: `jetstream` (in the broker), `file:///path`, `s3://bucket?endpoint=…`, `gs://…`, `az://…`
     #[arg(
         long,
         env = "AOD_STORE",
@@ -67,11 +68,12 @@ pub struct BrokerArguments {
     )]
     pub store: String,
 
-    /// Most that the local copies of artifacts may take, in bytes
+    /// Maximum size of the local artifact cache, in bytes
     #[arg(long, env = "AOD_CACHE_BYTES", value_name = "BYTES", default_value_t = 20 << 30, hide_env_values = true)]
     pub cache_bytes: u64,
 
-    /// How long a run may show no sign of life before another node takes it over; the same in the whole cluster
+    /// Lease time: after this time without progress, another node takes over the run; the same for all gateways and
+    /// nodes
     #[arg(long, env = "AOD_LEASE_SECONDS", value_name = "SECONDS", default_value_t = aod_jetstream::LEASE_SECONDS_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=3600), hide_env_values = true)]
     pub lease_seconds: u32,
@@ -86,7 +88,7 @@ pub struct GatewayArguments {
     #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
     pub listen: SocketAddr,
 
-    /// How nodes reach this gateway; the address it listens on unless given
+    /// URL of this gateway that nodes connect to [default: the listen address]
     #[arg(
         long,
         env = "AOD_PUBLIC_URL",
@@ -95,7 +97,7 @@ pub struct GatewayArguments {
     )]
     pub public_url: Option<String>,
 
-    /// File with the token that people show; without one only programs of this host may use the gateway
+    /// File with the administrator token; without this file, the gateway accepts only clients on this host
     #[arg(
         long,
         env = "AOD_TOKEN_FILE",
@@ -104,12 +106,12 @@ pub struct GatewayArguments {
     )]
     pub token_file: Option<PathBuf>,
 
-    /// Directory for lists and copies that can be made again, and for the seal key [default: ~/.local/share/aod]
+    /// Directory for the read model, the artifact cache and the seal key [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
-    /// File with the key that seals ended trees, the same for all gateways, as `aod credentials` makes it; unless given
-    /// seal.key in the data directory, made once
+    /// File with the key that signs ended trees; the same for all gateways; `aod credentials` creates it
+    /// [default: seal.key in the data directory, created if missing]
     #[arg(
         long,
         env = "AOD_SEAL_KEY",
@@ -131,28 +133,28 @@ pub struct GatewayArguments {
     pub traces: TraceArguments,
 }
 
-/// What becomes of old events.
+/// The archive of old events.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ArchiveArguments {
-    /// Days that events of ended runs stay in the broker before only the artifact store has them, as the archive,
-    /// which is read as well; 0 keeps all in the broker. The same for all gateways
+    /// Days that events of ended runs stay in the broker; the artifact store keeps older events, and queries read both.
+    /// 0 keeps all events in the broker. The same for all gateways
     #[arg(long, env = "AOD_LOG_DAYS", value_name = "DAYS", default_value_t = 30,
           value_parser = clap::value_parser!(u16).range(0..=36_500), hide_env_values = true)]
     pub log_days: u16,
 }
 
 impl ArchiveArguments {
-    /// None for ever.
+    /// `None`: events stay in the broker.
     pub fn age(self) -> Option<SignedDuration> {
         let hours = i64::from(self.log_days) * 24;
         (hours > 0).then(|| SignedDuration::from_hours(hours))
     }
 }
 
-/// What a gateway shows to whoever connects.
+/// The certificate of a gateway.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TlsArguments {
-    /// Speak TLS with this certificate, a PEM file as `aod certs` makes it; one that changes is read again
+    /// PEM file with the TLS certificate, for example from `aod certs`; the gateway reloads a changed file
     #[arg(
         long,
         env = "AOD_TLS_CERTIFICATE",
@@ -162,7 +164,7 @@ pub struct TlsArguments {
     )]
     pub tls_certificate: Option<PathBuf>,
 
-    /// PEM file of its key
+    /// PEM file with the key of the certificate
     #[arg(
         long,
         env = "AOD_TLS_KEY",
@@ -173,11 +175,11 @@ pub struct TlsArguments {
     pub tls_key: Option<PathBuf>,
 }
 
-/// What is kept of the disks.
+/// The reserved space on disks.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DiskArguments {
-    /// Room on each disk that is kept for trees under way: with less, no new tree begins; a tenth of the disk and
-    /// 1 GiB at the most unless given
+    /// Space that AOD reserves on each disk for running trees; with less free space, no new tree starts [default: a
+    /// tenth of the disk, at most 1 GiB]
     #[arg(
         long,
         env = "AOD_DISK_RESERVE",
@@ -187,14 +189,14 @@ pub struct DiskArguments {
     pub disk_reserve: Option<u64>,
 }
 
-/// Where traces go.
+/// The export of traces.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TraceArguments {
-    /// Send a trace of each tree of runs to this receiver of OTLP over HTTP, `http://host:4318`
+    /// URL of an OTLP/HTTP receiver, `http://host:4318`; it receives a trace for each tree of runs
     #[arg(long, env = "AOD_OTLP", value_name = "URL", hide_env_values = true)]
     pub otlp: Option<String>,
 
-    /// Headers for that receiver: a file with a `name=value` on each line
+    /// File with headers for the OTLP receiver, one `name=value` per line
     #[arg(
         long,
         env = "AOD_OTLP_HEADERS",
@@ -204,7 +206,7 @@ pub struct TraceArguments {
     )]
     pub otlp_headers: Option<PathBuf>,
 
-    /// Send contents too: arguments and outputs of runs, and what models were asked and answered where nodes keep it
+    /// Also export contents: arguments and outputs of runs, and model requests and answers if nodes store them
     #[arg(
         long,
         env = "AOD_OTLP_CONTENTS",
@@ -215,32 +217,33 @@ pub struct TraceArguments {
     pub otlp_contents: bool,
 }
 
-/// What a node may take on.
+/// The capacity of a node.
 #[derive(Clone, Debug, Args)]
 pub struct CapacityArguments {
-    /// Capsules that compute at one time; the engine's processors unless given
+    /// Maximum number of capsules that run concurrently [default: number of processors]
     #[arg(long, env = "AOD_SLOTS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), hide_env_values = true)]
     pub slots: Option<u32>,
 
-    /// Which runs to take; may be given again. Replaces `any`
+    /// Pool that the node takes runs from; replaces the default (repeatable)
     #[arg(
-        long = "label",
-        env = "AOD_LABEL",
-        value_name = "LABEL",
+        long = "pool",
+        env = "AOD_POOL",
+        value_name = "POOL",
         value_delimiter = ',',
         default_value = "any",
         hide_env_values = true
     )]
-    pub labels: Vec<Label>,
+    pub pools: Vec<Pool>,
 
     #[command(flatten)]
     pub equipment: EquipmentArguments,
 
-    /// Memory that capsules may reserve before no new tree of runs begins; three quarters of the engine's unless given
+    /// Maximum memory that runs reserve; above it, no new tree starts [default: three quarters of the memory]
     #[arg(long, env = "AOD_MEMORY", value_name = "BYTES", hide_env_values = true)]
     pub memory: Option<u64>,
 
-    /// Containers, waiting ones included, above which no new tree of runs begins; 16 a slot unless given
+    /// Maximum number of containers, including those that wait for callees; above it, no new tree starts [default: 16
+    /// per slot]
     #[arg(long, env = "AOD_CONTAINERS_MAX", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), hide_env_values = true)]
     pub containers_max: Option<u32>,
 
@@ -251,7 +254,7 @@ pub struct CapacityArguments {
     #[arg(long, env = "AOD_DOCKER", value_name = "URL", default_value = DOCKER_DEFAULT, hide_env_values = true)]
     pub docker: String,
 
-    /// Credentials of private registries, which builds pull from: a file as docker login writes it
+    /// File with credentials of private registries for builds, in the format of `docker login`
     #[arg(
         long,
         env = "AOD_REGISTRIES",
@@ -263,7 +266,7 @@ pub struct CapacityArguments {
     #[command(flatten)]
     pub policy: PolicyArguments,
 
-    /// Keep what goes to models and what they answer, as artifacts that only a retention policy lets go; secrets are taken out
+    /// Store model requests and answers as artifacts, with redacted secrets; retention policies apply
     #[arg(
         long,
         env = "AOD_KEEP_MODEL_CONTENTS",
@@ -281,12 +284,12 @@ pub struct NodeArguments {
     #[command(flatten)]
     pub capacity: CapacityArguments,
 
-    /// Directory for the node's id, what runs work on, and copies; in a container at the same path inside and out
-    /// [default: ~/.local/share/aod]
+    /// Directory for the node's id, its runs and the artifact cache; in a container, mount it at the same path as on
+    /// the host [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
-    /// Name of the cluster on this host's engine: containers of others are not touched
+    /// Name of the cluster, if several clusters share one Docker; the node does not touch containers of other clusters
     #[arg(
         long,
         env = "AOD_CLUSTER",
@@ -296,8 +299,7 @@ pub struct NodeArguments {
     )]
     pub cluster: String,
 
-    /// PEM file of the authority that signed the certificates of gateways, and of the broker unless --nats-ca
-    /// says otherwise
+    /// PEM file of the authority that signed the certificates of gateways and, without --nats-ca, of the broker
     #[arg(
         long,
         env = "AOD_CERTIFICATE_AUTHORITY",
@@ -306,18 +308,18 @@ pub struct NodeArguments {
     )]
     pub certificate_authority: Option<PathBuf>,
 
-    /// The name that people know this host by [default: its host name]
+    /// Name of this host in lists [default: its host name]
     #[arg(long, env = "AOD_HOST", value_name = "NAME", hide_env_values = true)]
     pub host: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct UpArguments {
-    /// Directory for everything that must survive [default: ~/.local/share/aod]
+    /// Directory for all data [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
-    /// A broker to use instead of one of its own, `nats://host:port`
+    /// Address of an existing broker, `nats://host:port` [default: start a broker]
     #[arg(
         long,
         env = "AOD_NATS",
@@ -327,7 +329,7 @@ pub struct UpArguments {
     )]
     pub nats: Vec<String>,
 
-    /// User and password for the broker of --nats, a file of two lines: the admin's, since this is gateway and node
+    /// File with the broker credentials for --nats: two lines, user and password; use nats-admin.creds
     #[arg(
         long,
         env = "AOD_NATS_CREDENTIALS",
@@ -336,11 +338,11 @@ pub struct UpArguments {
     )]
     pub nats_credentials: Option<PathBuf>,
 
-    /// Where artifacts are; a directory below the data directory unless given, with --nats in the broker
+    /// Artifact store [default: a directory in the data directory; with --nats, the broker]
     #[arg(long, env = "AOD_STORE", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
 
-    /// Address to listen on; a free port is taken where this one is busy
+    /// Address to listen on; if the port is in use, `aod up` takes a free one
     #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
     pub listen: SocketAddr,
 
@@ -353,11 +355,11 @@ pub struct UpArguments {
     #[command(flatten)]
     pub traces: TraceArguments,
 
-    /// Go on in the background, return when it is ready; `aod down` stops it
+    /// Start in the background and return when ready; `aod down` stops it
     #[arg(long)]
     pub detach: bool,
 
-    /// Set by `--detach` for the process in the background.
+    /// Set by `--detach` for the background process.
     #[arg(long, hide = true)]
     pub in_background: bool,
 }

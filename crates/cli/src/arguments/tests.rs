@@ -1,4 +1,4 @@
-//! What the command line takes, and what it says of itself.
+//! The command line: parsing and help.
 
 use clap::{CommandFactory as _, Parser as _};
 
@@ -17,14 +17,14 @@ fn help_of(path: &[&str]) -> String {
     for name in path {
         command = command
             .find_subcommand_mut(name)
-            .expect("a command of ours");
+            .expect("the subcommand exists");
     }
     command.render_help().to_string()
 }
 
 #[test]
-fn every_command_explains_itself() {
-    let commands: [&[&str]; 43] = [
+fn help_of_every_command_matches_its_snapshot() {
+    let commands: [&[&str]; 46] = [
         &[],
         &["up"],
         &["down"],
@@ -34,6 +34,8 @@ fn every_command_explains_itself() {
         &["run"],
         &["runs"],
         &["runs", "ls"],
+        &["runs", "wait"],
+        &["runs", "files"],
         &["runs", "logs"],
         &["runs", "tree"],
         &["runs", "at"],
@@ -51,6 +53,7 @@ fn every_command_explains_itself() {
         &["capsule", "graph"],
         &["capsule", "inspect"],
         &["capsule", "new"],
+        &["capsule", "rm"],
         &["capsule", "run"],
         &["capsule", "schema"],
         &["capsule", "test"],
@@ -76,7 +79,7 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn the_definition_is_consistent() {
+fn command_definition_is_consistent() {
     Arguments::command().debug_assert();
 }
 
@@ -88,9 +91,9 @@ fn parsed(line: &str) -> Command {
 }
 
 #[test]
-fn a_run_takes_what_it_is_given() {
+fn run_arguments_are_parsed() {
     let Command::Run(run) =
-        parsed("run chart -i a=1 --input b=@x.csv -o out --timeout 9 --label gpu --detach")
+        parsed("run chart -i a=1 --input b=@x.csv -o out --timeout 9 --pool gpu --detach")
     else {
         panic!("another command");
     };
@@ -103,9 +106,9 @@ fn a_run_takes_what_it_is_given() {
     );
     assert_eq!(
         (
-            run.call.output_dir,
+            run.call.output,
             run.limits.timeout,
-            run.label.as_deref(),
+            run.pool.as_deref(),
             run.detach
         ),
         (Some("out".into()), Some(9), Some("gpu"), true)
@@ -113,15 +116,15 @@ fn a_run_takes_what_it_is_given() {
 }
 
 #[test]
-fn the_format_may_stand_anywhere() {
+fn format_flag_is_accepted_at_every_position() {
     for line in [
-        "--output json runs ls",
-        "runs --output json ls",
-        "runs ls --output json",
+        "--format json runs ls",
+        "runs --format json ls",
+        "runs ls --format json",
     ] {
         let words = std::iter::once("aod").chain(line.split(' '));
         assert_eq!(
-            Arguments::try_parse_from(words).unwrap().output,
+            Arguments::try_parse_from(words).unwrap().format,
             Format::Json,
             "{line}"
         );
@@ -129,25 +132,25 @@ fn the_format_may_stand_anywhere() {
 }
 
 #[test]
-fn labels_of_a_node_replace_the_usual_one() {
-    let labels = |line: &str| match parsed(line) {
+fn pools_of_a_node_replace_the_default_pool() {
+    let pools = |line: &str| match parsed(line) {
         Command::Node(node) => node
             .capacity
-            .labels
+            .pools
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
         _ => panic!("another command"),
     };
-    assert_eq!(labels("node --nats nats://one"), ["any"]);
+    assert_eq!(pools("node --nats nats://one"), ["any"]);
     assert_eq!(
-        labels("node --nats nats://one --label gpu --label any"),
+        pools("node --nats nats://one --pool gpu --pool any"),
         ["gpu", "any"]
     );
 }
 
 #[test]
-fn several_servers_of_one_cluster_are_named_at_once() {
+fn nats_flag_accepts_servers_separated_by_commas() {
     let Command::Gateway(gateway) = parsed("gateway --nats nats://one,nats://two") else {
         panic!("another command")
     };
@@ -155,19 +158,19 @@ fn several_servers_of_one_cluster_are_named_at_once() {
 }
 
 #[test]
-fn contents_are_only_kept_and_told_where_that_is_asked_for() {
+fn contents_are_stored_and_exported_only_with_their_own_flag() {
     let up = |line: &str| match parsed(line) {
         Command::Up(up) => (up.capacity.keep_model_contents, up.traces.otlp_contents),
         _ => panic!("another command"),
     };
     assert_eq!(up("up --otlp http://one"), (false, false));
-    // Neither is part of the other: what is kept stays, and what is told leaves the cluster.
+    // The flags are independent: stored contents stay in the cluster, exported contents leave it.
     assert_eq!(up("up --keep-model-contents"), (true, false));
     assert_eq!(up("up --otlp http://one --otlp-contents"), (false, true));
 }
 
 #[test]
-fn commands_have_their_own_words() {
+fn subcommands_parse_their_own_flags() {
     assert!(
         matches!(parsed("runs logs -f run_1"), Command::Runs(RunsCommand::Logs(arguments)) if arguments.follow)
     );
@@ -178,7 +181,7 @@ fn commands_have_their_own_words() {
 }
 
 #[test]
-fn what_is_not_understood_ends_with_2() {
+fn invalid_command_line_exits_with_2() {
     for line in [
         "",
         "runs",
@@ -186,7 +189,7 @@ fn what_is_not_understood_ends_with_2() {
         "run x --timeout 0",
         "node",
         "runs ls --limit 501",
-        "up --label A",
+        "up --pool A",
         "up --otlp-contents",
         "gateway --nats nats://one --otlp-contents",
         "capsule validate",

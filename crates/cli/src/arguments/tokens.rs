@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Flags of `aod tokens`.
 
 use aod_api::tokens::CreateToken;
 use clap::{Args, Subcommand};
@@ -7,32 +7,32 @@ use super::ConnectArguments;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum TokensCommand {
-    /// Make a token and print it, once
+    /// Create a token and print it; AOD shows it only once
     Create(CreateTokenArguments),
     /// List the tokens, without their secrets
     Ls(ConnectArguments),
-    /// Revoke a token: no gateway knows it any more
+    /// Revoke a token: gateways no longer accept it
     Revoke(RevokeTokenArguments),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct CreateTokenArguments {
-    /// Its name, which events tell: 1 to 63 of a-z, 0-9 and -
+    /// Name of the token, recorded in events: 1 to 63 of a-z, 0-9 and -
     pub name: String,
 
-    /// Whose things it opens; your token's tenant unless given
+    /// Tenant that the token is valid for [default: the tenant of your token]
     #[arg(long, value_name = "TENANT", conflicts_with = "all_tenants")]
     pub tenant: Option<String>,
 
-    /// Let it open those of all tenants, and what is of the whole cluster
+    /// Make the token valid for all tenants and for the whole cluster
     #[arg(long)]
     pub all_tenants: bool,
 
-    /// What it permits: `read`, `run`, `operate` or `admin`; each permits what those before it do
+    /// Role: `read`, `run`, `operate` or `admin`; each includes the roles before it
     #[arg(long, value_name = "ROLE")]
     pub role: String,
 
-    /// Days until it counts no more [default: it counts for ever]
+    /// Days until the token expires [default: never]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub expires: Option<u32>,
 
@@ -54,7 +54,7 @@ impl From<&CreateTokenArguments> for CreateToken {
 
 #[derive(Clone, Debug, Args)]
 pub struct RevokeTokenArguments {
-    /// Its id, as `aod tokens ls` shows it
+    /// Id of the token, from `aod tokens ls`
     pub token: String,
 
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Which gateway to talk to: the one that was named, else the one that `aod up` started here.
+//! The choice of the gateway: the named one, otherwise the one that `aod up` started on this machine.
 
 use super::Client;
 use crate::arguments::ConnectArguments;
@@ -17,8 +17,7 @@ impl Client {
         if let Some(url) = &arguments.url {
             check_url(url)?;
             let token = named.map(read_token).transpose()?;
-            let hint =
-                "see that the address is right (--url or AOD_URL), and that a gateway runs there";
+            let hint = "check the address (--url or AOD_URL), and that a gateway runs there";
             let authority = arguments.certificate_authority.as_deref();
             return Self::new(url, token.as_deref(), tenant, hint.to_owned(), authority);
         }
@@ -29,7 +28,7 @@ impl Client {
         }
         let token = read_token(named.unwrap_or(&connection.token_file))?;
         let hint = format!(
-            "`aod up` on {} should be there as process {}: `aod doctor` looks closer",
+            "process {1} should be the `aod up` with the data directory {0}; check with `aod doctor`",
             data.display(),
             connection.pid
         );
@@ -39,8 +38,8 @@ impl Client {
 
 /// No gateway is named, and none runs on `data`.
 pub(crate) fn not_running(data: &std::path::Path) -> Failure {
-    Failure::new(Exit::Unreachable, format!("no `aod up` runs on {}, and no gateway is named", data.display()))
-        .with_hint("start one with `aod up --detach`, or name a gateway in AOD_URL and its token in AOD_TOKEN_FILE")
+    Failure::new(Exit::Unreachable, format!("no `aod up` runs with the data directory {}, and no gateway address is set", data.display()))
+        .with_hint("run `aod up --detach`, or set AOD_URL to the address of a gateway and AOD_TOKEN_FILE to its token file")
 }
 
 fn check_url(url: &str) -> Result<(), Failure> {
@@ -50,8 +49,8 @@ fn check_url(url: &str) -> Result<(), Failure> {
     match rest {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(()),
         _ => Err(
-            Failure::usage(format!("{url:?} is no address of a gateway"))
-                .with_hint("it looks like http://127.0.0.1:8080"),
+            Failure::usage(format!("{url:?} is not an address of a gateway"))
+                .with_hint("expected an address such as http://127.0.0.1:8080"),
         ),
     }
 }

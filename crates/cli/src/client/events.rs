@@ -1,4 +1,4 @@
-//! Server-sent events: read from an answer as it comes, and asked for again where it broke off.
+//! Server-sent events: a stream that continues after its last event when the connection breaks.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -10,16 +10,19 @@ use super::{Client, RETRY_PAUSE};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Longest event, in bytes: one of the log is at most 32 KiB, a line of output less.
+/// Maximum event, in bytes: an event of the log has at most 32 KiB, an output line less.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// Connections in a row that may bring nothing before the stream is given up: a minute.
+/// Maximum consecutive connections without an event, before the stream fails: a minute.
 const BARREN_CONNECTIONS_MAX: u32 = 120;
+
+/// As [`BARREN_CONNECTIONS_MAX`], before the first answer of a gateway: a second.
+const FIRST_CONNECTIONS_MAX: u32 = 3;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerEvent {
-    /// Its type, `message` unless given.
+    /// The type, by default `message`.
     pub(crate) kind: String,
     pub(crate) data: String,
 }
@@ -31,7 +34,7 @@ pub(crate) fn parsed<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
     })
 }
 
-/// A stream of events, taken up again after the last one that was seen.
+/// A stream of events that continues after the last received one.
 pub(crate) struct Follow {
     client: Client,
     path: String,
@@ -42,8 +45,8 @@ pub(crate) struct Follow {
 }
 
 impl Client {
-    /// Follows the events of `path`; whoever reads must know the last one, since a stream that ends
-    /// is taken up again.
+    /// Follows the events of `path`. The caller must recognize the last event, because a stream that ends is
+    /// requested again.
     pub(crate) fn follow(&self, path: String) -> Follow {
         let reader = Reader::default();
         Follow {
@@ -58,14 +61,31 @@ impl Client {
 }
 
 impl Follow {
+    /// Begins after the event `id`; an empty `id` is the beginning.
+    pub(crate) fn after(mut self, id: String) -> Self {
+        self.last_id = id;
+        self
+    }
+
+    /// The id of the last event.
+    pub(crate) fn last_id(&self) -> &str {
+        &self.last_id
+    }
+
+    /// An event that has arrived already.
+    pub(crate) fn ready(&mut self) -> Option<ServerEvent> {
+        let (id, event) = self.reader.take()?;
+        if !id.is_empty() {
+            self.last_id = id;
+        }
+        self.barren_connections = 0;
+        Some(event)
+    }
+
     /// The next event.
     pub(crate) async fn next(&mut self) -> Result<ServerEvent, Failure> {
         loop {
-            if let Some((id, event)) = self.reader.take() {
-                if !id.is_empty() {
-                    self.last_id = id;
-                }
-                self.barren_connections = 0;
+            if let Some(event) = self.ready() {
                 return Ok(event);
             }
             let Some(bytes) = &mut self.bytes else {
@@ -74,9 +94,18 @@ impl Follow {
             };
             match bytes.next().await {
                 Some(Ok(bytes)) => self.reader.feed(&bytes),
-                // Broken off, or at the end of a gateway: on with it, wherever that leads.
+                // The connection broke or the gateway stopped: the next loop connects to any gateway.
                 Some(Err(_)) | None => self.bytes = None,
             }
+        }
+    }
+
+    /// Maximum consecutive connections without an event.
+    fn most(&self) -> u32 {
+        if self.client.has_answered() {
+            BARREN_CONNECTIONS_MAX
+        } else {
+            FIRST_CONNECTIONS_MAX
         }
     }
 
@@ -99,17 +128,13 @@ impl Follow {
                 self.bytes = Some(bytes.boxed());
                 Ok(())
             }
-            Err(error)
-                if error.is_passing() && self.barren_connections < BARREN_CONNECTIONS_MAX =>
-            {
-                Ok(())
-            }
+            Err(error) if error.is_passing() && self.barren_connections < self.most() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Makes events of bytes. Source: the HTML standard, section "Server-sent events".
+/// Parses events. Source: the HTML standard, section "Server-sent events".
 #[derive(Debug, Default)]
 struct Reader {
     bytes: Vec<u8>,
@@ -126,11 +151,19 @@ impl Reader {
 
     fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.bytes.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
+        let Some(end) = self.bytes.iter().rposition(|byte| *byte == b'\n') else {
+            return self.bound();
+        };
+        let rest = self.bytes.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.bytes, rest);
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line);
             self.line(line.trim_end_matches(['\n', '\r']));
         }
+        self.bound();
+    }
+
+    fn bound(&mut self) {
         if self.bytes.len() > EVENT_BYTES_MAX {
             self.bytes.clear();
         }
@@ -153,7 +186,7 @@ impl Reader {
                 Some(_) => (),
                 None => self.data = Some(value.to_owned()),
             },
-            // Comments, which are signs of life, and what is not known.
+            // Comments, which keep the connection alive, and unknown fields.
             _ => (),
         }
     }
@@ -177,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_however_the_bytes_are_cut() {
+    fn events_split_at_any_byte_are_parsed() {
         let text = ": hello\n\nid: 7\nevent: line\ndata: one\ndata:  two\r\n\r\ndata: three\n\nid: 8\ndata: cut";
         let expected = [("7", "line", "one\n two"), ("7", "message", "three")];
         for size in [1, 3, 1_000] {

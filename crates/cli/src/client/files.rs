@@ -1,4 +1,4 @@
-//! Files on their way to and from a gateway: streamed, never held in memory, compared with their digests.
+//! Transfer of files to and from a gateway: streamed, never held in memory, compared with their digests.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::data;
 
-/// Bytes read from a file at a time.
+/// Buffer for reading a file, in bytes.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Tries to fetch a file: whatever breaks off is begun anew.
+/// Maximum attempts to fetch a file; each starts from the beginning.
 const FETCHES_MAX: u32 = 3;
 
 /// The file at `path` as a body.
@@ -34,7 +34,7 @@ pub(super) async fn body(path: &Path) -> Result<Body, Failure> {
     let metadata = file.metadata().await.map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(Failure::usage(format!(
-            "{} is no regular file",
+            "{} is not a regular file",
             path.display()
         )));
     }
@@ -44,7 +44,7 @@ pub(super) async fn body(path: &Path) -> Result<Body, Failure> {
 }
 
 impl Client {
-    /// Stores a file; the digest of what was stored tells it in requests.
+    /// Stores a file; requests name it by the returned digest.
     pub(crate) async fn upload(&self, upload: &Upload) -> Result<UploadedFile, ClientError> {
         self.patiently(async || {
             let body = body(&upload.path).await.map_err(ClientError::Broken)?;
@@ -56,7 +56,7 @@ impl Client {
         .await
     }
 
-    /// Fetches a file into `directory`, under its own name; it appears whole, by rename.
+    /// Fetches a file into `directory`, under its own name; a rename makes the complete file appear.
     pub(crate) async fn download(&self, file: &FileView, directory: &Path) -> Result<(), Failure> {
         let target = directory.join(file.name.as_str());
         let parent = target.parent().unwrap_or(directory);
@@ -76,16 +76,16 @@ impl Client {
         let received = self.receive(response, parent, target).await?;
         if received.size_bytes != file.size_bytes || received.digest != file.digest {
             let message = format!(
-                "{} arrived with other bytes than it was stored with",
+                "the received content of {} differs from the stored file",
                 file.name
             );
             return Err(Failure::new(Exit::Unreachable, message)
-                .with_hint("ask again; if it stays so, the artifact store is damaged"));
+                .with_hint("retry; if the error remains, the artifact store is damaged"));
         }
         received.keep(target)
     }
 
-    /// Fetches the bundle at `path` of the gateway; it appears whole, by rename.
+    /// Fetches the bundle at `path` of the gateway; a rename makes the complete file appear.
     pub(crate) async fn save_bundle(
         &self,
         path: &str,
@@ -97,9 +97,9 @@ impl Client {
         let root = root.ok_or_else(|| {
             Failure::new(
                 Exit::Internal,
-                "the gateway does not say whose bundle it is",
+                "the gateway's answer does not name the root of the bundle",
             )
-            .with_hint("gateway and `aod` should be of one version")
+            .with_hint("use the same version of gateway and `aod`")
         })?;
         let parent = target
             .parent()
@@ -115,7 +115,7 @@ impl Client {
         Ok(stored)
     }
 
-    /// Writes what comes beside `target`.
+    /// Writes the answer to a temporary file next to `target`.
     async fn receive(
         &self,
         response: Response,
@@ -123,7 +123,7 @@ impl Client {
         target: &Path,
     ) -> Result<Received, Failure> {
         let unusable = |error: std::io::Error| data::unusable(target, &error);
-        // As any program would have made it; the system takes away what the user wants taken away.
+        // The usual mode of new files; the user's umask applies.
         let mode = PermissionsExt::from_mode(0o666);
         let draft = tempfile::Builder::new()
             .prefix(".aod-")
@@ -151,16 +151,16 @@ impl Client {
     }
 }
 
-/// A bundle that was fetched.
+/// A fetched bundle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredBundle {
-    /// Whose tree it is.
+    /// The root of the bundle's tree.
     pub(crate) root: RunId,
     pub(crate) size_bytes: u64,
     pub(crate) digest: Digest,
 }
 
-/// What has come, under a name of its own.
+/// A received file under a temporary name.
 struct Received {
     draft: NamedTempFile,
     size_bytes: u64,
@@ -168,7 +168,7 @@ struct Received {
 }
 
 impl Received {
-    /// Gives it its name.
+    /// Renames the file to `target`.
     fn keep(self, target: &Path) -> Result<(), Failure> {
         let kept = self.draft.persist(target);
         kept.map_err(|error| data::unusable(target, &error.error))?;

@@ -1,4 +1,4 @@
-//! Answers that come line by line, JSON each.
+//! Answers that consist of JSON lines.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -10,7 +10,7 @@ use super::{Client, ClientError};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Longest line, in bytes: a problem with all that is wrong has far less.
+/// Maximum line, in bytes: a problem with all its details is far shorter.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// The lines of one answer.
@@ -21,7 +21,7 @@ pub(crate) struct Lines {
 }
 
 impl Client {
-    /// Posts JSON, once; the answer is read as it comes.
+    /// Posts JSON, once; returns the lines as they arrive.
     pub(crate) async fn post_lines(
         &self,
         path: &str,
@@ -39,7 +39,7 @@ impl Client {
 }
 
 impl Lines {
-    /// The next line; none at the end of the answer.
+    /// The next line; `None` at the end of the answer.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -47,7 +47,7 @@ impl Lines {
                 return serde_json::from_slice(&line).map(Some).map_err(|error| {
                     Failure::new(Exit::Internal, "a line of the gateway cannot be read")
                         .because(&error)
-                        .with_hint("gateway and `aod` should be of one version")
+                        .with_hint("use the same version of gateway and `aod`")
                 });
             }
             match self.pieces.next().await {
@@ -56,7 +56,7 @@ impl Lines {
                 Some(Err(error)) => return Err(self.client.broken(&error).into()),
             }
             if self.read.len() > LINE_BYTES_MAX {
-                let text = "the gateway sends a line without an end";
+                let text = "the gateway sent a line of more than 1 MiB";
                 return Err(Failure::new(Exit::Internal, text));
             }
         }

@@ -1,4 +1,4 @@
-//! `aod audit`: trees of runs for whoever never saw their cluster.
+//! `aod audit`: exports trees of runs, and verifies them without their cluster.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,13 +9,13 @@ use aod_domain::audit::{FindingKind, PublicKey, Report, Verdict};
 use serde_json::json;
 
 use crate::arguments::{AuditCommand, ConnectArguments, ExportArguments, VerifyArguments};
-use crate::client::{Client, encoded};
+use crate::client::Client;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text;
 
-/// Bytes of a bundle that are read at a time.
+/// Buffer for reading a bundle, in bytes.
 const READ_BYTES: usize = 256 * 1024;
 
 pub(super) async fn audit(command: AuditCommand, console: Console) -> Result<Exit, Failure> {
@@ -28,27 +28,28 @@ pub(super) async fn audit(command: AuditCommand, console: Console) -> Result<Exi
 
 async fn export(arguments: &ExportArguments, console: Console) -> Result<Exit, Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let path = format!("/v1/runs/{}/bundle", encoded(&arguments.run));
-    let stored = client.save_bundle(&path, &arguments.file).await?;
-    let report = checked(&arguments.file, None).await?;
-    let gone = report.findings.iter().filter(|finding| {
-        let gone = [FindingKind::CollectedArtifact, FindingKind::MissingArtifact];
-        gone.contains(&finding.kind)
+    let run = client.run_id(&arguments.run).await?;
+    let path = format!("/v1/runs/{run}/bundle");
+    let stored = client.save_bundle(&path, &arguments.output).await?;
+    let report = checked(&arguments.output, None).await?;
+    let missing = report.findings.iter().filter(|finding| {
+        let kinds = [FindingKind::DeletedArtifact, FindingKind::MissingArtifact];
+        kinds.contains(&finding.kind)
     });
-    for finding in gone.clone() {
+    for finding in missing.clone() {
         console.tell(&format!("not in the bundle: {finding}"));
     }
     let view = json!({
-        "missing": gone.map(|finding| &finding.place).collect::<Vec<_>>(),
+        "missing": missing.map(|finding| &finding.place).collect::<Vec<_>>(),
         "root": stored.root,
-        "file": arguments.file,
+        "file": arguments.output,
         "size_bytes": stored.size_bytes,
         "sha256": stored.digest,
     });
     console.show(&view, || {
         let size = text::units::bytes(stored.size_bytes);
-        let file = arguments.file.display();
-        format!("{file}: the tree of {}, {size}", stored.root)
+        let file = arguments.output.display();
+        format!("{file}: tree of {}, {size}", stored.root)
     })?;
     Ok(Exit::Ok)
 }
@@ -64,7 +65,7 @@ async fn verify(arguments: VerifyArguments, console: Console) -> Result<Exit, Fa
     })
 }
 
-/// What is to be thought of the bundle in the file `path`.
+/// Verifies the bundle in the file `path`.
 async fn checked(path: &Path, expected: Option<PublicKey>) -> Result<Report, Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::usage(format!("the bundle {} cannot be read", path.display())).because(&error)
@@ -73,12 +74,12 @@ async fn checked(path: &Path, expected: Option<PublicKey>) -> Result<Report, Fai
     let reader = BufReader::with_capacity(READ_BYTES, file);
     let verified = tokio::task::spawn_blocking(move || aod_audit::verify(reader, expected)).await;
     let verified = verified.map_err(|error| {
-        Failure::new(Exit::Internal, "the bundle was not checked").because(&error)
+        Failure::new(Exit::Internal, "the verification of the bundle stopped").because(&error)
     })?;
     verified.map_err(unreadable)
 }
 
-/// The key itself, or the file that it is in.
+/// Parses a public key, or reads it from a file.
 fn read_key(given: &str) -> Result<PublicKey, Failure> {
     if let Ok(key) = given.parse() {
         return Ok(key);
@@ -86,11 +87,11 @@ fn read_key(given: &str) -> Result<PublicKey, Failure> {
     let path = Path::new(given);
     let hint = "`aod audit key` prints the key of a gateway";
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("{given:?} is neither a public key nor a file that can be read");
+        let message = format!("{given:?} is neither a public key nor a readable file");
         Failure::usage(message).because(&error).with_hint(hint)
     })?;
     text.trim().parse().map_err(|error| {
-        let message = format!("{} holds no public key", path.display());
+        let message = format!("{} does not contain a public key", path.display());
         Failure::usage(message).because(&error).with_hint(hint)
     })
 }

@@ -1,4 +1,4 @@
-//! `aod capsule`: directories checked, packed and built; what is registered.
+//! `aod capsule`: checks, packs and builds directories; lists registered capsules.
 
 mod exchange;
 mod graph;
@@ -13,20 +13,20 @@ use std::path::Path;
 
 use aod_api::capsules::{CapsuleList, RegisteredCapsule};
 use aod_api::runs::RunView;
+use aod_kit::{pack, refuse};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderName};
 
 pub(crate) use self::inspect::Inspection;
-use super::{run, runs};
-use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, SchemaFile};
-use crate::capsule::{pack, refuse};
-use crate::client::Client;
+use super::{logs, run};
+use crate::arguments::{BuildArguments, CapsuleCommand, ConnectArguments, RmArguments, SchemaFile};
+use crate::client::{Client, encoded};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text;
 
-/// Requests of one build: to begin it, and to register what it made; a third if it was made anew.
+/// Requests of one build: to start it, and to register its image; a third after a rebuild.
 const REQUESTS_MAX: usize = 3;
 
 pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result<Exit, Failure> {
@@ -40,19 +40,28 @@ pub(super) async fn capsule(command: CapsuleCommand, console: Console) -> Result
         CapsuleCommand::Pull(arguments) => exchange::pull(&arguments, console).await,
         CapsuleCommand::Inspect(arguments) => inspect::inspect(&arguments, console).await,
         CapsuleCommand::Graph(arguments) => graph::graph(&arguments, console),
-        CapsuleCommand::Schema(arguments) => Console::print(schema(arguments.file)),
+        CapsuleCommand::Schema(arguments) => console.print(schema(arguments.file)),
         CapsuleCommand::Ls(connect) => list(&connect, console).await,
+        CapsuleCommand::Rm(arguments) => remove(&arguments, console).await,
     }?;
     Ok(Exit::Ok)
 }
 
-/// The JSON Schemas that `docs/schemas` publishes.
+/// The published JSON Schema of a capsule file.
 fn schema(file: SchemaFile) -> &'static str {
     match file {
         SchemaFile::Agent => include_str!("../../../../docs/schemas/agent.json"),
         SchemaFile::Tools => include_str!("../../../../docs/schemas/tools.json"),
         SchemaFile::Schema => include_str!("../../../../docs/schemas/schema.json"),
     }
+}
+
+async fn remove(arguments: &RmArguments, console: Console) -> Result<(), Failure> {
+    let client = Client::connect(&arguments.connect)?;
+    let path = format!("/v1/capsules/{}", encoded(&arguments.name));
+    client.delete(&path).await?;
+    console.tell(&format!("removed capsule {}", arguments.name));
+    Ok(())
 }
 
 async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failure> {
@@ -62,7 +71,7 @@ async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failur
 }
 
 async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failure> {
-    refuse(&crate::capsule::validate(&arguments.directory)?)?;
+    refuse(&aod_kit::validate(&arguments.directory)?)?;
     let client = Client::connect(&arguments.connect)?;
     let package = pack(&arguments.directory)?;
     let query = query(arguments)?;
@@ -86,23 +95,21 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
         watch_build(&client, &view, console).await?;
     }
     Err(
-        Failure::environment("the build ends again and again without being registered")
-            .with_hint("see the gateway's log"),
+        Failure::environment("the gateway did not register the finished build")
+            .with_hint("check the gateway's log"),
     )
 }
 
-/// Prints what a build says until it has ended.
+/// Prints the output of a build until the build ends.
 async fn watch_build(client: &Client, view: &RunView, console: Console) -> Result<(), Failure> {
     let id = view.summary.id.to_string();
-    console.tell(&format!("{} is built as {id}", view.summary.capsule));
-    let path = format!("/v1/runs/{id}/logs");
+    console.tell(&format!("building {} as {id}", view.summary.capsule));
     let each = |line: &aod_api::events::LogLineView| {
         console.tell(&format!("  {}", line.text));
-        Ok(())
     };
-    // The result counts: a build whose lines cannot be had is built nevertheless.
+    // Missing output lines do not fail the build.
     let (_, result) = tokio::join!(
-        runs::follow_logs(client, path, each),
+        logs::follow(client, view.summary.id, each),
         run::wait(client, &id)
     );
     let result = result?;
@@ -116,14 +123,14 @@ async fn watch_build(client: &Client, view: &RunView, console: Console) -> Resul
 fn query(arguments: &BuildArguments) -> Result<Vec<(&'static str, String)>, Failure> {
     let directory = absolute_name(&arguments.directory)?;
     let mut query = vec![("directory", directory)];
-    query.extend(arguments.label.iter().map(|label| ("label", label.clone())));
+    query.extend(arguments.pool.iter().map(|pool| ("pool", pool.clone())));
     if arguments.open_handoffs {
         query.push(("handoffs", "open".to_owned()));
     }
     Ok(query)
 }
 
-/// The directory's own name, also of `.` and the like.
+/// The directory's own name, also for `.` and `..`.
 fn absolute_name(directory: &Path) -> Result<String, Failure> {
     let path = directory.canonicalize().map_err(|error| {
         Failure::usage(format!("{} cannot be read", directory.display())).because(&error)

@@ -1,20 +1,18 @@
-//! `aod completions`: for a shell to read.
+//! `aod completions`: prints the script that completes commands in a shell.
 
-use clap::CommandFactory as _;
-
-use crate::arguments::{Arguments, CompletionsArguments};
+use crate::arguments::CompletionsArguments;
+use crate::completion;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-pub(super) fn completions(arguments: &CompletionsArguments) -> Result<Exit, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut Arguments::command(),
-        "aod",
-        &mut script,
-    );
-    Console::print(&String::from_utf8_lossy(&script))?;
+pub(super) fn completions(
+    arguments: &CompletionsArguments,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let script = completion::script(&arguments.shell.to_string()).map_err(|error| {
+        Failure::new(Exit::Internal, "the script cannot be created").because(&error)
+    })?;
+    console.print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
 }

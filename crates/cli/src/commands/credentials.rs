@@ -1,4 +1,4 @@
-//! `aod credentials`: the secrets of a cluster, made once.
+//! `aod credentials`: creates the secrets of a cluster.
 
 use crate::arguments::CredentialsArguments;
 use crate::console::Console;
@@ -21,25 +21,23 @@ pub(super) fn credentials(
     made.dedup();
     if files.users.are_unlimited() {
         console.tell(&format!(
-            "warning: the users of {} are of an earlier version: each may do everything. Stop nats-server, then: \
-             aod credentials {} --upgrade --store ITS_STORE_DIR",
+            "warning: the users in {} are from an earlier version, and each has all rights. Stop nats-server, then \
+             run: aod credentials {} --upgrade --store STORE_DIR",
             files.users.configuration().display(),
             arguments.directory.display()
         ));
     }
-    let is_configured_anew = made.contains(&files.users.configuration());
+    let is_reconfigured = made.contains(&files.users.configuration());
     console.show(&serde_json::json!({ "made": made }), || {
         if made.is_empty() {
-            return "all credentials are there already".to_owned();
+            return "all credentials already exist".to_owned();
         }
         let mut lines: Vec<_> = made
             .iter()
-            .map(|path| format!("made {}", path.display()))
+            .map(|path| format!("created {}", path.display()))
             .collect();
-        if is_configured_anew {
-            lines.push(
-                "a nats-server that runs takes it with `nats-server --signal reload`".to_owned(),
-            );
+        if is_reconfigured {
+            lines.push("reload a running nats-server: `nats-server --signal reload`".to_owned());
         }
         lines.join("\n")
     })?;

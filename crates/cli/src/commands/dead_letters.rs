@@ -1,12 +1,13 @@
-//! `aod deadletters`: which runs were given up, why, and what is done about them.
+//! `aod deadletters`: lists, shows, requeues and purges dead-lettered runs.
 
 use aod_api::dead_letters::{DeadLetterPage, DeadLetterView};
 use aod_api::runs::RunView;
+use aod_domain::id::RunId;
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::arguments::{DeadLettersCommand, DeadLettersLsArguments, RunArgument};
-use crate::client::{Client, encoded};
+use crate::client::Client;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -25,9 +26,9 @@ pub(super) async fn dead_letters(
     Ok(Exit::Ok)
 }
 
-/// Where a dead letter is on the gateway.
-fn path(run: &str, rest: &str) -> String {
-    format!("/v1/deadletters/{}{rest}", encoded(run))
+/// The path of a dead letter at the gateway.
+fn path(run: RunId, rest: &str) -> String {
+    format!("/v1/deadletters/{run}{rest}")
 }
 
 async fn list(arguments: &DeadLettersLsArguments, console: Console) -> Result<(), Failure> {
@@ -43,27 +44,28 @@ async fn list(arguments: &DeadLettersLsArguments, console: Console) -> Result<()
         text::dead_letter::table(&page.items, Timestamp::now())
     })?;
     if let Some(next) = &page.next {
-        console.tell(&format!("more: --cursor {next}"));
+        console.tell(&format!("next page: --cursor {next}"));
     }
     Ok(())
 }
 
 async fn show(arguments: &RunArgument, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let view: DeadLetterView = client.get(&path(&arguments.run, ""), &[]).await?;
+    let run = client.run_id(&arguments.run).await?;
+    let view: DeadLetterView = client.get(&path(run, ""), &[]).await?;
     console.show(&view, || text::dead_letter::details(&view))
 }
 
 async fn requeue(arguments: &RunArgument, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let path = path(&arguments.run, "/requeue");
+    let path = path(client.run_id(&arguments.run).await?, "/requeue");
     let view: RunView = client.post(&path, &json!({})).await?;
     console.show(&view, || view.summary.id.to_string())
 }
 
 async fn purge(arguments: &RunArgument, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let path = path(&arguments.run, "/purge");
+    let path = path(client.run_id(&arguments.run).await?, "/purge");
     let view: DeadLetterView = client.post(&path, &json!({})).await?;
     let state = view.summary.dead_letter.as_str();
     console.show(&view, || format!("{} is {state}", view.summary.run.id))

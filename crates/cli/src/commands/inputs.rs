@@ -1,36 +1,35 @@
-//! The arguments of a run: `key=value`, `key=@path` and a JSON object, as the capsule's schema wants them.
+//! The arguments of a run: `key=value`, `key=@path` and a JSON object, typed by the capsule's schema.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use aod_api::strict::JSON_BYTES_MAX;
+use aod_domain::contract::{Contract, Given};
 use aod_domain::file_name::{FileName, unique_name};
 use serde_json::{Map, Value};
 
 use crate::client::Upload;
 use crate::failure::Failure;
 
-/// Longest JSON that is read from a file or stdin, in bytes: the payload of a run is at most 256 KiB.
-const JSON_BYTES_MAX: u64 = 1 << 20;
-
-/// What a run is called with.
+/// The arguments and files of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Inputs {
     pub(crate) arguments: Map<String, Value>,
     pub(crate) files: Vec<Upload>,
 }
 
-/// Reads `--json` and each `--input`; `schema` is that of the capsule's input.
+/// Reads `--json` and each `--input`; `contract` determines the types of the arguments.
 pub(super) fn read(
     json: Option<&str>,
     inputs: &[String],
-    schema: Option<&Value>,
+    contract: Option<&Contract>,
 ) -> Result<Inputs, Failure> {
     let mut read = Inputs {
         arguments: json.map(read_json).transpose()?.unwrap_or_default(),
         files: Vec::new(),
     };
-    let mut given: Vec<(String, Vec<Value>)> = Vec::new();
+    let mut given: Vec<(&str, Vec<Given>)> = Vec::new();
     let mut taken = BTreeSet::new();
     for input in inputs {
         let (key, text) = input
@@ -38,58 +37,39 @@ pub(super) fn read(
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| {
                 Failure::usage(format!("--input {input:?} is not key=value"))
-                    .with_hint("`-i rows=10`, or `-i table=@data.csv` for a file")
+                    .with_hint("examples: `-i rows=10`, or `-i table=@data.csv` for a file")
             })?;
-        let value = match text.strip_prefix('@') {
-            None => value_of(text, property(schema, key)),
-            Some(rest) if rest.starts_with('@') => Value::String(rest.to_owned()),
+        let (text, is_text) = match text.strip_prefix('@') {
+            None => (text.to_owned(), false),
+            Some(rest) if rest.starts_with('@') => (rest.to_owned(), true),
             Some(path) => {
                 let upload = upload(Path::new(path), &mut taken)?;
                 let name = upload.name.to_string();
                 read.files.push(upload);
-                Value::String(name)
+                (name, true)
             }
         };
-        match given.iter_mut().find(|(known, _)| known == key) {
+        let value = Given { text, is_text };
+        match given.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.push(value),
-            None => given.push((key.to_owned(), vec![value])),
+            None => given.push((key, vec![value])),
         }
     }
     for (key, values) in given {
-        let value = joined(values, property(schema, &key));
-        read.arguments.insert(key, value);
+        let value = match contract {
+            Some(contract) => contract.typed_input(&read.arguments, key, &values),
+            None => untyped(&values),
+        };
+        read.arguments.insert(key.to_owned(), value);
     }
     Ok(read)
 }
 
-/// The schema of an argument, as far as it can be seen without following references.
-fn property<'a>(schema: Option<&'a Value>, key: &str) -> Option<&'a Value> {
-    schema?.get("properties")?.get(key)
-}
-
-/// The types that a schema allows; empty when it does not say.
-fn types(schema: Option<&Value>) -> Vec<&str> {
-    match schema.and_then(|schema| schema.get("type")) {
-        Some(Value::String(one)) => vec![one],
-        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// A text stays one where the schema wants one; else it is JSON if it can be.
-fn value_of(text: &str, schema: Option<&Value>) -> Value {
-    if types(schema) == ["string"] {
-        return Value::String(text.to_owned());
-    }
-    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
-}
-
-/// One value stays one, unless the schema wants a list.
-fn joined(mut values: Vec<Value>, schema: Option<&Value>) -> Value {
-    let wants_list = types(schema) == ["array"];
-    match values.len() {
-        1 if !wants_list || values[0].is_array() => values.remove(0),
-        _ => Value::Array(values),
+/// The value of an argument whose type is unknown: JSON if possible.
+fn untyped(given: &[Given]) -> Value {
+    match given {
+        [one] => one.json(),
+        several => several.iter().map(Given::json).collect(),
     }
 }
 
@@ -98,12 +78,12 @@ fn upload(path: &Path, taken: &mut BTreeSet<FileName>) -> Result<Upload, Failure
     let metadata = std::fs::metadata(path)
         .map_err(|error| Failure::usage(format!("{shown} cannot be read")).because(&error))?;
     if !metadata.is_file() {
-        return Err(Failure::usage(format!("{shown} is no regular file"))
-            .with_hint("hand over one file each: -i key=@file"));
+        return Err(Failure::usage(format!("{shown} is not a regular file"))
+            .with_hint("pass single files: -i key=@file"));
     }
     let name = path.file_name().unwrap_or_default();
     let name = FileName::from_bytes(name.as_encoded_bytes()).map_err(|error| {
-        Failure::usage(format!("{shown} cannot be handed over")).because(&error)
+        Failure::usage(format!("{shown} has an invalid file name")).because(&error)
     })?;
     let name = unique_name(&name, taken);
     taken.insert(name.clone());
@@ -113,7 +93,7 @@ fn upload(path: &Path, taken: &mut BTreeSet<FileName>) -> Result<Upload, Failure
     })
 }
 
-/// The JSON object that `--json` stands for.
+/// The JSON object of `--json`.
 fn read_json(given: &str) -> Result<Map<String, Value>, Failure> {
     let failed = |error: &std::io::Error| {
         Failure::usage(format!("--json {given} cannot be read")).because(error)
@@ -126,12 +106,14 @@ fn read_json(given: &str) -> Result<Map<String, Value>, Failure> {
             .map_err(|error| failed(&error))?,
     };
     serde_json::from_str(&text)
-        .map_err(|error| Failure::usage("--json is no JSON object").because(&error))
+        .map_err(|error| Failure::usage("--json is not a JSON object").because(&error))
 }
 
 fn read_bounded(reader: impl std::io::Read) -> std::io::Result<String> {
     let mut text = String::new();
-    reader.take(JSON_BYTES_MAX).read_to_string(&mut text)?;
+    reader
+        .take(JSON_BYTES_MAX as u64)
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -141,36 +123,104 @@ mod tests {
 
     use super::*;
 
-    fn check(inputs: &[&str], expected: &Value) {
-        let schema = json!({"properties": {
-            "title": {"type": "string"}, "rows": {"type": "integer"}, "columns": {"type": "array"}, "free": {},
-        }});
-        let inputs: Vec<String> = inputs.iter().map(|&text| text.to_owned()).collect();
-        let read = read(None, &inputs, Some(&schema)).unwrap();
-        assert_eq!(Value::Object(read.arguments), *expected, "{inputs:?}");
-    }
-
-    #[test]
-    fn the_schema_says_what_a_text_is() {
-        check(
-            &["title=10", "rows=10"],
-            &json!({"title": "10", "rows": 10}),
-        );
-        check(
-            &["free=true", "rows=ten"],
-            &json!({"free": true, "rows": "ten"}),
-        );
-        check(&["columns=a"], &json!({"columns": ["a"]}));
-        check(&["columns=[1,2]"], &json!({"columns": [1, 2]}));
-        check(&["free=a", "free=b"], &json!({"free": ["a", "b"]}));
-        check(
-            &["title=@@home", "title2=a=b"],
-            &json!({"title": "@home", "title2": "a=b"}),
+    fn check(property: &Value, inputs: &[&str], expected: &Value) {
+        let schema = json!({
+            "$defs": {
+                "note": {"anyOf": [{"$ref": "#/$defs/text"}, {"type": "null"}]},
+                "text": {"type": "string"},
+                "count": {"type": "integer"},
+            },
+            "type": "object",
+            "properties": {"value": property},
+            "required": ["value", "other"],
+            "additionalProperties": false,
+        });
+        let schema = json!({"input": schema, "output": true}).to_string();
+        let contract = Contract::parse(schema.as_bytes()).unwrap();
+        let inputs: Vec<String> = inputs.iter().map(|text| format!("value={text}")).collect();
+        let read = read(None, &inputs, Some(&contract)).unwrap();
+        assert_eq!(
+            read.arguments["value"], *expected,
+            "{inputs:?} for {property}"
         );
     }
 
     #[test]
-    fn files_of_one_name_get_different_ones() {
+    fn text_stays_text_where_schema_permits_text() {
+        for property in [
+            json!({"type": "string"}),
+            json!({"type": ["string", "null"]}),
+            json!({"type": ["integer", "string"]}),
+            json!({"$ref": "#/$defs/text"}),
+            json!({"$ref": "#/$defs/note"}),
+            json!({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+            json!({"oneOf": [{"type": "null"}, {"$ref": "#/$defs/text"}]}),
+            json!({"allOf": [{"$ref": "#/$defs/text"}, {"minLength": 1}]}),
+            json!({"enum": ["10", "20"]}),
+            json!({"const": "10"}),
+            json!({"title": "anything"}),
+            json!(true),
+        ] {
+            check(&property, &["10"], &json!("10"));
+        }
+        check(
+            &json!({"type": ["string", "null"]}),
+            &["null"],
+            &json!("null"),
+        );
+        // Too long, but nevertheless text: the gateway names the length, not the type.
+        check(
+            &json!({"type": "string", "maxLength": 1}),
+            &["10"],
+            &json!("10"),
+        );
+    }
+
+    #[test]
+    fn text_becomes_json_where_schema_permits_no_text() {
+        for property in [
+            json!({"type": "integer"}),
+            json!({"type": ["integer", "null"]}),
+            json!({"$ref": "#/$defs/count"}),
+            json!({"anyOf": [{"type": "number"}, {"type": "null"}]}),
+            json!({"enum": [10, "all"]}),
+            json!({"const": 10}),
+        ] {
+            check(&property, &["10"], &json!(10));
+        }
+        check(&json!({"enum": [10, "all"]}), &["all"], &json!("all"));
+        check(
+            &json!({"type": "object"}),
+            &[r#"{"a": 1}"#],
+            &json!({"a": 1}),
+        );
+        // What no type permits is sent as it was written.
+        check(&json!({"type": "integer"}), &["1.5"], &json!(1.5));
+        check(&json!({"type": "integer"}), &["ten"], &json!("ten"));
+    }
+
+    #[test]
+    fn values_of_a_list_follow_the_schema_of_its_items() {
+        let texts = json!({"type": "array", "items": {"$ref": "#/$defs/text"}});
+        check(&texts, &["10"], &json!(["10"]));
+        check(&texts, &["10", "20"], &json!(["10", "20"]));
+        check(&texts, &[r#"["a"]"#], &json!(["a"]));
+        let counts =
+            json!({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]});
+        check(&counts, &["10"], &json!([10]));
+        check(&counts, &["10", "20"], &json!([10, 20]));
+        check(&counts, &["[1,2]"], &json!([1, 2]));
+        check(&json!({}), &["a", "b"], &json!(["a", "b"]));
+    }
+
+    #[test]
+    fn text_after_two_at_signs_starts_with_one() {
+        check(&json!({"type": "string"}), &["@@home"], &json!("@home"));
+        check(&json!({"type": "string"}), &["a=b"], &json!("a=b"));
+    }
+
+    #[test]
+    fn files_with_the_same_name_get_different_names() {
         let directory = tempfile::tempdir().unwrap();
         let mut inputs = Vec::new();
         for part in ["a", "b"] {
@@ -188,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_argument_is_rejected_with_its_reason() {
         for (input, expected) in [
             ("novalue", "is not key=value"),
             ("=x", "is not key=value"),
             ("f=@/none/x", "/none/x cannot be read"),
-            ("f=@/", "no regular file"),
+            ("f=@/", "not a regular file"),
         ] {
             let failure = read(None, &[input.to_owned()], None).unwrap_err();
             assert!(failure.render().contains(expected), "{}", failure.render());
@@ -202,7 +252,7 @@ mod tests {
             read(Some("[1]"), &[], None)
                 .unwrap_err()
                 .render()
-                .contains("--json is no JSON object")
+                .contains("--json is not a JSON object")
         );
     }
 }

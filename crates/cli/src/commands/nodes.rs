@@ -1,4 +1,4 @@
-//! `aod nodes`: who is there, and who shall take no new work.
+//! `aod nodes`: lists, drains and resumes nodes.
 
 use std::fmt::Write as _;
 
@@ -36,10 +36,10 @@ async fn drain(arguments: &DrainArguments, console: Console) -> Result<(), Failu
     let node: NodeView = client.post(&path, &json!({})).await?;
     console.show(&node, || {
         let what = match (arguments.resume, arguments.within) {
-            (true, _) => "takes work again".to_owned(),
-            (false, None) => "takes no new work; what it has goes on".to_owned(),
+            (true, _) => "takes runs again".to_owned(),
+            (false, None) => "takes no new runs; its current runs continue".to_owned(),
             (false, Some(seconds)) => {
-                format!("takes no new work; what has not ended in {seconds} s is handed back")
+                format!("takes no new runs; returns unfinished runs to the queue after {seconds} s")
             }
         };
         format!("{} ({}) {what}", node.id, node.host)

@@ -1,76 +1,167 @@
-//! How far a run is, while somebody waits for it: on a terminal one line that changes, else one line.
+//! The progress of a run that the command waits for: on a terminal the output of the run above one changing line,
+//! otherwise one fixed line, and the reason of a long wait.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aod_api::events::EventView;
-use aod_api::runs::RunSummary;
-use indicatif::{ProgressBar, ProgressStyle};
+use aod_api::runs::{RunSummary, RunView};
+use aod_domain::id::RunId;
 use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::logs;
+use super::runs::path;
 use crate::client::Client;
-use crate::console::Console;
+use crate::console::{Console, StatusLine};
 use crate::text;
 
-/// How often the line is drawn.
-const TICK: Duration = Duration::from_millis(120);
+/// Interval between requests for the reason of a wait, on a terminal and elsewhere.
+const REASON_INTERVAL: Duration = Duration::from_secs(2);
+const REASON_INTERVAL_PLAIN: Duration = Duration::from_secs(30);
 
-/// What is told of a run that is waited for.
+/// Time that a run may wait before its reason is of interest.
+const REASON_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Maximum time for the last output lines to arrive after the result.
+const REST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The progress display of one run.
 #[derive(Debug)]
 pub(super) struct Progress {
-    bar: ProgressBar,
-    reader: Option<JoinHandle<()>>,
+    status: StatusLine,
+    /// The tasks that end with the run.
+    readers: Vec<JoinHandle<()>>,
+    reasons: JoinHandle<()>,
 }
 
 impl Progress {
-    /// Begins to tell of `run`.
+    /// Starts the display for `run`.
     pub(super) fn begin(client: &Client, run: &RunSummary, console: Console) -> Self {
+        let (client, id) = (client.clone(), run.id);
         if !console.is_interactive {
-            console.tell(&format!("{} runs as {}", run.capsule, run.id));
+            console.tell(&format!("{} runs as {id}", run.capsule));
+            let tell = move |reason: Option<String>| {
+                if let Some(reason) = reason {
+                    console.tell(&format!("{id} waits: {reason}"));
+                }
+            };
             return Self {
-                bar: ProgressBar::hidden(),
-                reader: None,
+                status: StatusLine::hidden(),
+                readers: Vec::new(),
+                reasons: tokio::spawn(read_reasons(client, id, REASON_INTERVAL_PLAIN, tell)),
             };
         }
-        console.tell(&format!("{}", run.id));
-        let style = ProgressStyle::with_template("{spinner} {prefix}  {elapsed}  {msg}")
-            .expect("the template is a constant");
-        let bar = ProgressBar::new_spinner()
-            .with_style(style)
-            .with_prefix(run.capsule.clone())
-            .with_message("queued");
-        bar.enable_steady_tick(TICK);
-        let reader = tokio::spawn(read(client.clone(), run.id.to_string(), bar.clone()));
+        console.tell(&id.to_string());
+        let line = Line::begin(&run.capsule, console);
+        let status = line.status.clone();
+        let events = tokio::spawn(read_events(client.clone(), id, line.clone()));
+        let output = tokio::spawn(read_output(client.clone(), id, status.clone(), console));
+        let show = move |reason| line.update(|shown| shown.reason = reason);
         Self {
-            bar,
-            reader: Some(reader),
+            status,
+            readers: vec![events, output],
+            reasons: tokio::spawn(read_reasons(client, id, REASON_INTERVAL, show)),
         }
     }
 
-    /// Says something beside the line.
+    /// Prints a text above the line.
     pub(super) fn tell(&self, console: Console, text: &str) {
-        self.bar.suspend(|| console.tell(text));
+        self.status.tell(console, text);
     }
 
-    /// Takes the line away.
-    pub(super) async fn end(self) {
-        if let Some(reader) = self.reader {
-            reader.abort();
-            let _ = reader.await;
+    /// Removes the line, after the last output of the run if it has ended.
+    pub(super) async fn end(self, has_ended: bool) {
+        self.reasons.abort();
+        for mut reader in self.readers {
+            if !has_ended || timeout(REST_PATIENCE, &mut reader).await.is_err() {
+                reader.abort();
+            }
         }
-        self.bar.finish_and_clear();
+        self.status.remove();
     }
 }
 
-/// Reads the run's events until it ends; progress that cannot be had is no failure.
-async fn read(client: Client, id: String, bar: ProgressBar) {
-    let mut events = client.follow(format!("/v1/runs/{id}/events"));
+/// The changing line.
+#[derive(Clone, Debug)]
+struct Line {
+    status: StatusLine,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// The content of the line: the state of the run, and the reason why it waits.
+#[derive(Debug)]
+struct Shown {
+    state: String,
+    reason: Option<String>,
+}
+
+impl Line {
+    fn begin(capsule: &str, console: Console) -> Self {
+        let status = console.status_line(capsule);
+        status.set("queued");
+        let shown = Shown {
+            state: "queued".to_owned(),
+            reason: None,
+        };
+        Self {
+            status,
+            shown: Arc::new(Mutex::new(shown)),
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Shown)) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut shown);
+        match &shown.reason {
+            Some(reason) => self.status.set(&format!("{}: {reason}", shown.state)),
+            None => self.status.set(&shown.state),
+        }
+    }
+}
+
+/// Reads the run's events until the run ends; missing progress is not a failure.
+async fn read_events(client: Client, id: RunId, line: Line) {
+    let mut events = client.follow(path(id, "/events"));
     while let Ok(event) = events.next().await {
         let Ok(event) = serde_json::from_str::<EventView>(&event.data) else {
             continue;
         };
-        bar.set_message(text::event::short(&event));
+        line.update(|shown| {
+            shown.state = text::event::short(&event);
+            shown.reason = None;
+        });
         if text::event::is_result(&event) {
             return;
+        }
+    }
+}
+
+/// Prints the output of the run above the line.
+async fn read_output(client: Client, id: RunId, status: StatusLine, console: Console) {
+    let each = |line: &_| status.tell(console, &text::log::line(line));
+    if let Err(failure) = logs::follow(&client, id, each).await {
+        tracing::debug!(?failure, "cannot follow the output of the run");
+    }
+}
+
+/// Calls `each` with each new reason why the run waits, until the run ends.
+async fn read_reasons(client: Client, id: RunId, every: Duration, each: impl Fn(Option<String>)) {
+    sleep(REASON_PATIENCE).await;
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = None;
+    loop {
+        ticks.tick().await;
+        let Ok(view) = client.get::<RunView>(&path(id, ""), &[]).await else {
+            continue;
+        };
+        if view.summary.state.is_ended() {
+            return;
+        }
+        if view.waits_for != last {
+            last.clone_from(&view.waits_for);
+            each(view.waits_for);
         }
     }
 }

@@ -1,10 +1,9 @@
-//! `aod retention`, `aod hold`, `aod gc`: how long artifacts are kept, what is held, and what goes.
+//! `aod retention`, `aod hold`, `aod gc`: retention policies, holds and garbage collection.
 
 use aod_api::retention::{
     Collect, CollectionLine, HoldList, HoldView, PolicyList, PolicyView, SetHold, SetPolicy,
 };
-
-use indicatif::ProgressBar;
+use aod_domain::id::RunId;
 
 use crate::arguments::{CollectArguments, HoldCommand, RetentionCommand};
 use crate::client::{Client, encoded};
@@ -32,14 +31,14 @@ pub(super) async fn retention(
         RetentionCommand::Rm(arguments) => {
             let client = Client::connect(&arguments.connect)?;
             client.delete(&path(&arguments.name)).await?;
-            console.tell(&format!("policy {} is removed", arguments.name));
+            console.tell(&format!("removed policy {}", arguments.name));
         }
     }
     Ok(Exit::Ok)
 }
 
 pub(super) async fn hold(command: HoldCommand, console: Console) -> Result<Exit, Failure> {
-    let path = |run: &str| format!("/v1/holds/{}", encoded(run));
+    let path = |run: RunId| format!("/v1/holds/{run}");
     match command {
         HoldCommand::Ls(connect) => {
             let list: HoldList = Client::connect(&connect)?.get("/v1/holds", &[]).await?;
@@ -48,18 +47,15 @@ pub(super) async fn hold(command: HoldCommand, console: Console) -> Result<Exit,
         HoldCommand::Set(arguments) => {
             let client = Client::connect(&arguments.connect)?;
             let reason = arguments.reason.clone();
-            let hold: HoldView = client
-                .put(&path(&arguments.run), &SetHold { reason })
-                .await?;
+            let run = client.run_id(&arguments.run).await?;
+            let hold: HoldView = client.put(&path(run), &SetHold { reason }).await?;
             console.show(&hold, || format!("the tree of {} is held", hold.run))?;
         }
         HoldCommand::Rm(arguments) => {
             let client = Client::connect(&arguments.connect)?;
-            client.delete(&path(&arguments.run)).await?;
-            console.tell(&format!(
-                "the tree of {} is not held any more",
-                arguments.run
-            ));
+            let run = client.run_id(&arguments.run).await?;
+            client.delete(&path(run)).await?;
+            console.tell(&format!("removed the hold on the tree of {run}"));
         }
     }
     Ok(Exit::Ok)
@@ -72,23 +68,19 @@ pub(super) async fn collect(
     let client = Client::connect(&arguments.connect)?;
     let dry_run = arguments.dry_run;
     let mut lines = client.post_lines("/v1/gc", &Collect { dry_run }).await?;
-    let bar = if console.is_interactive {
-        ProgressBar::new_spinner()
-    } else {
-        ProgressBar::hidden()
-    };
+    let status = console.status_line("gc");
     while let Some(line) = lines.next::<CollectionLine>().await? {
         match line {
             CollectionLine::Progress {
                 found,
                 events,
                 removed,
-            } => bar.set_message(format!(
-                "{found} artifacts found, {events} events read, {removed} artifacts removed"
+            } => status.set(&format!(
+                "{found} artifacts found, {events} events read, {removed} artifacts deleted"
             )),
             CollectionLine::Problem(problem) => return Err(Failure::refused(&problem)),
             CollectionLine::Ended(collection) => {
-                bar.finish_and_clear();
+                status.remove();
                 console.show(&collection, || text::retention::collection(&collection))?;
                 return Ok(match collection.failed {
                     0 => Exit::Ok,
@@ -97,6 +89,6 @@ pub(super) async fn collect(
             }
         }
     }
-    let text = "the gateway ended before it was done; what was collected until then is gone";
-    Err(Failure::new(Exit::Unreachable, text).with_hint("ask again: it goes on where it was"))
+    let text = "the gateway stopped before the garbage collection was complete";
+    Err(Failure::new(Exit::Unreachable, text).with_hint("run `aod gc` again to continue"))
 }

@@ -1,4 +1,4 @@
-//! `aod rules`: what operators lay down about admission.
+//! `aod rules`: lists, sets and removes flow-control rules.
 
 use aod_api::rules::{RuleList, RuleView, SetRule};
 
@@ -39,6 +39,6 @@ async fn set(arguments: &SetRuleArguments, console: Console) -> Result<(), Failu
 async fn remove(arguments: &RuleArgument, console: Console) -> Result<(), Failure> {
     let client = Client::connect(&arguments.connect)?;
     client.delete(&path(&arguments.name)).await?;
-    console.tell(&format!("rule {} is removed", arguments.name));
+    console.tell(&format!("removed rule {}", arguments.name));
     Ok(())
 }

@@ -1,34 +1,38 @@
-//! `aod run`: a capsule from its arguments to its result and files.
+//! `aod run`: runs a capsule, and fetches its result and files.
 
 use std::path::Path;
 
 use aod_api::capsules::CapsuleView;
 use aod_api::files::FileView;
 use aod_api::runs::{CancelRun, CreateRun, GivenFile, RetriesView, RunResult, RunState, RunView};
+use aod_domain::contract::Contract;
+use aod_domain::error_code::ErrorCode;
 use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::inputs::{self, Inputs};
 use super::progress::Progress;
-use crate::arguments::{CallArguments, RunArguments};
+use super::results;
+use crate::arguments::RunArguments;
 use crate::client::{Client, ClientError, encoded};
 use crate::console::{Console, Format};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, remedy};
 use crate::service::signals::Signals;
 use crate::text;
 
-/// How long one request waits for the result, in seconds: shorter than the silence after which an
-/// answer is given up.
+/// Time that one request waits for the result, in seconds: less than the client's read timeout.
 const WAIT_SECONDS: u64 = 60;
 
 pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exit, Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let inputs = inputs_for(&client, &arguments.capsule, &arguments.call).await?;
+    let contract = contract(&client, &arguments.capsule).await?;
+    let call = &arguments.call;
+    let inputs = inputs::read(call.json.as_deref(), &call.inputs, contract.as_ref())?;
     let mut signals = Signals::listen()?;
     let request = CreateRun {
         capsule: arguments.capsule.clone(),
-        label: arguments.label.clone(),
+        pool: arguments.pool.clone(),
         require: arguments.require.require.clone(),
         devices: arguments.require.devices.iter().cloned().collect(),
         labels: arguments.labels.iter().cloned().collect(),
@@ -44,24 +48,24 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
         ..CreateRun::default()
     };
     let launched = tokio::select! {
-        launched = launch(&client, request, inputs) => launched?,
-        // Nothing was started, or nobody knows of it: a request that got through runs on.
-        () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was there")),
+        launched = launch(&client, request, inputs, arguments.idempotency_key) => launched?,
+        // If the gateway has already received the request, the run continues.
+        () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was created")),
     };
     if arguments.detach {
         return tell_id(&launched, console);
     }
-    let output_dir = arguments.call.output_dir.as_deref();
+    let output_dir = arguments.call.output.as_deref();
     follow(&client, &launched, output_dir, &mut signals, console).await
 }
 
-/// Tells which run it is, for whoever does not wait.
+/// Prints the id of a run, for a command that does not wait.
 pub(super) fn tell_id(launched: &RunView, console: Console) -> Result<Exit, Failure> {
     console.show(launched, || launched.summary.id.to_string())?;
     Ok(Exit::Ok)
 }
 
-/// Shows how far a run is until it has ended, and brings its files.
+/// Shows the progress of a run until the run ends, and fetches its files.
 pub(super) async fn follow(
     client: &Client,
     launched: &RunView,
@@ -73,41 +77,38 @@ pub(super) async fn follow(
     let progress = Progress::begin(client, &launched.summary, console);
     let tell = |text: &str| progress.tell(console, text);
     let result = wait_or_cancel(client, &id, signals, tell).await;
-    progress.end().await;
+    progress.end(result.is_ok()).await;
     finish(client, output_dir, &result?, console).await
 }
 
-/// What was given, as the schema of `capsule` wants it.
-pub(super) async fn inputs_for(
+/// The contract of a registered capsule.
+pub(super) async fn contract(
     client: &Client,
     capsule: &str,
-    call: &CallArguments,
-) -> Result<Inputs, Failure> {
+) -> Result<Option<Contract>, ClientError> {
     let path = format!("/v1/capsules/{}", encoded(capsule));
     let capsule: CapsuleView = client.get_patiently(&path).await?.1;
-    let schema = capsule
-        .schema
-        .as_ref()
-        .and_then(|schema| schema.get("input"));
-    inputs::read(call.json.as_deref(), &call.inputs, schema)
+    let schema = capsule.schema.map(|schema| schema.to_string());
+    Ok(schema.and_then(|schema| Contract::parse(schema.as_bytes()).ok()))
 }
 
-/// Hands the files over and asks for the run.
+/// Uploads the files and requests the run; without `key`, the run is a new one.
 pub(super) async fn launch(
     client: &Client,
     request: CreateRun,
     inputs: Inputs,
+    key: Option<String>,
 ) -> Result<RunView, ClientError> {
     let request = CreateRun {
         files: upload(client, &inputs).await?,
         arguments: inputs.arguments,
         ..request
     };
-    let key = uuid::Uuid::now_v7().to_string();
+    let key = key.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     client.post_patiently("/v1/runs", &key, &request).await
 }
 
-/// Hands the files over, to be named in a request.
+/// Uploads the files for a request.
 pub(super) async fn upload(
     client: &Client,
     inputs: &Inputs,
@@ -123,7 +124,7 @@ pub(super) async fn upload(
     Ok(files)
 }
 
-/// Waits for the result; the first signal asks for the run to be cancelled, the second leaves it alone.
+/// Waits for the result; the first signal cancels the run, the second stops waiting.
 pub(super) async fn wait_or_cancel(
     client: &Client,
     id: &str,
@@ -132,13 +133,13 @@ pub(super) async fn wait_or_cancel(
 ) -> Result<RunResult, Failure> {
     tokio::select! {
         result = wait(client, id) => return result,
-        () = signals.next() => tell("cancelling the run; Ctrl-C once more leaves it to itself"),
+        () = signals.next() => tell("cancelling the run; press Ctrl-C again to stop waiting"),
     }
     let cancel = async {
         let request = CancelRun {
             reason: "interrupted".to_owned(),
         };
-        // Who comes too late finds the result.
+        // If the run has already ended, the result is available.
         if let Err(error) = client
             .post::<RunView>(&format!("/v1/runs/{id}/cancel"), &request)
             .await
@@ -149,14 +150,19 @@ pub(super) async fn wait_or_cancel(
     };
     tokio::select! {
         result = cancel => result,
-        () = signals.next() => {
-            let failure = Failure::new(Exit::Cancelled, format!("interrupted; {id} may still run"));
-            Err(failure.with_hint(format!("`aod runs show {id}`, `aod runs cancel {id}`")))
-        }
+        () = signals.next() => Err(interrupted(id)),
     }
 }
 
-/// Waits for the result, however long that takes and whichever gateway has it.
+/// The command does not wait for the run any more.
+pub(super) fn interrupted(id: &str) -> Failure {
+    let failure = Failure::new(Exit::Cancelled, format!("interrupted; {id} may still run"));
+    failure.with_hint(format!(
+        "`aod runs wait {id}` waits for it, `aod runs cancel {id}` cancels it"
+    ))
+}
+
+/// Waits for the result without a limit, from any gateway.
 pub(super) async fn wait(client: &Client, id: &str) -> Result<RunResult, Failure> {
     let path = format!("/v1/runs/{id}/result?wait={WAIT_SECONDS}");
     loop {
@@ -176,9 +182,7 @@ pub(super) async fn finish(
     console: Console,
 ) -> Result<Exit, Failure> {
     if let Some(directory) = output_dir {
-        for file in &result.files {
-            client.download(file, directory).await?;
-        }
+        results::fetch(client, &result.files, directory).await?;
     }
     match console.format {
         Format::Json => console.show_json(result)?,
@@ -188,13 +192,17 @@ pub(super) async fn finish(
     if let Some(line) = files_line(&result.files, output_dir) {
         console.tell(&line);
     }
+    for line in result.left_out.iter().flat_map(text::run::left_out) {
+        console.tell(&format!("left out: {line}"));
+    }
     if result.success {
         return Ok(Exit::Ok);
     }
     Err(failed(result))
 }
 
-fn files_line(files: &[FileView], output_dir: Option<&Path>) -> Option<String> {
+/// The number of files, with the directory that contains them or the command that fetches them.
+pub(super) fn files_line(files: &[FileView], output_dir: Option<&Path>) -> Option<String> {
     let size = text::units::bytes(files.iter().map(|file| file.size_bytes).sum());
     let count = match files.len() {
         0 => return None,
@@ -203,7 +211,9 @@ fn files_line(files: &[FileView], output_dir: Option<&Path>) -> Option<String> {
     };
     Some(match output_dir {
         Some(directory) => format!("{count} ({size}) in {}", directory.display()),
-        None => format!("{count} ({size}) made; `-o DIR` brings them here"),
+        None => {
+            format!("{count} ({size}) created; fetch them with `-o DIR`, or with `aod runs files`")
+        }
     })
 }
 
@@ -212,7 +222,7 @@ pub(super) fn failed(result: &RunResult) -> Failure {
     let id = result.id;
     let (code, message) = match &result.error {
         Some(error) => (error.code.as_str(), error.message.as_str()),
-        None => (result.state.as_str(), "no reason is known"),
+        None => (result.state.as_str(), "unknown reason"),
     };
     let failure = Failure::new(
         exit_of(result.state),
@@ -221,19 +231,22 @@ pub(super) fn failed(result: &RunResult) -> Failure {
             text::units::state_words(result.state)
         ),
     );
-    let details = result
+    let detail = result
         .error
         .as_ref()
-        .and_then(|error| error.detail.as_ref())
-        .map(text::problem::detail_lines);
+        .and_then(|error| error.detail.as_ref());
+    let details = detail.map(|detail| text::problem::detail_lines(detail, message));
+    let hint = match ErrorCode::named(code) {
+        Some(code) => remedy(code, Some(id)),
+        // The code is the capsule's own.
+        None => format!("`aod runs logs {id}` prints its output, `aod runs tree {id}` its callees"),
+    };
     failure
         .with_details(details.unwrap_or_default())
-        .with_hint(format!(
-            "`aod runs logs {id}` prints what it wrote, `aod runs tree {id}` what it called"
-        ))
+        .with_hint(hint)
 }
 
-/// With which code a command ends whose run ended so.
+/// The exit code for the state of an ended run.
 fn exit_of(state: RunState) -> Exit {
     match state {
         RunState::TimedOut => Exit::TimedOut,
@@ -248,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_ends_the_command_with_a_code_of_its_own() {
+    fn state_of_an_ended_run_determines_the_exit_code() {
         let ended = RunState::ALL.into_iter().filter(|state| state.is_ended());
         let ended: Vec<_> = ended
             .map(|state| (state.as_str(), exit_of(state).code()))

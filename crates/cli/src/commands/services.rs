@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::service::signals::Signals;
 use crate::service::{gateway, node};
 
-/// A gateway ends with the first signal; open answers may finish.
+/// A gateway stops at the first signal, after its open answers.
 pub(super) async fn gateway(arguments: &GatewayArguments) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let (gateway, _traces) = tokio::select! {
@@ -14,13 +14,12 @@ pub(super) async fn gateway(arguments: &GatewayArguments) -> Result<Exit, Failur
         () = signals.next() => return Ok(Exit::Ok),
     };
     signals.next().await;
-    tracing::info!("the gateway ends");
+    tracing::info!("the gateway stops");
     gateway.shutdown().await;
     Ok(Exit::Ok)
 }
 
-/// A node takes no more work after the first signal and ends with its last run, or with the second
-/// signal.
+/// A node drains at the first signal, and stops after its last run or at the second signal.
 pub(super) async fn node(arguments: &NodeArguments) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let node = tokio::select! {
@@ -29,11 +28,11 @@ pub(super) async fn node(arguments: &NodeArguments) -> Result<Exit, Failure> {
     };
     signals.next().await;
     tracing::info!(
-        "the node takes no more work and ends with its last run; another signal ends it at once"
+        "the node takes no new runs and stops after its last run; another signal stops it immediately"
     );
     tokio::select! {
-        () = node.drain() => tracing::info!("the node has no more work and ends"),
-        () = signals.next() => tracing::info!("the node ends; what it ran is taken over by others"),
+        () = node.drain() => tracing::info!("the node has no more runs and stops"),
+        () = signals.next() => tracing::info!("the node stops; other nodes take over its runs"),
     }
     node.stop().await;
     Ok(Exit::Ok)

@@ -1,4 +1,4 @@
-//! `aod tokens`: who may do what.
+//! `aod tokens`: creates, lists and revokes access tokens.
 
 use aod_api::tokens::{CreateToken, CreatedToken, TokenList};
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ async fn create(arguments: &CreateTokenArguments, console: Console) -> Result<()
     let client = Client::connect(&arguments.connect)?;
     let body = CreateToken::from(arguments);
     let created: CreatedToken = client.post("/v1/tokens", &body).await?;
-    // The token alone, so that it can be written to a file.
+    // stdout has only the token, so that a shell can redirect it to a file.
     console.tell(&text::token::sentence(&created.view));
     console.show(&created, || created.token.clone())
 }

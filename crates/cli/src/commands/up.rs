@@ -1,4 +1,4 @@
-//! `aod up`: everything on this machine, in the foreground or in the background.
+//! `aod up`: broker, gateway and node on this machine, in the foreground or in the background.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,17 +14,16 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::connection::Connection;
 use crate::service::data;
-use crate::service::local::{Local, Lock};
+use crate::service::local::{Local, Lock, joining};
 use crate::service::signals::Signals;
 
-/// How long everything may take to be ready in the background: the image of the broker may have to
-/// be fetched.
+/// Maximum time until the background process is ready; it may have to fetch the broker's image.
 const READY_PATIENCE: Duration = Duration::from_secs(180);
 
-/// How often is looked whether it is ready.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between checks of readiness.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The end of the log that is shown when it does not get ready, in lines.
+/// Last lines of the log that a failed start shows.
 const LOG_LINES_SHOWN: usize = 20;
 
 /// Starts everything and runs until a signal.
@@ -32,7 +31,7 @@ pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit
     let mut signals = Signals::listen()?;
     let started = tokio::select! {
         started = Local::start(arguments) => started,
-        // What was started so far ends with this process; the next start clears the rest away.
+        // The started parts end with this process; the next start cleans up the rest.
         () = signals.next() => return Ok(Exit::Cancelled),
     };
     let mut local = started?;
@@ -46,7 +45,7 @@ pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit
     ));
     console.tell(&format!("token: {}", local.token_file().display()));
     if !arguments.in_background {
-        console.tell("Ctrl-C ends it; other terminals find it by themselves");
+        console.tell("press Ctrl-C to stop; commands in other terminals find this gateway");
     }
     let failure = tokio::select! {
         () = signals.next() => None,
@@ -61,11 +60,11 @@ pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit
     failure.map_or(Ok(Exit::Ok), Err)
 }
 
-/// Starts this program once more in the background, and waits until it is ready.
+/// Starts this program in the background, and waits until it is ready.
 pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<Exit, Failure> {
     let data = data::directory(arguments.data.as_deref())?;
     data::make_directory(&data)?;
-    // Only to refuse now, with the reason, what the one in the background would refuse.
+    // Reports a taken lock here, because the background process could only log it.
     drop(Lock::take(&data).await?);
     let log = data.join("aod.log");
     let mut child = spawn(&log)?;
@@ -75,28 +74,31 @@ pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<
         if let Some(connection) = Connection::read(&data).filter(|connection| connection.pid == id)
         {
             let text = format!(
-                "ready: {} as process {id}; its log is {}",
+                "ready: {} (process {id}, log {})",
                 connection.url,
                 log.display()
             );
             console.tell(&text);
+            if let Some(notice) = joining::notice(arguments, &data)? {
+                console.tell(&notice);
+            }
             return Ok(Exit::Ok);
         }
         let ended = child.try_wait().map_err(|error| {
-            Failure::environment("the background cannot be watched").because(&error)
+            Failure::environment("cannot wait for the background process").because(&error)
         })?;
         if let Some(status) = ended {
-            return Err(not_ready(&format!("it ended with {status}"), &log));
+            return Err(not_ready(&format!("the process ended with {status}"), &log));
         }
         if Instant::now() >= deadline {
             let _ = child.kill();
             let _ = child.wait();
             return Err(not_ready(
-                &format!("it was not ready after {} s", READY_PATIENCE.as_secs()),
+                &format!("not ready after {} s", READY_PATIENCE.as_secs()),
                 &log,
             ));
         }
-        sleep(LOOK_INTERVAL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -104,7 +106,7 @@ fn spawn(log: &Path) -> Result<Child, Failure> {
     let failed =
         |what: &str, error: &std::io::Error| Failure::environment(what.to_owned()).because(error);
     let program = std::env::current_exe()
-        .map_err(|error| failed("this program cannot find itself", &error))?;
+        .map_err(|error| failed("cannot find the path of this program", &error))?;
     let output = File::create(log).map_err(|error| data::unusable(log, &error))?;
     let errors = output
         .try_clone()
@@ -121,7 +123,7 @@ fn spawn(log: &Path) -> Result<Child, Failure> {
         .stderr(errors);
     command
         .spawn()
-        .map_err(|error| failed("this program cannot be started in the background", &error))
+        .map_err(|error| failed("cannot start this program in the background", &error))
 }
 
 fn not_ready(what: &str, log: &PathBuf) -> Failure {
@@ -130,12 +132,12 @@ fn not_ready(what: &str, log: &PathBuf) -> Failure {
     let from = lines.len().saturating_sub(LOG_LINES_SHOWN);
     Failure::environment(format!("`aod up` did not start in the background: {what}"))
         .with_details(lines[from..].to_vec())
-        .with_hint(format!("its whole log is {}", log.display()))
+        .with_hint(format!("see the whole log in {}", log.display()))
 }
 
-/// Leaves the session of the terminal, so that its end is not ours.
+/// Leaves the session of the terminal, so that closing the terminal does not stop the process.
 pub(super) fn leave_terminal() -> Result<(), Failure> {
-    rustix::process::setsid()
-        .map(drop)
-        .map_err(|error| Failure::environment("the terminal cannot be left").because(&error))
+    rustix::process::setsid().map(drop).map_err(|error| {
+        Failure::environment("cannot leave the session of the terminal").because(&error)
+    })
 }

@@ -1,10 +1,12 @@
-//! The private authority of a cluster, and certificates by it.
+//! The private certificate authority of a cluster, and its certificates.
 //!
 //! ```text
-//! ca.crt          what all programs trust              <name>.crt     a certificate
-//! ca.key          what signs; may be kept elsewhere    <name>.key     its key; kept when it is issued anew
-//!                                                      <name>.hosts   the names that it is for, a line each
+//! ca.crt   the authority, trusted by all programs      <name>.crt     a certificate
+//! ca.key   its key; may be stored elsewhere            <name>.key     its key; a renewal keeps it
+//!                                                      <name>.hosts   its host names, one per line
 //! ```
+
+mod refusal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,19 +18,17 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData as _,
 };
 
+pub(crate) use self::refusal::hint_of_refusal;
 use super::data;
 use crate::failure::Failure;
 
-/// How long an authority is good for, in days: ten years. All programs must be told of another one.
+/// Validity of an authority, in days: ten years, because all programs must be configured with its successor.
 const AUTHORITY_DAYS: u16 = 3_652;
 
-/// By what a host reaches itself; every certificate is for these, too.
+/// Loopback names, included in every certificate.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Longest name of a certificate's files, in bytes.
-const NAME_BYTES_MAX: usize = 63;
-
-/// What signs.
+/// An authority that can sign.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -36,7 +36,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The one of `directory`, made there if there is none; with it the files that were made.
+    /// Reads the authority in `directory`, or creates one. Returns it with the created files.
     pub fn ensure(directory: &Path) -> Result<(Self, Vec<PathBuf>), Failure> {
         data::make_directory(directory)?;
         let (certificate, key) = (directory.join("ca.crt"), directory.join("ca.key"));
@@ -55,11 +55,11 @@ impl Authority {
             }
             _ => {
                 let message = format!(
-                    "of ca.crt and ca.key only one is in {}",
+                    "{} contains only one of ca.crt and ca.key; expected both or neither",
                     directory.display()
                 );
                 return Err(Failure::usage(message).with_hint(
-                    "where the key is kept elsewhere, name that directory with --authority",
+                    "if the key is stored elsewhere, pass that directory with --authority",
                 ));
             }
         }
@@ -72,7 +72,7 @@ impl Authority {
         Ok((authority, made))
     }
 
-    /// Puts what all programs trust into `directory`; answers the file if it was not there.
+    /// Copies `ca.crt` to `directory`; returns its path if the file is new or changed.
     pub fn copy_to(&self, directory: &Path) -> Result<Option<PathBuf>, Failure> {
         data::make_directory(directory)?;
         let copy = directory.join("ca.crt");
@@ -85,12 +85,12 @@ impl Authority {
     }
 }
 
-/// Whether what signs is in `directory`.
+/// Whether `directory` has the key of an authority.
 pub fn has_key(directory: &Path) -> bool {
     directory.join("ca.key").exists()
 }
 
-/// Whether `directory` has what all programs trust, and the certificate `name` for all of `hosts`.
+/// Whether `directory` has `ca.crt`, and the certificate `name` for all of `hosts`.
 pub fn is_issued(directory: &Path, name: &str, hosts: &[String]) -> bool {
     let has = |file: &str| directory.join(file).exists();
     let listed = fs::read_to_string(directory.join(format!("{name}.hosts"))).unwrap_or_default();
@@ -98,7 +98,7 @@ pub fn is_issued(directory: &Path, name: &str, hosts: &[String]) -> bool {
     has("ca.crt") && has(&format!("{name}.crt")) && !hosts.is_empty() && hosts.iter().all(is_for)
 }
 
-/// Issues the certificate `name` for `hosts`, and answers the files that were written.
+/// Issues the certificate `name` for `hosts`; returns the written files.
 pub fn issue(
     authority: &Authority,
     directory: &Path,
@@ -106,21 +106,19 @@ pub fn issue(
     hosts: &[String],
     days: u16,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
-    if !is_name || name == "ca" {
+    if !data::is_plain_name(name) || name == "ca" {
         let message = format!(
-            "{name:?} is no name of a certificate: letters, digits, - and _ are, but not ca"
+            "invalid certificate name {name:?}: expected letters, digits, - and _, and not ca"
         );
         return Err(Failure::usage(message));
     }
     let refused: Vec<String> = hosts
         .iter()
         .filter(|host| !is_host(host))
-        .map(|host| format!("{host:?} is no name of a host and no address"))
+        .map(|host| format!("invalid host {host:?}: expected a host name or an IP address"))
         .collect();
     if !refused.is_empty() {
-        return Err(Failure::usage("no certificate can be issued").with_details(refused));
+        return Err(Failure::usage("cannot issue the certificate").with_details(refused));
     }
     let (certificate, key) = (
         directory.join(format!("{name}.crt")),
@@ -128,7 +126,7 @@ pub fn issue(
     );
     let listed = directory.join(format!("{name}.hosts"));
     let mut made = Vec::new();
-    // A certificate that is issued anew goes with the key that programs have read.
+    // Running programs have read the key, so a renewed certificate keeps it.
     if !key.exists() {
         let drawn = KeyPair::generate().map_err(|error| impossible(&error))?;
         data::write_private(&key, &drawn.serialize_pem())?;
@@ -144,8 +142,8 @@ pub fn issue(
     Ok(made)
 }
 
-/// Issues all certificates of `directory` anew, for the names that they are for.
-pub fn issue_anew(
+/// Renews all certificates in `directory`, for the same host names.
+pub fn renew_all(
     authority: &Authority,
     directory: &Path,
     days: u16,
@@ -167,52 +165,19 @@ pub fn issue_anew(
     Ok(made)
 }
 
-/// The bytes of a file of authorities, which hold at least one.
+/// Reads a file with at least one certificate of an authority.
 pub(crate) fn read_authority(path: &Path) -> Result<Vec<u8>, Failure> {
     let text = read_text(path)?;
     if text.contains("-----BEGIN CERTIFICATE-----") {
         return Ok(text.into_bytes());
     }
     Err(
-        Failure::usage(format!("{} holds no certificate", path.display()))
-            .with_hint("the authority of a cluster is the file ca.crt that `aod certs` made"),
+        Failure::usage(format!("{} contains no certificate", path.display()))
+            .with_hint("use the file ca.crt of the cluster, created by `aod certs`"),
     )
 }
 
-/// What to do about a connection that TLS has refused, where its text tells: who can mend it, and how.
-pub(crate) fn hint_of_refusal(text: &str) -> Option<&'static str> {
-    let hints = [
-        (
-            "UnknownIssuer",
-            "you trust another authority than the one that signed its certificate: name its ca.crt in AOD_CERTIFICATE_AUTHORITY \
-             (or --certificate-authority; of the broker --nats-ca)",
-        ),
-        (
-            "certificate expired",
-            "whoever runs that server issues its certificate anew: `aod certs DIR` with the same authority; see that the clocks \
-             agree",
-        ),
-        (
-            "not valid yet",
-            "the clock of this host or of the one that issued the certificate is wrong",
-        ),
-        (
-            "not valid for name",
-            "whoever runs that server issues its certificate for the name that you use: `aod certs DIR --host NAME`; or use a \
-             name that it has",
-        ),
-        (
-            "InvalidContentType",
-            "no TLS is spoken there: use http:// for a gateway without --tls-certificate",
-        ),
-    ];
-    hints
-        .into_iter()
-        .find(|(word, _)| text.contains(word))
-        .map(|(_, hint)| hint)
-}
-
-/// The same key gives the same name, by which certificates name their authority.
+/// The same key gives the same common name, which certificates contain as their issuer.
 fn authority_params(key: &KeyPair) -> Result<CertificateParams, Failure> {
     let mut params = params(Vec::new(), AUTHORITY_DAYS)?;
     let digest = Digest::of(key.subject_public_key_info()).to_string();
@@ -236,7 +201,7 @@ fn server_params(name: &str, hosts: &[String], days: u16) -> Result<CertificateP
         .distinguished_name
         .push(DnType::CommonName, format!("AOD {name}"));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Servers of a broker show it to each other from both ends.
+    // Servers of a NATS cluster are also clients of each other.
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,
         ExtendedKeyUsagePurpose::ClientAuth,
@@ -244,7 +209,7 @@ fn server_params(name: &str, hosts: &[String], days: u16) -> Result<CertificateP
     Ok(params)
 }
 
-/// Good from yesterday on, since clocks differ.
+/// Valid from yesterday on, since clocks differ.
 fn params(names: Vec<String>, days: u16) -> Result<CertificateParams, Failure> {
     let mut params = CertificateParams::new(names).map_err(|error| impossible(&error))?;
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -274,27 +239,21 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 
 fn read_key(path: &Path) -> Result<KeyPair, Failure> {
     KeyPair::from_pem(&read_text(path)?).map_err(|error| {
-        Failure::usage(format!("{} holds no key that can sign", path.display())).because(&error)
+        Failure::usage(format!("{} contains no key that can sign", path.display())).because(&error)
     })
 }
 
 fn impossible(error: &rcgen::Error) -> Failure {
-    Failure::environment("no certificate can be made").because(error)
+    Failure::environment("cannot create the certificate").because(error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(files: &[PathBuf]) -> Vec<&str> {
-        files
-            .iter()
-            .map(|file| file.file_name().unwrap().to_str().unwrap())
-            .collect()
-    }
+    use crate::service::data::tests::names;
 
     #[test]
-    fn what_is_issued_anew_keeps_names_key_and_authority() {
+    fn renewed_certificate_keeps_names_key_and_authority() {
         let directory = tempfile::tempdir().unwrap();
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
         let (authority, made) = Authority::ensure(directory.path()).unwrap();
@@ -307,7 +266,7 @@ mod tests {
 
         let (authority, made) = Authority::ensure(directory.path()).unwrap();
         assert!(made.is_empty());
-        let made = issue_anew(&authority, directory.path(), 30).unwrap();
+        let made = renew_all(&authority, directory.path(), 30).unwrap();
         assert_eq!(names(&made), ["server.crt", "server.hosts"]);
         assert_eq!(
             ["ca.crt", "ca.key", "server.key", "server.hosts"].map(read),
@@ -317,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_may_be_kept_elsewhere_and_half_of_one_is_refused() {
+    fn authority_without_its_key_is_rejected_with_a_hint() {
         let (kept, used) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (authority, _) = Authority::ensure(kept.path()).unwrap();
         assert_eq!(
@@ -328,13 +287,13 @@ mod tests {
         assert!(!used.path().join("ca.key").exists());
         let refused = Authority::ensure(used.path()).unwrap_err().render();
         assert!(
-            refused.contains("only one is in") && refused.contains("--authority"),
+            refused.contains("only one of") && refused.contains("--authority"),
             "{refused}"
         );
     }
 
     #[test]
-    fn what_is_no_host_is_refused_all_at_once() {
+    fn issue_rejects_all_invalid_hosts_and_writes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (authority, _) = Authority::ensure(directory.path()).unwrap();
         let hosts = [
@@ -344,7 +303,7 @@ mod tests {
             "*.net".to_owned(),
         ];
         let refused = issue(&authority, directory.path(), "server", &hosts, 30).unwrap_err();
-        assert_eq!(refused.render().matches("is no name of a host").count(), 3);
+        assert_eq!(refused.render().matches("invalid host").count(), 3);
         assert!(!directory.path().join("server.key").exists());
         for name in ["", "ca", "../x", "a.b"] {
             assert!(

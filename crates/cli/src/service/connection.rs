@@ -1,4 +1,4 @@
-//! `connection.json`: how commands find the `aod up` of a data directory.
+//! `connection.json`: commands read the address of a running `aod up` from it.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::data;
 use crate::failure::Failure;
 
-/// What a running `aod up` says of itself.
+/// The address, token and process of a running `aod up`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Connection {
     pub(crate) url: String,
@@ -22,7 +22,7 @@ impl Connection {
         data.join("connection.json")
     }
 
-    /// What is there; none where nothing runs, or no connection can be read from it.
+    /// Reads the file; none if it does not exist or is invalid.
     pub(crate) fn read(data: &Path) -> Option<Self> {
         let text = fs::read(Self::path(data)).ok()?;
         serde_json::from_slice(&text).ok()
@@ -33,7 +33,7 @@ impl Connection {
         data::write_private(&Self::path(data), &text)
     }
 
-    /// Nothing runs any more; none to remove is fine.
+    /// Removes the file, if it exists.
     pub(crate) fn remove(data: &Path) -> Result<(), Failure> {
         let path = Self::path(data);
         match fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! Credentials of a cluster: users of the broker, the token of people, and the key of seals. Made once, then kept.
+//! Credentials of a cluster: the broker users, the operator's token and the seal key. Created once, then kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use super::data;
 use super::users::Users;
 use crate::failure::Failure;
 
-/// The file of the key of seals, wherever it is made.
+/// The file name of a generated seal key.
 const SEAL_KEY_FILE: &str = "seal.key";
 
-/// Where the credentials of a cluster are.
+/// The files with the credentials of a cluster.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub users: Users,
-    /// What people show to a gateway: 64 hexadecimal digits.
+    /// The operator's token for gateways: 64 hexadecimal digits.
     pub token: PathBuf,
-    /// What gateways seal with: 64 hexadecimal digits.
+    /// The key with which gateways seal trees: 64 hexadecimal digits.
     pub seal_key: PathBuf,
 }
 
 impl Credentials {
-    /// Where they are in `directory`.
+    /// The paths of these files in `directory`.
     pub fn of(directory: &Path) -> Self {
         Self {
             users: Users::of(directory),
@@ -33,7 +33,7 @@ impl Credentials {
         }
     }
 
-    /// Makes what is missing; answers the files that it made.
+    /// Creates missing files; returns them.
     pub fn ensure(directory: &Path) -> Result<(Self, Vec<PathBuf>), Failure> {
         data::make_directory(directory)?;
         let files = Self::of(directory);
@@ -49,7 +49,7 @@ impl Credentials {
     }
 }
 
-/// Makes a key of seals where there is none; whether there was none.
+/// Creates a seal key if `path` does not exist; returns whether it did.
 fn ensure_seal_key(path: &Path) -> Result<bool, Failure> {
     if path.exists() {
         return Ok(false);
@@ -58,7 +58,7 @@ fn ensure_seal_key(path: &Path) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// The key of seals in `given`, else that of the data directory, which is made once.
+/// Reads the seal key in `given`, else the seal key of the data directory, which is created once.
 pub(crate) fn seal_key(given: Option<&Path>, directory: &Path) -> Result<SealKey, Failure> {
     let Some(path) = given else {
         let path = directory.join(SEAL_KEY_FILE);
@@ -70,17 +70,17 @@ pub(crate) fn seal_key(given: Option<&Path>, directory: &Path) -> Result<SealKey
 
 fn read_seal_key(path: &Path) -> Result<SealKey, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
-        Failure::usage(format!("the seal key {} cannot be read", path.display()))
+        Failure::usage(format!("cannot read the seal key {}", path.display()))
             .because(&error)
-            .with_hint("`aod credentials DIR` makes one")
+            .with_hint("create one with `aod credentials DIR`")
     })?;
     // A digest has the same form: 32 bytes as hexadecimal digits.
     let seed = text.trim().parse::<Digest>().map_err(|_| {
         let message = format!(
-            "the seal key {} holds no key: 64 lower-case hexadecimal digits were expected",
+            "invalid seal key {}: expected 64 lower-case hexadecimal digits",
             path.display()
         );
-        Failure::usage(message).with_hint("`aod credentials DIR` makes one")
+        Failure::usage(message).with_hint("create one with `aod credentials DIR`")
     })?;
     Ok(SealKey::from_seed(seed.as_bytes()))
 }
@@ -88,13 +88,13 @@ fn read_seal_key(path: &Path) -> Result<SealKey, Failure> {
 /// Reads a token from its file.
 pub(crate) fn read_token(path: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
-        Failure::usage(format!("the token file {} cannot be read", path.display())).because(&error)
+        Failure::usage(format!("cannot read the token file {}", path.display())).because(&error)
     })?;
     let token = text.trim();
     let is_word = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_word {
         return Err(Failure::usage(format!(
-            "the token file {} holds no token: one word was expected",
+            "invalid token file {}: expected one word",
             path.display()
         )));
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exists_is_kept() {
+    fn ensure_keeps_existing_credentials() {
         let directory = tempfile::tempdir().unwrap();
         let (files, made) = Credentials::ensure(directory.path()).unwrap();
         assert_eq!(made.len(), 6);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_key_is_made_once_and_anything_else_is_refused() {
+    fn seal_key_is_created_once_and_invalid_keys_are_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let key = |given| seal_key(given, directory.path());
         let made = key(None).unwrap().public_key();
@@ -129,7 +129,7 @@ mod tests {
         for text in ["", "00", &"G".repeat(64)] {
             fs::write(&path, text).unwrap();
             let refused = key(None).unwrap_err().render();
-            assert!(refused.contains("holds no key"), "{refused}");
+            assert!(refused.contains("invalid seal key"), "{refused}");
         }
         let missing = directory.path().join("missing");
         assert!(key(Some(&missing)).is_err());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_token_is_refused() {
+    fn token_file_without_exactly_one_word_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         for text in ["", "\n", "two words"] {
@@ -146,7 +146,7 @@ mod tests {
                 read_token(&path)
                     .unwrap_err()
                     .render()
-                    .contains("holds no token"),
+                    .contains("invalid token file"),
                 "{text:?}"
             );
         }

@@ -1,4 +1,4 @@
-//! Files of our own: where they are, and how they are written so that nobody meets half of one.
+//! The data directory, and atomic writes of files in it.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, Permissions};
@@ -8,19 +8,22 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Readable for nobody but us.
+/// Readable only for the owner.
 const MODE_PRIVATE: u32 = 0o600;
 
-/// Readable for everybody: nothing in it is secret.
+/// Readable for all users: for files without secrets.
 const MODE_PUBLIC: u32 = 0o644;
 
-/// Programs that are bound into containers: nobody writes to them.
+/// Programs that containers mount: read-only.
 const MODE_PROGRAM: u32 = 0o555;
+
+/// Maximum length of a name that users choose, in bytes; it also fits into a subject.
+pub(super) const NAME_BYTES_MAX: usize = 63;
 
 /// Random bytes of a secret: 256 bits.
 const SECRET_BYTES: usize = 32;
 
-/// The data directory: what was given, else `~/.local/share/aod`; always absolute.
+/// The data directory: `given`, else `~/.local/share/aod`; always absolute.
 pub fn directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
     let path = match given {
         Some(path) => path.to_owned(),
@@ -28,19 +31,25 @@ pub fn directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
             .filter(|home| home.is_absolute())
             .map(|home| home.join(".local/share/aod"))
             .ok_or_else(|| {
-                Failure::usage("there is no home directory")
-                    .with_hint("name a data directory with --data")
+                Failure::usage("no home directory found")
+                    .with_hint("pass a data directory with --data")
             })?,
     };
     std::path::absolute(&path).map_err(|error| unusable(&path, &error))
 }
 
-/// The failure of something with the file or directory `path`.
+/// Whether `name` can be part of a file name: 1 to [`NAME_BYTES_MAX`] letters, digits, `-` and `_`.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// The failure for a file or directory that cannot be used.
 pub fn unusable(path: &Path, error: &io::Error) -> Failure {
     Failure::environment(format!("{} cannot be used", path.display())).because(error)
 }
 
-/// Makes a directory with its parents; it is nobody else's business, so others cannot enter it.
+/// Creates a directory and its parents; only the owner can enter it.
 pub fn make_directory(path: &Path) -> Result<(), Failure> {
     DirBuilder::new()
         .recursive(true)
@@ -49,17 +58,17 @@ pub fn make_directory(path: &Path) -> Result<(), Failure> {
         .map_err(|error| unusable(path, &error))
 }
 
-/// Writes `text` so that only we can read it, by rename.
+/// Writes `text` by rename, readable only for the owner.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text.as_bytes(), MODE_PRIVATE).map_err(|error| unusable(path, &error))
 }
 
-/// Writes `text` for everybody to read, by rename.
+/// Writes `text` by rename, readable for all users.
 pub fn write_public(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text.as_bytes(), MODE_PUBLIC).map_err(|error| unusable(path, &error))
 }
 
-/// Writes a program, by rename: containers may be running the one that is there.
+/// Writes a program by rename, because containers may be running the old one.
 pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let is_same = fs::read(path).is_ok_and(|found| found == bytes);
     if is_same
@@ -83,11 +92,11 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws a secret: 64 hexadecimal digits.
+/// Generates a secret: 64 hexadecimal digits.
 pub(super) fn draw_secret() -> Result<String, Failure> {
     let mut bytes = [0; SECRET_BYTES];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map_err(
-        |error| Failure::environment("the system gives no random numbers").because(&error),
+        |error| Failure::environment("the system returns no random numbers").because(&error),
     )?;
     let mut text = String::with_capacity(2 * SECRET_BYTES);
     for byte in bytes {
@@ -98,11 +107,19 @@ pub(super) fn draw_secret() -> Result<String, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
+    /// The names of files, without their directory.
+    pub(in crate::service) fn names(files: &[PathBuf]) -> Vec<&str> {
+        files
+            .iter()
+            .map(|file| file.file_name().unwrap().to_str().unwrap())
+            .collect()
+    }
+
     #[test]
-    fn private_files_are_private_and_programs_are_read_only() {
+    fn files_are_written_with_private_or_read_only_mode() {
         let directory = tempfile::tempdir().unwrap();
         let mode = |name: &str| {
             fs::metadata(directory.path().join(name))
@@ -125,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_differ() {
+    fn generated_secrets_differ() {
         let (one, other) = (draw_secret().unwrap(), draw_secret().unwrap());
         assert_eq!(one.len(), 64);
         assert_ne!(one, other);

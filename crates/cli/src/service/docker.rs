@@ -1,4 +1,4 @@
-//! Where Docker is, and what it says of itself.
+//! The address of the Docker engine, and its properties.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use aod_ports::container_runtime::{EngineInfo, RuntimeError};
 
 use crate::failure::Failure;
 
-/// The socket that `unix:///path` names.
+/// The path of the socket in `unix:///path`.
 pub(crate) fn socket(url: &str) -> Result<PathBuf, Failure> {
     match url.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
         _ => Err(
-            Failure::usage(format!("--docker {url:?} is no address of a Docker engine")).with_hint(
-                "expected a Unix socket of this host, as in unix:///var/run/docker.sock",
+            Failure::usage(format!("--docker {url:?} is not a Docker address")).with_hint(
+                "expected a Unix socket on this host, as in unix:///var/run/docker.sock",
             ),
         ),
     }
 }
 
-/// Asks the engine what it is.
+/// Queries the properties of the engine.
 pub(crate) async fn describe(url: &str) -> Result<EngineInfo, Failure> {
     let socket = socket(url)?;
     service::describe(&socket)
@@ -27,11 +27,11 @@ pub(crate) async fn describe(url: &str) -> Result<EngineInfo, Failure> {
         .map_err(|error| unusable(url, &error))
 }
 
-/// The engine at `url` cannot be used.
+/// The failure for an engine at `url` that cannot be used.
 pub(crate) fn unusable(url: &str, error: &RuntimeError) -> Failure {
     let failure = Failure::environment(format!("Docker at {url} cannot be used")).because(error);
     failure.with_hint(
-        "start it (`systemctl start docker`), and see that you may use it (`docker version`; group docker); \
-         `aod doctor` looks closer",
+        "start Docker (`systemctl start docker`), and check your permission (`docker version`; group docker); \
+         `aod doctor` shows details",
     )
 }

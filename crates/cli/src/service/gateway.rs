@@ -1,4 +1,4 @@
-//! A gateway on the adapters that its flags name.
+//! A gateway, wired to the adapters that its flags select.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,14 +18,14 @@ use super::{credentials, data, wiring};
 use crate::arguments::{GatewayArguments, TlsArguments};
 use crate::failure::Failure;
 
-/// The longest that one request may wait for a result, in seconds: a client asks again after that,
-/// and connections that are gone without a word are noticed by then.
+/// Maximum waiting time of one request for a result, in seconds. A client then sends a new request, so the gateway
+/// drops dead connections.
 const WAIT_SECONDS_MAX: u32 = 15 * 60;
 
-/// The largest file that may be uploaded, in bytes: 64 GiB, more than a run may hand over.
+/// Maximum size of an uploaded file, in bytes: 64 GiB, more than a run may hand over.
 const UPLOAD_BYTES_MAX: u64 = 64 << 30;
 
-/// Starts a gateway; it serves when this returns. The traces end when they are dropped.
+/// Starts a gateway; it serves when this returns. Dropping the traces stops their export.
 pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Traces>), Failure> {
     let directory = data::directory(arguments.data.as_deref())?;
     data::make_directory(&directory)?;
@@ -50,7 +50,7 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     Ok((gateway.map_err(|error| failed(&error))?, traces))
 }
 
-/// Who may use a gateway with this token file.
+/// The access to a gateway with this token file.
 pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
     let Some(path) = token_file else {
         return Ok(Access::Development);
@@ -62,7 +62,7 @@ pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
     }]))
 }
 
-/// What keeps all events in the broker and speaks plain HTTP.
+/// A configuration that keeps all events in the broker and uses plain HTTP.
 pub(super) fn config(
     listen: SocketAddr,
     public_url: Option<String>,
@@ -88,16 +88,16 @@ pub(super) fn config(
     }
 }
 
-/// The certificate that the gateway shows, if it speaks TLS.
+/// The TLS certificate of the gateway, if any.
 fn tls(arguments: &TlsArguments) -> Result<Option<Tls>, Failure> {
     let (Some(certificate), Some(key)) = (&arguments.tls_certificate, &arguments.tls_key) else {
         return Ok(None);
     };
     let loaded = Tls::load(certificate, key);
     loaded.map(Some).map_err(|error| {
-        Failure::usage("the gateway's certificate cannot be used")
+        Failure::usage("cannot use the certificate of --tls-certificate")
             .because(&error)
-            .with_hint("`aod certs DIR --host NAME` makes one with its key")
+            .with_hint("create a certificate and its key with `aod certs DIR --host NAME`")
     })
 }
 
@@ -106,7 +106,8 @@ pub(super) async fn ports(
     artifacts: Arc<dyn ArtifactStore>,
 ) -> Result<Ports, Failure> {
     let ends = broker.feed(aod_audit::FEED).await.map_err(|error| {
-        Failure::environment("the ends of runs cannot be followed").because(error.as_ref())
+        Failure::environment("cannot follow the results of runs in the broker")
+            .because(error.as_ref())
     })?;
     Ok(Ports {
         log: Arc::new(broker.event_log()),
@@ -120,10 +121,10 @@ pub(super) async fn ports(
 }
 
 pub(super) fn failed(error: &StartError) -> Failure {
-    let failure = Failure::environment("the gateway does not start").because(error);
+    let failure = Failure::environment("the gateway cannot start").because(error);
     match error {
         StartError::Unprotected { .. } => failure
-            .with_hint("name a token file with --token-file; `aod credentials DIR` makes one"),
+            .with_hint("pass a token file with --token-file; `aod credentials DIR` creates one"),
         StartError::Listen { .. } => failure.with_hint("choose another address with --listen"),
         _ => failure,
     }

@@ -1,13 +1,14 @@
-//! Everything on this machine: broker, gateway and node on one data directory, started and stopped.
+//! A cluster on this machine: starts and stops broker, gateway and node on one data directory.
 //!
 //! ```text
-//! <data>/lock              held while it runs; has its process id
-//! <data>/connection.json   there while it is ready
-//! <data>/cluster           the cluster's name, by which its containers are known
-//! <data>/nats              the broker: configuration, credentials, log, and what it keeps
+//! <data>/lock              locked by the running process; contains its id
+//! <data>/connection.json   exists while the cluster is ready
+//! <data>/cluster           the name of the cluster, a label of its containers
+//! <data>/nats              the broker: configuration, port, credentials, log, streams
 //! <data>/token, gateway, node, artifacts, cache
 //! ```
 
+pub(crate) mod joining;
 mod lock;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,16 +20,17 @@ use aod_docker::DockerRuntime;
 use aod_docker::service::Service;
 use aod_gateway::{Gateway, StartError};
 use aod_jetstream::{Broker, LEASE_SECONDS_DEFAULT};
+use aod_kit::stand_in::StandIns;
 use aod_node::Node;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_services::disk;
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::lock::{Holder, Lock};
 use super::connection::Connection;
 use super::credentials::Credentials;
 use super::nats::{self, Choice, NatsServer};
-use super::stand_in::StandIns;
 use super::traces::Traces;
 use super::wiring::{GATEWAY, NODE};
 use super::{credentials, data, docker, gateway, node, wiring};
@@ -36,20 +38,19 @@ use crate::arguments::{ArchiveArguments, BrokerArguments, UpArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// How long runs that are about to end may still take when everything stops; the others go on at
-/// the next start.
+/// Time for runs to end when the cluster stops. Unfinished runs continue at the next start.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Starts of the broker after ends that nobody asked for.
+/// Maximum restarts of a broker that ended unexpectedly.
 const BROKER_RESTARTS_MAX: u32 = 5;
 
-/// The pause before it is started again.
+/// The pause before a restart.
 const BROKER_PAUSE: Duration = Duration::from_secs(1);
 
-/// Most that copies of artifacts of a remote store may take here, in bytes.
+/// Maximum size of the cache of a remote artifact store, in bytes.
 const CACHE_BYTES_MAX: u64 = 20 << 30;
 
-/// Everything on this machine.
+/// A running cluster on this machine.
 pub struct Local {
     data: PathBuf,
     url: String,
@@ -62,7 +63,7 @@ pub struct Local {
     node: Node,
     runtime: Arc<DockerRuntime>,
     artifacts: Arc<dyn ArtifactStore>,
-    /// Kept to the very end.
+    /// Released last.
     lock: Lock,
 }
 
@@ -77,12 +78,12 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
-    /// Starts everything; it is ready when this returns. What was started is stopped if it fails.
+    /// Starts the cluster; it is ready when this returns. On failure, stops what it started.
     pub async fn start(arguments: &UpArguments) -> Result<Self, Failure> {
         Self::start_with(arguments, None).await
     }
 
-    /// As [`Local::start`]; what `stand_ins` answer is not run.
+    /// Like [`Local::start`], with `stand_ins` that answer calls in place of capsules.
     pub(crate) async fn start_with(
         arguments: &UpArguments,
         stand_ins: Option<Arc<StandIns>>,
@@ -112,6 +113,7 @@ impl Local {
                     pid: std::process::id(),
                 }
                 .write(&data)?;
+                notices.extend(joining::notice(arguments, &data)?);
                 Ok(Self {
                     data,
                     url,
@@ -136,22 +138,21 @@ impl Local {
         }
     }
 
-    /// Where the gateway is.
+    /// The URL of the gateway.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The file with its token.
+    /// The file with the token of the gateway.
     pub fn token_file(&self) -> &Path {
         &self.token
     }
 
-    /// The broker that everything meets in.
     pub(crate) fn broker(&self) -> &Broker {
         &self.broker
     }
 
-    /// The engine that images are built by.
+    /// The engine that builds images.
     pub(crate) fn runtime(&self) -> &Arc<DockerRuntime> {
         &self.runtime
     }
@@ -160,7 +161,7 @@ impl Local {
         &self.artifacts
     }
 
-    /// What people should know about how it was started, a line each.
+    /// Notices about the start, one per line.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -170,14 +171,14 @@ impl Local {
         self.broker.server_version()
     }
 
-    /// Looks after the broker, and returns only if that cannot be kept alive.
+    /// Restarts a broker that ends; returns only if it cannot keep the broker running.
     pub async fn watch(&mut self) -> Failure {
         let Some(server) = &mut self.server else {
             return std::future::pending().await;
         };
         for _ in 0..BROKER_RESTARTS_MAX {
             server.ended().await;
-            tracing::error!("the broker has ended by itself and is started again");
+            tracing::error!("the broker ended unexpectedly; restarting it");
             sleep(BROKER_PAUSE).await;
             if let Err(failure) = server.restart().await {
                 return failure;
@@ -185,12 +186,12 @@ impl Local {
         }
         server.ended().await;
         Failure::environment(format!(
-            "the broker has ended by itself {} times",
+            "the broker ended unexpectedly {} times",
             BROKER_RESTARTS_MAX + 1
         ))
     }
 
-    /// Ends everything: no process and no container is left, all data is.
+    /// Stops the cluster and removes its processes and containers; keeps all data.
     pub async fn stop(self) -> Result<(), Failure> {
         let Self {
             data,
@@ -205,7 +206,7 @@ impl Local {
         } = self;
         Connection::remove(&data)?;
         if timeout(DRAIN_PATIENCE, node.drain()).await.is_err() {
-            tracing::info!("what still runs is stopped and goes on at the next start");
+            tracing::info!("stopping unfinished runs; they continue at the next start");
         }
         node.stop().await;
         remove_containers(&runtime).await;
@@ -219,7 +220,7 @@ impl Local {
     }
 }
 
-/// What runs in this process.
+/// The parts that run in this process.
 struct Started {
     broker: Broker,
     gateway: Gateway,
@@ -259,7 +260,7 @@ async fn begin(
         certificate_authority: None,
         stand_ins,
     };
-    // With the rights of a node, as on any other host.
+    // With the rights of a node, as on other hosts.
     let mut broker = broker;
     if arguments.nats.is_empty() {
         broker.nats_credentials = Some(credentials.users.node());
@@ -277,7 +278,7 @@ async fn begin(
     })
 }
 
-/// The broker that was named, or one of our own, started.
+/// The broker of `--nats`, or a new one of this cluster.
 async fn broker_arguments(
     arguments: &UpArguments,
     data: &Path,
@@ -300,7 +301,9 @@ async fn broker_arguments(
         return Ok((None, broker));
     }
     if arguments.store.is_none() {
-        broker.store = format!("file://{}", data.join("artifacts").display());
+        let artifacts = data.join("artifacts");
+        disk::make_private(&artifacts).map_err(|error| data::unusable(&artifacts, &error))?;
+        broker.store = format!("file://{}", artifacts.display());
     }
     let directory = data.join("nats");
     let (credentials, _) = Credentials::ensure(&directory)?;
@@ -308,7 +311,7 @@ async fn broker_arguments(
     notices.extend(finding.skipped);
     let docker_url = &arguments.capacity.docker;
     let name = format!("{}-nats", cluster_name(data)?);
-    // Two servers on one directory would destroy it.
+    // Two servers on one directory would corrupt it.
     let left = Service::find(&docker::socket(docker_url)?, &name)
         .map_err(|error| docker::unusable(docker_url, &error))?;
     left.stop()
@@ -316,12 +319,12 @@ async fn broker_arguments(
         .map_err(|error| docker::unusable(docker_url, &error))?;
     let choice = match finding.program {
         Some((program, version)) => {
-            notices.push(format!("the broker is {} {version}", program.display()));
+            notices.push(format!("broker: {} {version}", program.display()));
             Choice::Program(program)
         }
         None => {
             notices.push(format!(
-                "the broker is the container {name}: no nats-server of this host will do"
+                "broker: container {name}, because this host has no supported nats-server"
             ));
             Choice::Container {
                 docker: docker_url.clone(),
@@ -336,7 +339,7 @@ async fn broker_arguments(
     Ok((Some(server), broker))
 }
 
-/// Listens where it was asked to, or on a free port of the same address.
+/// Starts the gateway on `listen`, or on a free port of the same address.
 async fn start_gateway(
     (listen, disk_reserve): (SocketAddr, Option<u64>),
     credentials: &Credentials,
@@ -365,7 +368,7 @@ async fn start_gateway(
                 .await?
                 .map_err(|error| gateway::failed(&error))?;
             notices.push(format!(
-                "port {} is busy, the gateway listens on {}",
+                "port {} is in use; the gateway listens on {}",
                 listen.port(),
                 started.local_addr()
             ));
@@ -375,7 +378,7 @@ async fn start_gateway(
     }
 }
 
-/// How this machine reaches the gateway.
+/// The URL of the gateway for programs on this machine.
 fn url_of(address: SocketAddr) -> String {
     let host = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -384,14 +387,15 @@ fn url_of(address: SocketAddr) -> String {
     format!("http://{}", SocketAddr::new(host, address.port()))
 }
 
-/// The name under which the containers of this data directory are known; drawn once.
+/// The cluster name of this data directory, a label of its containers; generated once.
 fn cluster_name(data: &Path) -> Result<String, Failure> {
     let path = data.join("cluster");
     match std::fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
         Ok(_) => Err(
-            Failure::new(Exit::Environment, format!("{} is empty", path.display()))
-                .with_hint("remove it; containers of earlier runs may then be left on the engine"),
+            Failure::new(Exit::Environment, format!("{} is empty", path.display())).with_hint(
+                "remove the file, and remove the containers of earlier runs from Docker",
+            ),
         ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let secret = data::draw_secret()?;
@@ -403,14 +407,14 @@ fn cluster_name(data: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Removes what stopped runs left: their attempts are lost, and the log says so at the next start.
+/// Removes the containers of stopped runs; the next start records their attempts as lost.
 async fn remove_containers(runtime: &DockerRuntime) {
     let containers = match runtime.list().await {
         Ok(containers) => containers,
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "containers cannot be listed; the next start removes them"
+                "cannot list the containers; the next start removes them"
             );
             return;
         }
@@ -422,13 +426,13 @@ async fn remove_containers(runtime: &DockerRuntime) {
         if let Err(error) = removed {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a container is left; the next start removes it"
+                "cannot remove a container; the next start removes it"
             );
         }
     }
 }
 
-/// Waits until nobody holds the lock of `data`, at most for `patience`.
+/// Waits until the lock of `data` is free, at most for `patience`.
 pub(crate) async fn wait_until_free(data: &Path, patience: Duration) -> Result<bool, Failure> {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,4 +1,4 @@
-//! A node on the adapters that its flags name.
+//! A node, wired to the adapters that its flags select.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use aod_docker::DockerRuntime;
 use aod_domain::admission::Capacity;
 use aod_domain::id::NodeId;
 use aod_jetstream::Broker;
+use aod_kit::stand_in::{StandInRuntime, StandIns};
 use aod_node::{
     CommandSecrets, Config, DISK_LOOK_DEFAULT, DirectorySecrets, GRACE_DEFAULT, HttpGateways,
     IMAGE_KEEP_DEFAULT, LOG_BYTES_MAX_DEFAULT, ModelSettings, Node, Ports, SystemNetwork,
@@ -17,23 +18,21 @@ use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
 use aod_ports::secrets::{NoSecrets, SecretStore};
 
-use super::stand_in::{StandInRuntime, StandIns};
 use super::wiring::NODE;
 use super::{certificates, data, docker, wiring};
 use crate::arguments::{CapacityArguments, NodeArguments, PolicyArguments};
 use crate::failure::Failure;
 
-/// Containers a slot, unless told otherwise: one whole chain of callers, as deep as calls may be
-/// nested, for each.
+/// Default number of containers for each slot: one chain of callers of the maximum depth.
 const CONTAINERS_PER_SLOT: usize = 16;
 
-/// Longest path of a Unix socket, in bytes, with its end. Source: Linux `sockaddr_un`.
+/// Maximum length of the path of a Unix socket, in bytes, with its terminator. Source: Linux `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 108;
 
-/// The longest name that a socket gets below the node's directory.
+/// The longest path of a socket below the node's directory.
 const SOCKET_NAME_LONGEST: &str = "c/ffffffff/capsule.sock";
 
-/// Everything that a node needs besides the broker.
+/// Settings of a node, without the broker.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub(super) capacity: &'a CapacityArguments,
@@ -41,9 +40,9 @@ pub(super) struct Setup<'a> {
     pub(super) cluster: String,
     pub(super) host: Option<String>,
     pub(super) lease_seconds: u32,
-    /// Who signs the certificates of gateways, instead of those that the system trusts.
+    /// The authority of the gateways' certificates, in place of those that the system trusts.
     pub(super) certificate_authority: Option<PathBuf>,
-    /// Who answers in place of capsules, if anyone does.
+    /// Canned answers in place of capsules, for tests.
     pub(super) stand_ins: Option<Arc<StandIns>>,
 }
 
@@ -72,7 +71,7 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     Ok(begin(setup, &broker, artifacts).await?.0)
 }
 
-/// Starts a node on a broker that is connected; answers it with its containers.
+/// Starts a node on a connected broker; returns it with its container engine.
 pub(super) async fn begin(
     setup: Setup<'_>,
     broker: &Broker,
@@ -80,14 +79,15 @@ pub(super) async fn begin(
 ) -> Result<(Node, Arc<DockerRuntime>), Failure> {
     check_length(&setup.directory)?;
     data::make_directory(&setup.directory)?;
-    let id = aod_node::load_or_draw(&setup.directory, &SystemClock)
-        .map_err(|error| Failure::environment("the node has no id").because(&error))?;
+    let id = aod_node::load_or_draw(&setup.directory, &SystemClock).map_err(|error| {
+        Failure::environment("the node cannot read or create its id").because(&error)
+    })?;
     let (runtime, engine) = engine(&setup, id).await?;
     let given = &setup.capacity.equipment;
     let (equipment, devices) = given.read(engine.cpus, engine.memory_bytes)?;
     let config = Config {
         data: setup.directory,
-        labels: setup.capacity.labels.clone(),
+        pools: setup.capacity.pools.clone(),
         equipment,
         devices,
         capacity: capacity(setup.capacity, &engine),
@@ -102,11 +102,11 @@ pub(super) async fn begin(
         egress: setup.capacity.policy.egress.clone(),
         host: setup.host.unwrap_or_else(host_name),
     };
-    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, labels = ?config.labels, equipment = ?config.equipment, "node starts");
+    tracing::info!(node = %id, host = config.host, capacity = ?config.capacity, pools = ?config.pools, equipment = ?config.equipment, "starting the node");
     let authority = setup.certificate_authority.as_deref();
     let authority = authority.map(certificates::read_authority).transpose()?;
     let gateways = HttpGateways::trusting(authority.as_deref()).map_err(|error| {
-        Failure::environment("no client for gateways can be made").because(error.as_ref())
+        Failure::environment("cannot create the HTTP client for gateways").because(error.as_ref())
     })?;
     let containers: Arc<dyn ContainerRuntime> = match setup.stand_ins {
         None => Arc::clone(&runtime) as _,
@@ -131,11 +131,11 @@ pub(super) async fn begin(
     )
     .await;
     let node =
-        node.map_err(|error| Failure::environment("the node does not start").because(&error))?;
+        node.map_err(|error| Failure::environment("the node cannot start").because(&error))?;
     Ok((node, runtime))
 }
 
-/// Connects to the container engine, and tells what is weak about it.
+/// Connects to the container engine, and logs its weaknesses.
 async fn engine(
     setup: &Setup<'_>,
     id: NodeId,
@@ -176,46 +176,45 @@ fn capacity(arguments: &CapacityArguments, engine: &EngineInfo) -> Capacity {
     }
 }
 
-/// Who answers for models.
+/// The providers of models.
 pub(crate) fn models(file: Option<&Path>) -> Result<ModelSettings, Failure> {
     let Some(path) = file else {
         return Ok(ModelSettings::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| data::unusable(path, &error))?;
     ModelSettings::parse(&text).map_err(|error| {
-        Failure::usage(format!("{} is not understood", path.display())).because(&error)
+        Failure::usage(format!("invalid model settings in {}", path.display())).because(&error)
     })
 }
 
-/// Where the operator keeps secrets.
+/// The operator's store of secrets.
 fn secrets(policy: &PolicyArguments) -> Result<Arc<dyn SecretStore>, Failure> {
     if let Some(command) = &policy.secret_command {
-        let command = CommandSecrets::parse(command).map_err(|error| {
-            Failure::usage("--secret-command is not understood").because(&error)
-        })?;
+        let command = CommandSecrets::parse(command)
+            .map_err(|error| Failure::usage("invalid --secret-command").because(&error))?;
         return Ok(Arc::new(command));
     }
     let Some(path) = &policy.secrets else {
         return Ok(Arc::new(NoSecrets));
     };
     let path = std::path::absolute(path).map_err(|error| data::unusable(path, &error))?;
-    // A mistyped directory is told now, not to each run as a secret that is missing.
+    // Fails now for a mistyped directory, instead of in each run with a missing secret.
     std::fs::read_dir(&path).map_err(|error| data::unusable(&path, &error))?;
     Ok(Arc::new(DirectorySecrets::new(path)))
 }
 
-/// Puts the gate's program where it is bound from; answers its directory.
+/// Writes the gate's program, which containers mount; returns its directory.
 fn put_gate(directory: &Path) -> Result<PathBuf, Failure> {
     let programs = directory.join("bin");
     data::make_directory(&programs)?;
     data::write_program(&programs.join("aod-gate"), aod_node::GATE_BINARY)?;
-    // Whoever the capsule runs as must be able to enter it.
+    // The user of any capsule must be able to enter it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&programs, mode).map_err(|error| data::unusable(&programs, &error))?;
     Ok(programs)
 }
 
-/// Sockets lie below the directory, and their paths are bounded by the kernel.
+/// Checks that the paths of sockets below the directory fit the limit of the kernel.
 pub(crate) fn check_length(directory: &Path) -> Result<(), Failure> {
     let length = directory.join(SOCKET_NAME_LONGEST).as_os_str().len();
     if length < SOCKET_PATH_BYTES_MAX {
@@ -223,7 +222,7 @@ pub(crate) fn check_length(directory: &Path) -> Result<(), Failure> {
     }
     let over = length + 1 - SOCKET_PATH_BYTES_MAX;
     Err(Failure::usage(format!(
-        "{} is {over} bytes too long for the sockets below it",
+        "the path {} is {over} bytes too long for the sockets below it",
         directory.display()
     ))
     .with_hint("choose a shorter path with --data"))
@@ -241,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_too_long_for_sockets_is_refused() {
+    fn directory_path_too_long_for_sockets_is_rejected() {
         assert!(check_length(Path::new("/var/lib/aod")).is_ok());
         let long = format!("/{}", "x".repeat(90));
         assert!(

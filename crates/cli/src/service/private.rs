@@ -1,5 +1,5 @@
-//! A cluster of this process alone: everything on this machine in a directory that goes with it, and
-//! capsules registered straight from their directories.
+//! A private cluster of one command: on this machine, in a temporary directory, with capsules registered directly from
+//! their directories.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,83 +11,114 @@ use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::placement::Requirements;
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use aod_domain::tenant::Tenant;
+use aod_kit::stand_in::{self, StandIns};
+use aod_kit::{Source, pack};
 use aod_ports::clock::SystemClock;
-use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, RuntimeError};
 use aod_ports::event_log::{Append, EventLog as _, Guard};
-use aod_ports::runs::Runs;
+use aod_services::runs::Runs;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use super::local::Local;
-use super::stand_in::{self, StandIns};
 use crate::arguments::{
     ArchiveArguments, CapacityArguments, ConnectArguments, DiskArguments, EquipmentArguments,
     PolicyArguments, TraceArguments, UpArguments,
 };
-use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Who registers capsules here.
+/// The registering principal.
 const REGISTERED_BY: &str = "local";
 
-/// How long the gateway may take to read a registration.
+/// Maximum time until the gateway has read a registration.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often it is asked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval between two queries of the gateway.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Lines of a build on their way to the screen.
+/// Capacity of the channel for output lines of a build.
 const LINES_QUEUED: usize = 256;
 
-/// A cluster that nobody else knows of. It must be ended, also after a failure.
+/// A private cluster. Its owner must call [`Private::end`], also after a failure.
 #[derive(Debug)]
 pub(crate) struct Private {
     local: Local,
     client: Client,
-    directory: TempDir,
+    directory: Temporary,
 }
 
-/// Where the image of a capsule comes from.
+/// A temporary directory, removed on drop, with trees of any depth.
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl Temporary {
+    fn new() -> Result<Self, Failure> {
+        let directory = tempfile::Builder::new().prefix("aod-").tempdir();
+        let directory = directory.map_err(|error| {
+            Failure::environment("cannot create a temporary directory").because(&error)
+        })?;
+        Ok(Self {
+            path: directory.keep(),
+            is_kept: false,
+        })
+    }
+
+    fn keep(mut self) -> PathBuf {
+        self.is_kept = true;
+        self.path.clone()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        if let Err(error) = aod_node::remove_tree(&self.path) {
+            warn!(path = %self.path.display(), %error, "cannot remove a temporary directory");
+        }
+    }
+}
+
+/// The origin of a capsule's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageOrigin {
-    /// From its directory.
+    /// Built from the directory of the capsule.
     Built,
-    /// There is none: all calls are answered by [`StandIns`].
+    /// No image: [`StandIns`] answer all calls.
     None,
 }
 
 impl Private {
-    /// Starts it on the engine at `docker`; it is ready when this returns.
+    /// Starts the cluster on the engine at `docker`; it is ready when this returns.
     pub(crate) async fn start(
         docker: &str,
         policy: &PolicyArguments,
         stand_ins: Option<Arc<StandIns>>,
     ) -> Result<Self, Failure> {
-        // Short: sockets lie below it.
-        let directory = tempfile::Builder::new()
-            .prefix("aod-")
-            .tempdir()
-            .map_err(|error| {
-                Failure::environment("there is no room for a temporary directory").because(&error)
-            })?;
+        // Short, because paths of sockets are limited.
+        let directory = Temporary::new()?;
         let arguments = UpArguments {
-            data: Some(directory.path().to_owned()),
+            data: Some(directory.path.clone()),
             nats: Vec::new(),
             nats_credentials: None,
             store: None,
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
             capacity: CapacityArguments {
                 slots: None,
-                labels: vec![Label::any()],
+                pools: vec![Pool::any()],
                 equipment: EquipmentArguments::default(),
                 memory: None,
                 containers_max: None,
@@ -124,12 +155,12 @@ impl Private {
         &self.client
     }
 
-    /// Looks after it, and returns only if it cannot be kept alive.
+    /// Like [`Local::watch`].
     pub(crate) async fn watch(&mut self) -> Failure {
         self.local.watch().await
     }
 
-    /// Ends it; answers where its data is if that is to be kept.
+    /// Stops the cluster; returns the directory of its data if that is kept.
     pub(crate) async fn end(self, is_kept: bool) -> Result<Option<PathBuf>, Failure> {
         let Self {
             local, directory, ..
@@ -138,7 +169,7 @@ impl Private {
         Ok(is_kept.then(|| directory.keep()))
     }
 
-    /// Makes a capsule callable. Its image is built unless the engine has one of the same content.
+    /// Registers a capsule. Builds its image unless the engine has an image of the same content.
     pub(crate) async fn register(
         &self,
         source: &Source,
@@ -162,8 +193,8 @@ impl Private {
         .await
     }
 
-    /// Makes a capsule callable of which nothing is there but its name, and what it is to answer by
-    /// `output`, a schema. It takes anything.
+    /// Registers a capsule without a directory: it accepts any arguments, and `output` is the schema of its canned
+    /// answers.
     pub(crate) async fn register_unknown(
         &self,
         name: &CapsuleName,
@@ -185,7 +216,7 @@ impl Private {
             handoffs: Handoffs::Listed(Vec::new()),
             models: None,
             needs: Needs::default(),
-            label: Label::any(),
+            pool: Pool::any(),
             registered_by: REGISTERED_BY.to_owned(),
         };
         self.append(registration).await
@@ -212,16 +243,16 @@ impl Private {
             handoffs: source.tools.handoffs(),
             models: agent.model_grant(),
             needs: Needs {
-                // This host is the only one.
+                // The cluster has only this host.
                 placement: Requirements::default(),
                 ..Needs::of(agent)
             },
-            label: Label::any(),
+            pool: Pool::any(),
             registered_by: REGISTERED_BY.to_owned(),
         })
     }
 
-    /// The id of the image with the tag of this content, built if there is none.
+    /// The id of the image with the tag of this content; builds the image if it does not exist.
     async fn image(
         &self,
         source: &Source,
@@ -232,7 +263,7 @@ impl Private {
         let name = source.name.as_str();
         let tag = image_tag(&source.name, content);
         let runtime = self.local.runtime();
-        let failed = |error: &aod_ports::container_runtime::RuntimeError| build_failed(name, error);
+        let failed = |error: &RuntimeError| build_failed(name, error);
         if let Some(id) = runtime
             .image_of_tag(&tag)
             .await
@@ -240,14 +271,19 @@ impl Private {
         {
             return Ok(id);
         }
-        tell(&format!("{name}: its image is being built, {tag}"));
+        tell(&format!("{name}: building the image {tag}"));
         let context = self.local.artifacts().get_file(content, size_bytes).await;
         let context = context.map_err(|error| unstored(&error))?;
         let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
-        let building = runtime.build_image(context.path().to_owned(), name, &tag, progress);
-        // A build that fails tells its last lines; of one that does not nobody wants to read any.
-        let passing = async { while lines.recv().await.is_some() {} };
-        let (built, ()) = tokio::join!(building, passing);
+        let building = runtime.build_image(ImageBuild::new(
+            context.path().to_owned(),
+            name,
+            &tag,
+            progress,
+        ));
+        // The error of a failed build contains its last lines; discard the output of other builds.
+        let discarding = async { while lines.recv().await.is_some() {} };
+        let (built, ()) = tokio::join!(building, discarding);
         built.map_err(|error| failed(&error))
     }
 
@@ -269,15 +305,14 @@ impl Private {
         let (name, content) = (registration.name.clone(), registration.content);
         let log = Arc::new(self.local.broker().event_log());
         let runs = Runs::new(Arc::clone(&log) as _, Arc::new(SystemClock), "/local");
-        let event = Event::Registered(registration);
+        let event = Event::Registered(Box::new(registration));
         let subject = event.subject(&Tenant::default());
         let event = CloudEvent::new(runs.header(), format!("capsule/{name}"), None, event);
         let append = Append::of(subject, Guard::None, &event).map_err(|error| {
-            Failure::usage("what agent.yaml and tools.yaml say does not fit into an event")
-                .because(&error)
+            Failure::usage("agent.yaml and tools.yaml are too large for an event").because(&error)
         })?;
         log.append(append).await.map_err(|error| {
-            Failure::environment(format!("{name} cannot be registered")).because(&error)
+            Failure::environment(format!("cannot register {name}")).because(&error)
         })?;
         let deadline = Instant::now() + APPLIED_PATIENCE;
         let path = format!("/v1/capsules/{}", encoded(name.as_str()));
@@ -286,14 +321,16 @@ impl Private {
             if found.is_ok_and(|capsule| capsule.content == content) {
                 return Ok(());
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
-        let message = format!("the gateway has not read the registration of {name} in time");
+        let message = format!(
+            "the gateway did not read the registration of {name} within {APPLIED_PATIENCE:?}"
+        );
         Err(Failure::new(Exit::Internal, message))
     }
 }
 
-/// An image of this host. There is no other one, so nobody asks for the archive.
+/// An image on this host. No other host needs its archive.
 fn here(config_digest: String) -> Image {
     Image {
         config_digest,
@@ -303,12 +340,11 @@ fn here(config_digest: String) -> Image {
 }
 
 fn unstored(error: &aod_ports::artifact_store::StoreError) -> Failure {
-    Failure::environment("the artifacts of the run cannot be stored").because(error)
+    Failure::environment("cannot store the artifacts of the run").because(error)
 }
 
-fn build_failed(name: &str, error: &aod_ports::container_runtime::RuntimeError) -> Failure {
-    use aod_ports::container_runtime::RuntimeError;
-    let message = format!("the image of {name} is not there");
+fn build_failed(name: &str, error: &RuntimeError) -> Failure {
+    let message = format!("cannot build the image of {name}");
     match error {
         RuntimeError::BuildFailed { .. } => Failure::new(Exit::RunFailed, message).because(error),
         error => Failure::environment(message).because(error),

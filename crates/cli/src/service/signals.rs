@@ -1,10 +1,10 @@
-//! SIGINT and SIGTERM, which both ask a program to end.
+//! SIGINT and SIGTERM: both stop a program.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// Requests to end, as they come.
+/// The stream of both signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -12,11 +12,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on the signals no longer end the process by themselves.
+    /// Handles the signals from now on; they no longer end the process by themselves.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| {
-                Failure::environment("signals cannot be listened to").because(&error)
+                Failure::environment("cannot listen for SIGINT and SIGTERM").because(&error)
             })
         };
         Ok(Self {
@@ -25,7 +25,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => (),

@@ -1,4 +1,4 @@
-//! Traces of trees, where the operator wants them.
+//! The export of traces, if the operator enables it.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::data;
 use crate::arguments::TraceArguments;
 use crate::failure::Failure;
 
-/// The name under which all gateways of a cluster share the ends of runs.
+/// The name of the feed of results that all gateways of a cluster share.
 const FEED: &str = "traces";
 
-/// Traces are sent as long as this lives.
+/// The export of traces; ends when dropped.
 #[derive(Debug)]
 pub struct Traces {
     _stop: DropGuard,
 }
 
 impl Traces {
-    /// Begins to send traces; nothing where nobody wants them.
+    /// Starts the export; none without `--otlp`.
     pub(super) async fn begin(
         arguments: &TraceArguments,
         broker: &Broker,
@@ -39,13 +39,14 @@ impl Traces {
             None => String::new(),
         };
         let receiver = Receiver::new(address, &headers)
-            .map_err(|error| Failure::usage("traces cannot be sent").because(&error))?;
+            .map_err(|error| Failure::usage("invalid receiver of traces").because(&error))?;
         let feed = broker.feed(FEED).await.map_err(|error| {
-            Failure::environment("the ends of runs cannot be followed").because(error.as_ref())
+            Failure::environment("cannot follow the results of runs in the broker")
+                .because(error.as_ref())
         })?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let log = Arc::new(broker.event_log());
-        // Traces may have waited for their receiver for long.
+        // The events of a delayed trace may be archived.
         let log = ArchivedLog::new(log, Arc::clone(artifacts), Arc::clone(&clock));
         let exporter = Exporter {
             feed: Arc::new(feed),

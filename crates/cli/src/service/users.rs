@@ -1,14 +1,14 @@
-//! The users of the broker: a file with user and password for each part, and the configuration that is made
-//! of all of them.
+//! The users of the broker: a credentials file for each part, and the configuration of nats-server that is generated
+//! from these files.
 //!
 //! ```text
-//! nats-admin.creds, nats-gateway.creds, nats-node.creds   one a part; made once
-//! nats-node-<name>.creds                                  of one host; made when asked for
-//! nats-users.conf                                         made of the others, whenever something is asked
+//! nats-admin.creds, nats-gateway.creds, nats-node.creds   one for each part; created once
+//! nats-node-<name>.creds                                  for one host; created on request
+//! nats-users.conf                                         generated from the credentials files at each call
 //! ```
 //!
-//! Once all users had one account and could do everything. A file that says so is left as it is until
-//! somebody upgrades it, since what the broker has stored must move along.
+//! In earlier versions, all users shared one account with all rights. Such a configuration stays unchanged until
+//! [`Users::upgrade`], because the streams of the broker must move with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,18 @@ use std::path::{Path, PathBuf};
 use aod_jetstream::Credentials as Login;
 use aod_jetstream::rights::{self, OWNER, Part, User};
 
-use super::data;
+use super::data::{self, NAME_BYTES_MAX};
 use crate::failure::Failure;
 
-/// The users that are always there, and their parts.
+/// The users of the parts; they always exist.
 const ADMIN: &str = "admin";
 const GATEWAY: &str = "gateway";
 const NODE: &str = "node";
 
-/// What the names of users of single hosts begin with.
+/// The prefix of users for single hosts.
 const NODE_PREFIX: &str = "node-";
 
-/// Longest name of a host, in bytes: enough for any, and for a token of a subject.
-const NAME_BYTES_MAX: usize = 63;
-
-/// Where a server keeps the streams of users that no account was given, below its store.
+/// The directory of the streams of users without an account, below the server's store.
 const FORMER_ACCOUNT: &str = "jetstream/$G";
 
 /// The users of the broker in one directory.
@@ -42,7 +39,7 @@ impl Users {
         Self(directory.to_owned())
     }
 
-    /// The fragment of a configuration of nats-server.
+    /// The fragment of nats-server's configuration.
     pub fn configuration(&self) -> PathBuf {
         self.0.join("nats-users.conf")
     }
@@ -63,15 +60,15 @@ impl Users {
         self.0.join(format!("nats-{user}.creds"))
     }
 
-    /// Whether these are users of an earlier version, who may do everything.
+    /// Whether these are users of an earlier version, with all rights.
     pub fn are_unlimited(&self) -> bool {
         fs::read_to_string(self.configuration()).is_ok_and(|text| !text.contains("accounts {"))
     }
 
-    /// Makes what is missing, and the configuration anew if it is not what it must be; answers what it wrote.
+    /// Creates missing files, and updates the configuration; returns the written files.
     pub(super) fn ensure(&self) -> Result<Vec<PathBuf>, Failure> {
         if self.are_unlimited() {
-            return self.spread_former();
+            return self.split_former();
         }
         let mut written = Vec::new();
         for user in [ADMIN, GATEWAY, NODE] {
@@ -85,18 +82,17 @@ impl Users {
         Ok(written)
     }
 
-    /// A user of the host `name` alone. One that exists keeps its password.
+    /// Adds a user for the host `name`. An existing user keeps its password.
     pub fn add_node(&self, name: &str) -> Result<Vec<PathBuf>, Failure> {
         if self.are_unlimited() {
-            return Err(
-                Failure::usage("users of single hosts need users that are limited")
-                    .with_hint("`aod credentials DIR --upgrade` makes them"),
-            );
+            return Err(Failure::usage(
+                "cannot add a user for one host: the users have unlimited rights",
+            )
+            .with_hint("upgrade them with `aod credentials DIR --upgrade`"));
         }
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_plain) {
+        if !data::is_plain_name(name) {
             let message = format!(
-                "{name:?} is no name of a host: 1 to {NAME_BYTES_MAX} of A-Z, a-z, 0-9, - and _ are"
+                "invalid host {name:?}: expected 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, - and _"
             );
             return Err(Failure::usage(message));
         }
@@ -111,9 +107,9 @@ impl Users {
         Ok(written)
     }
 
-    /// Gives users of an earlier version, who may do everything, the rights of their parts, and new passwords,
-    /// since every host has had that of all; what the broker has stored in `store` moves to its new account.
-    /// The broker must not run meanwhile. Answers what it wrote; nothing if there is nothing to upgrade.
+    /// Limits the users of an earlier version to the rights of their parts, with new passwords because every host had
+    /// the old ones, and moves the streams in `store` to the new account. The broker must be stopped. Returns the
+    /// written files; none if no upgrade is necessary.
     pub fn upgrade(&self, store: &Path) -> Result<Vec<PathBuf>, Failure> {
         let (former, new) = (
             store.join(FORMER_ACCOUNT),
@@ -121,9 +117,9 @@ impl Users {
         );
         if former.exists() {
             if new.exists() {
-                let message = format!("{} and {} are both there", former.display(), new.display());
+                let message = format!("{} and {} both exist", former.display(), new.display());
                 return Err(Failure::environment(message)
-                    .with_hint("one of them has the log: move the other one away"));
+                    .with_hint("keep the directory with the log, and move the other one away"));
             }
             fs::rename(&former, &new).map_err(|error| data::unusable(&former, &error))?;
         }
@@ -143,8 +139,8 @@ impl Users {
         self.ensure()
     }
 
-    /// A file for each part, with the user that it has had.
-    fn spread_former(&self) -> Result<Vec<PathBuf>, Failure> {
+    /// Creates a file for each part from the former configuration.
+    fn split_former(&self) -> Result<Vec<PathBuf>, Failure> {
         let path = self.configuration();
         let text = fs::read_to_string(&path).map_err(|error| data::unusable(&path, &error))?;
         let mut written = Vec::new();
@@ -174,7 +170,7 @@ impl Users {
         Ok(Some(path))
     }
 
-    /// All users that have a file, in the order of their names.
+    /// All users with a file, sorted by name.
     fn all(&self) -> Result<Vec<User>, Failure> {
         let unusable = |error: &std::io::Error| data::unusable(&self.0, error);
         let mut users = Vec::new();
@@ -201,7 +197,7 @@ fn login(user: &str, password: &str) -> String {
 }
 
 fn read_login(file: &Path) -> Result<(String, String), Failure> {
-    let unusable = || Failure::usage(format!("{} holds no user", file.display()));
+    let unusable = || Failure::usage(format!("{} contains no user", file.display()));
     match Login::from_file(file) {
         Ok(Login::UserPassword { user, password }) => Ok((user, password)),
         Ok(Login::None) => Err(unusable()),
@@ -214,10 +210,10 @@ fn read_user(name: &str, file: &Path) -> Result<User, Failure> {
     let is_hexadecimal = password.bytes().all(|byte| byte.is_ascii_hexdigit());
     if user != name || !is_hexadecimal {
         return Err(Failure::usage(format!(
-            "{} was not made for the user {name}",
+            "{} is not a credentials file of the user {name}",
             file.display()
         ))
-        .with_hint("remove it and make it anew"));
+        .with_hint("remove the file, and run `aod credentials` again"));
     }
     let part = match name {
         ADMIN => Part::Admin,
@@ -234,20 +230,14 @@ fn read_user(name: &str, file: &Path) -> Result<User, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::data::tests::names;
 
-    /// As they once were made.
+    /// A configuration of an earlier version.
     const FORMER: &str = "authorization {\n  users = [\n    { user: \"gateway\", password: \"0a\" }\n    \
         { user: \"node\", password: \"0b\" }\n    { user: \"admin\", password: \"0c\" }\n  ]\n}\n";
 
-    fn names(files: &[PathBuf]) -> Vec<&str> {
-        files
-            .iter()
-            .map(|file| file.file_name().unwrap().to_str().unwrap())
-            .collect()
-    }
-
     #[test]
-    fn each_part_has_its_own_user_and_the_configuration_has_all() {
+    fn ensure_creates_one_user_per_part_and_the_configuration() {
         let directory = tempfile::tempdir().unwrap();
         let users = Users::of(directory.path());
         let made = users.ensure().unwrap();
@@ -267,14 +257,14 @@ mod tests {
             );
         }
         assert_eq!(users.ensure().unwrap(), Vec::<PathBuf>::new());
-        // Another version knew other rights.
+        // A configuration with the rights of another version is replaced.
         fs::write(users.configuration(), "accounts {}\n").unwrap();
         assert_eq!(names(&users.ensure().unwrap()), ["nats-users.conf"]);
         assert_eq!(fs::read_to_string(users.configuration()).unwrap(), text);
     }
 
     #[test]
-    fn a_host_gets_a_user_of_its_own_and_loses_it_with_its_file() {
+    fn user_of_host_exists_as_long_as_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let users = Users::of(directory.path());
         users.ensure().unwrap();
@@ -293,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_an_earlier_version_are_kept_until_they_are_upgraded() {
+    fn users_of_earlier_version_are_unchanged_until_upgrade() {
         let directory = tempfile::tempdir().unwrap();
         let users = Users::of(directory.path());
         fs::write(users.configuration(), FORMER).unwrap();

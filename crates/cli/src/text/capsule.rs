@@ -1,4 +1,4 @@
-//! One capsule with everything about it.
+//! The details of a capsule.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::units;
 use crate::commands::Inspection;
 
-/// Several lines: names, digests, limits, whom it may call, what it takes and gives.
+/// Names, digests, limits, callees, input and output, one per line.
 pub(crate) fn details(capsule: &Inspection) -> String {
     let mut text = capsule.name.clone();
     if let Some(title) = &capsule.title {
@@ -45,8 +45,8 @@ pub(crate) fn details(capsule: &Inspection) -> String {
     );
     line("limits", &limits);
     match capsule.handoffs.as_deref() {
-        None => line("may call", "everyone"),
-        Some([]) => line("may call", "nobody"),
+        None => line("may call", "any capsule"),
+        Some([]) => line("may call", "no capsule"),
         Some(names) => line("may call", &names.join(", ")),
     }
     if !capsule.mcp_servers.is_empty() {
@@ -67,7 +67,7 @@ pub(crate) fn details(capsule: &Inspection) -> String {
     text
 }
 
-/// The members of an object, a line each, as far as they can be seen without following references.
+/// The members of an object, one per line, without following references.
 fn fields(schema: &Value) -> String {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object);

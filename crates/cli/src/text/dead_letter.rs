@@ -1,4 +1,4 @@
-//! Runs that were given up.
+//! Dead letters.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{table, units};
 
-/// Dead letters, the latest first, as they stand at `now`.
+/// Dead letters, the latest first, with ages at `now`.
 pub(crate) fn table(letters: &[DeadLetterSummary], now: Timestamp) -> String {
     if letters.is_empty() {
         return "no dead letters".to_owned();
@@ -20,20 +20,20 @@ pub(crate) fn table(letters: &[DeadLetterSummary], now: Timestamp) -> String {
             letter.reason.as_str().to_owned(),
             letter.run.attempts.to_string(),
             units::between(letter.run.requested_at, now),
-            standing(letter),
+            state(letter),
         ]);
     }
     table::finish(&mut table)
 }
 
-fn standing(letter: &DeadLetterSummary) -> String {
+fn state(letter: &DeadLetterSummary) -> String {
     match (letter.dead_letter, letter.requeued_as) {
         (DeadLetterState::Requeued, Some(run)) => format!("requeued as {run}"),
         (state, _) => state.as_str().to_owned(),
     }
 }
 
-/// Everything about one.
+/// All details of a dead letter.
 pub(crate) fn details(view: &DeadLetterView) -> String {
     let run = &view.summary.run;
     let mut text = String::new();
@@ -45,7 +45,7 @@ pub(crate) fn details(view: &DeadLetterView) -> String {
         line("called by", &parent.to_string());
     }
     line("capsule", &run.capsule);
-    line("state", &standing(&view.summary));
+    line("state", &state(&view.summary));
     line("reason", view.summary.reason.as_str());
     if let Some(error) = &run.error {
         line("error", &format!("{} ({})", error.message, error.code));
@@ -66,7 +66,8 @@ pub(crate) fn details(view: &DeadLetterView) -> String {
         );
     }
     for written in &view.last_lines {
-        line(&format!("wrote in {}", written.attempt), &written.text);
+        let output = format!("output: {}", written.text);
+        line(&format!("attempt {}", written.attempt), &output);
     }
     text
 }

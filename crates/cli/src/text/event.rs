@@ -1,13 +1,13 @@
-//! Events of the log as lines.
+//! Events of the log, one per line.
 
 use aod_api::events::EventView;
 use aod_domain::spending::Cost;
 use serde_json::Value;
 
-/// The type of the one terminal event.
-const RESULT_TYPE: &str = "dev.aod.run.result.v1";
+/// The type of the terminal event.
+const RESULT_TYPE: &str = "dev.aod.run.ended.v1";
 
-/// Whether nothing comes after it that people wait for.
+/// Whether `event` is the result of its run.
 pub(crate) fn is_result(event: &EventView) -> bool {
     event.kind == RESULT_TYPE
 }
@@ -17,32 +17,32 @@ fn name(event: &EventView) -> &str {
     word(&event.kind)
 }
 
-/// The same of a type.
+/// The last word of the type `kind`.
 pub(crate) fn word(kind: &str) -> &str {
     let kind = kind.rsplit_once(".v").map_or(kind, |(name, _)| name);
     kind.rsplit_once('.').map_or(kind, |(_, word)| word)
 }
 
-/// What an event says, where it says something for people.
+/// The remark on an event, if it has details for people.
 fn remark(event: &EventView) -> Option<String> {
     let text = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_str);
     match name(event) {
-        "lease" => event
+        "leased" => event
             .data
             .get("attempt")
             .map(|attempt| format!("attempt {attempt}")),
         "delivered" => {
             let number = event.data.pointer("/work/delivery");
-            number.map(|number| format!("delivery {number}, without an attempt so far"))
+            number.map(|number| format!("delivery {number}, no attempt yet"))
         }
         "attempt_lost" => text("/error/message").map(str::to_owned),
         "attempt_failed" => {
             let pause = event.data.get("pause_ms").and_then(Value::as_u64)?;
             let seconds = pause.div_ceil(1_000);
-            Some(format!("{}; again in {seconds} s", text("/error/message")?))
+            Some(format!("{}; retry in {seconds} s", text("/error/message")?))
         }
         "call_refused" => Some(format!("{}: {}", text("/target")?, text("/text")?)),
-        "egress" => {
+        "egress_closed" => {
             let number = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_u64);
             let place = format!("{}:{}", text("/host")?, number("/port")?);
             let (sent, received) = (number("/bytes_sent")?, number("/bytes_received")?);
@@ -57,21 +57,21 @@ fn remark(event: &EventView) -> Option<String> {
         }
         "settled" => settled(event),
         "sealed" => text("/public_key").map(|key| format!("by {key}")),
-        "cancel" => text("/requested_by")
+        "cancel_requested" => text("/requested_by")
             .map(|who| format!("by {who}: {}", text("/reason").unwrap_or_default())),
-        "policy_set" | "policy_removed" | "hold_removed" => {
+        "removed" | "policy_set" | "policy_removed" | "hold_removed" => {
             Some(format!("by {}", text("/requested_by")?))
         }
-        "held" => Some(format!(
+        "hold_placed" => Some(format!(
             "by {}: {}",
             text("/requested_by")?,
             text("/reason")?
         )),
-        "collected" => {
+        "deleted" => {
             let count = event.data.get("artifacts")?.as_array()?.len();
             Some(format!("{count} artifacts by {}", text("/requested_by")?))
         }
-        "result" => {
+        "ended" => {
             let outcome = text("/outcome")?;
             Some(match text("/error/message") {
                 Some(message) => format!("{outcome}: {message}"),
@@ -82,20 +82,20 @@ fn remark(event: &EventView) -> Option<String> {
     }
 }
 
-/// As `agent.yaml` names it.
+/// Provider and model, as in `agent.yaml`.
 fn model(event: &EventView) -> Option<String> {
     let text = |name: &str| event.data.get(name).and_then(Value::as_str);
     Some(format!("{}/{}", text("provider")?, text("model")?))
 }
 
-/// What a call of a model took, and which tools the model asked for.
+/// Tokens and cost of a call of a model, and the tools that the model requested.
 fn settled(event: &EventView) -> Option<String> {
     let number = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_u64);
     let tokens = match (number("/tokens/input"), number("/tokens/output")) {
         (Some(input), Some(output)) => format!("{input} tokens in, {output} out"),
-        _ => "no tokens were told".to_owned(),
+        _ => "tokens not reported".to_owned(),
     };
-    let cost = number("/cost").map(|cost| Cost::from_picodollars(cost).to_string());
+    let cost = number("/cost_picodollars").map(|cost| Cost::from_picodollars(cost).to_string());
     let status = number("/status").filter(|status| *status >= 300);
     let status = status.map(|status| format!("status {status}"));
     let tools = event.data.get("tools").and_then(Value::as_array);
@@ -104,7 +104,7 @@ fn settled(event: &EventView) -> Option<String> {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let tools = (!tools.is_empty()).then(|| format!("asks for {}", tools.join(", ")));
+    let tools = (!tools.is_empty()).then(|| format!("requests {}", tools.join(", ")));
     let parts: Vec<_> = [Some(tokens), cost, status, tools]
         .into_iter()
         .flatten()
@@ -112,33 +112,35 @@ fn settled(event: &EventView) -> Option<String> {
     Some(format!("{}: {}", model(event)?, parts.join(", ")))
 }
 
-/// For the line of a run that is waited for.
+/// The state of a run after `event`, for the progress line.
 pub(crate) fn short(event: &EventView) -> String {
     let word = match name(event) {
-        "launch" => "queued",
-        "delivered" => "delivered, not taken on yet",
-        "lease" => "taken on by a node",
-        "attempt_lost" => "lost its node, waits for another",
-        "attempt_failed" => "failed, rests before it is tried again",
-        "waiting" => "waiting for what it called",
-        "resumed" | "call_refused" | "egress" | "egress_refused" | "reserved" | "settled" => {
-            "running"
-        }
-        "result" => match event.data["outcome"].as_str() {
+        "launched" => "queued",
+        "delivered" => "delivered, no attempt yet",
+        "leased" => "starting",
+        "attempt_lost" => "attempt lost, waiting for another node",
+        "attempt_failed" => "attempt failed, waiting for its retry",
+        "cancel_requested" => "being cancelled",
+        "wait_started" => "waiting for callees",
+        "capsule_started" | "wait_ended" | "call_refused" | "egress_closed" | "egress_refused"
+        | "reserved" | "settled" => "running",
+        "ended" => match event.data["outcome"].as_str() {
             Some("failed") => "failed",
             Some("cancelled") => "cancelled",
             Some("timed_out") => "timed out",
             _ => "ended",
         },
+        "preparation_started" => "preparing",
+        "collection_started" => "collecting outputs",
         word => word,
     };
-    match remark(event).filter(|_| name(event) == "preparing") {
+    match remark(event).filter(|_| name(event) == "preparation_started") {
         Some(remark) => format!("{word} ({remark})"),
         None => word.to_owned(),
     }
 }
 
-/// For a list of events.
+/// A line in the list of events of a run.
 pub(crate) fn line(event: &EventView) -> String {
     let time = event.time.strftime("%Y-%m-%d %H:%M:%S%.3fZ");
     let remark = remark(event).unwrap_or_default();
@@ -159,7 +161,7 @@ pub(crate) fn header() -> String {
     )
 }
 
-/// For a table of events of the whole log: as [`line`], with what each is about.
+/// A line in the list of events of the whole log: [`line`] with the column ABOUT.
 pub(crate) fn row(event: &EventView) -> String {
     let time = event.time.strftime("%Y-%m-%d %H:%M:%S%.3fZ");
     let remark = remark(event).unwrap_or_default();
@@ -196,18 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_a_model_is_told_with_its_tokens_its_cost_and_the_tools() {
+    fn model_call_is_shown_with_tokens_cost_and_tools() {
         let settled = json!({"provider": "openai", "model": "tiny", "status": 200,
-            "tokens": {"input": 100, "output": 20}, "cost": 300_000_000, "tools": ["search", "read"]});
+            "tokens": {"input": 100, "output": 20}, "cost_picodollars": 300_000_000, "tools": ["search", "read"]});
         assert_eq!(
             shown("dev.aod.spending.settled.v1", &settled),
             "       7  2026-01-02 03:04:05.678Z  settled         openai/tiny: 100 tokens in, 20 out, $0.00030, \
-             asks for search, read"
+             requests search, read"
         );
         let refused = json!({"provider": "openai", "model": "tiny", "status": 503});
         assert_eq!(
             shown("dev.aod.spending.settled.v1", &refused),
-            "       7  2026-01-02 03:04:05.678Z  settled         openai/tiny: no tokens were told, status 503"
+            "       7  2026-01-02 03:04:05.678Z  settled         openai/tiny: tokens not reported, status 503"
         );
         let reserved = json!({"provider": "openai", "model": "tiny", "worst": {"tokens": 900}});
         assert_eq!(

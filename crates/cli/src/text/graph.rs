@@ -1,10 +1,10 @@
-//! Who may call whom, as lines.
+//! The graph of permitted calls, as text.
 
 use std::fmt::Write as _;
 
-use crate::capsule::graph::Graph;
+use aod_kit::graph::Graph;
 
-/// A line for each capsule with those that it may call, then what speaks against calls, then cycles.
+/// A line for each capsule with its callees, then problems of calls, then cycles.
 pub(crate) fn lines(graph: &Graph) -> String {
     let mut text = String::new();
     // Writing to memory does not fail.

@@ -1,4 +1,4 @@
-//! The past of trees: as one stood at an event, whether the lists agree with the log, and in what two differ.
+//! The history of trees: a tree at an event, the comparison of lists and log, and the difference of two trees.
 
 use std::fmt::Write as _;
 
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use super::{event, table, tree, units};
 
-/// Characters of a value that are shown.
+/// Maximum number of printed characters of a value.
 const VALUE_LENGTH_MAX: usize = 60;
 
-/// A tree as it stood at an event.
+/// A tree at an event.
 pub(crate) fn at(view: &TreeAt) -> String {
     let last = &view.last;
     let what = format!(
-        "{} of {} at {}",
+        "{}, {} at {}",
         event::word(&last.kind),
         last.run,
         last.time.strftime("%Y-%m-%d %H:%M:%S%.3fZ")
@@ -29,7 +29,7 @@ pub(crate) fn at(view: &TreeAt) -> String {
         format!("as of event {}: {what}", view.event)
     } else {
         let (event, sequence) = (view.event, last.sequence);
-        format!("as of event {event}, before which the last of this tree is {sequence}: {what}")
+        format!("as of event {event} (last event of this tree: {sequence}): {what}")
     };
     let mut drawing = table::plain(&[
         "CAPSULE",
@@ -56,7 +56,7 @@ fn row_at(node: &TreeAtNode, branch: &str, now: Timestamp) -> Vec<String> {
     };
     let mut state = tree::state(run);
     if node.cancel.is_some() && run.ended_at.is_none() {
-        state.push_str(", to be cancelled");
+        state.push_str(", being cancelled");
     }
     vec![
         format!("{branch}{}", run.capsule),
@@ -69,7 +69,7 @@ fn row_at(node: &TreeAtNode, branch: &str, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// Whether the lists agree with the log, and where they do not.
+/// The differences between the lists and the log.
 pub(crate) fn replay(view: &ReplayView) -> String {
     let what = format!(
         "{}: {}, {}, up to event {}",
@@ -79,7 +79,7 @@ pub(crate) fn replay(view: &ReplayView) -> String {
         view.as_of
     );
     if view.is_equal {
-        return format!("{what}\nequal: the lists of this gateway say what the log says");
+        return format!("{what}\nequal: the lists of this gateway match the log");
     }
     let total = view.differences.len() + view.left_out;
     let mut drawing = table::plain(&["RUN", "PLACE", "LOG", "LISTS"]);
@@ -105,12 +105,12 @@ pub(crate) fn replay(view: &ReplayView) -> String {
     text
 }
 
-/// In what two trees differ.
+/// The differences of two trees.
 pub(crate) fn difference(view: &TreeDifference) -> String {
     let different = view.runs.iter().filter(|run| !run.differences.is_empty());
     let different: Vec<&RunDifference> = different.collect();
     let verdict = if view.is_same {
-        "the same but for times and costs".to_owned()
+        "equal except for times and costs".to_owned()
     } else {
         let one_sided = view.only_left.len() + view.only_right.len();
         format!(
@@ -144,7 +144,7 @@ pub(crate) fn difference(view: &TreeDifference) -> String {
     text
 }
 
-/// The ids of a pair below the roots; those stand above.
+/// The ids of a pair of callees; the first lines contain the ids of the roots.
 fn ids(view: &TreeDifference, run: &RunDifference) -> String {
     let is_root = |(root, run): (RunId, RunId)| root == run;
     if is_root((view.left, run.left)) && is_root((view.right, run.right)) {
@@ -163,7 +163,7 @@ fn one_sided(text: &mut String, side: &str, runs: &[OneSidedRun]) {
     }
 }
 
-/// Times and costs of all runs whose figures differ as they are shown.
+/// Times and costs of all runs, where the printed figures differ.
 fn measures(text: &mut String, runs: &[RunDifference]) {
     let mut drawing = table::plain(&["TIMES AND COSTS", "", "A", "B"]);
     let mut is_empty = true;
@@ -207,7 +207,7 @@ fn figure(name: &str, value: Option<&Value>) -> String {
     }
 }
 
-/// A value as JSON on one line, cut to what fits there; `-` for none.
+/// A value as JSON on one line, shortened to [`VALUE_LENGTH_MAX`]; `-` for none.
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else {
         return "-".to_owned();

@@ -1,20 +1,20 @@
-//! Who may call whom, as a picture: capsules in rows, callers above those that they call.
+//! The graph of permitted calls as an SVG picture: capsules in rows, callers above their callees.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::capsule::graph::{Call, Graph, Node};
+use aod_kit::graph::{Call, Graph, Node};
 
 /// Lengths are in pixels.
 const BOX_HEIGHT: usize = 34;
 const ROW_HEIGHT: usize = 96;
 const GAP: usize = 28;
 const MARGIN: usize = 40;
-/// A letter of the monospaced font, at most, and the room at both sides of a name.
+/// Maximum width of a letter of the monospaced font, and the space around a name.
 const LETTER_WIDTH: usize = 9;
 const PADDING: usize = 24;
 
-/// Where a capsule is drawn.
+/// The position of a capsule.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     x: usize,
@@ -74,12 +74,12 @@ fn width(node: &Node) -> usize {
     node.name.chars().count() * LETTER_WIDTH + PADDING
 }
 
-/// Each capsule one row below the lowest of those that may call it; calls that lead back count for nothing.
+/// Places each capsule one row below its lowest caller; ignores calls that close a cycle.
 fn rows(graph: &Graph) -> Vec<Vec<&Node>> {
     let mut row_of: BTreeMap<&str, usize> = BTreeMap::new();
     let called = |node: &&Node| graph.calls.iter().any(|call| call.callee == node.name);
     let roots = graph.capsules.iter().filter(|node| !called(node));
-    // Cycles that nobody leads to have no root: any of theirs will do.
+    // A cycle without a caller outside has no root: start at any capsule of it.
     for node in roots.chain(&graph.capsules) {
         if !row_of.contains_key(node.name.as_str()) {
             sink(graph, &node.name, 0, &mut Vec::new(), &mut row_of);
@@ -93,7 +93,7 @@ fn rows(graph: &Graph) -> Vec<Vec<&Node>> {
     rows
 }
 
-/// Puts `name` into `row`, unless it is lower already, and what it calls below it.
+/// Moves `name` down to `row` if it is above, and its callees below it.
 fn sink<'g>(
     graph: &'g Graph,
     name: &'g str,
@@ -112,7 +112,7 @@ fn sink<'g>(
     callers.pop();
 }
 
-/// From the caller to the row below it, around the rows between to a lower one, or back up, dashed.
+/// An arrow to the next row, around the rows between to a lower row, or dashed to a higher row.
 fn arrow(text: &mut String, call: &Call, places: &BTreeMap<&str, Place>) {
     let (from, to) = (places[call.caller.as_str()], places[call.callee.as_str()]);
     let colour = if call.problems.is_empty() {
@@ -131,7 +131,7 @@ fn arrow(text: &mut String, call: &Call, places: &BTreeMap<&str, Place>) {
             "  <path d=\"M{x} {start}C{x} {half} {y} {half} {y} {end}\" {style}/>"
         )
     } else if end > start {
-        // Along the left edge, since boxes of the rows between would hide it.
+        // Along the left edge, because boxes of the rows between would hide the arrow.
         let (x, y) = (from.x, to.x);
         let (from, to) = (from.y + BOX_HEIGHT / 2, to.y + BOX_HEIGHT / 2);
         writeln!(
@@ -168,25 +168,28 @@ fn capsule(text: &mut String, node: &Node, place: Place) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::capsule::graph::tests::graph;
+
+    /// A graph of these calls, without problems.
+    fn graph(calls: &[(&str, &str)]) -> Graph {
+        let names: BTreeSet<&str> = calls.iter().flat_map(|&(from, to)| [from, to]).collect();
+        let calls = calls.iter().map(|&(from, to)| Call::new(from, to));
+        Graph::of_calls(
+            names.into_iter().map(str::to_owned).collect(),
+            calls.collect(),
+        )
+    }
 
     fn names(graph: &Graph) -> Vec<Vec<&str>> {
-        let name = |row: Vec<&'_ Node>| -> Vec<String> {
-            row.iter().map(|node| node.name.clone()).collect()
-        };
-        let rows: Vec<Vec<String>> = rows(graph).into_iter().map(name).collect();
-        let find = |name: &String| {
-            let node = graph.capsules.iter().find(|node| node.name == *name);
-            node.map_or("", |node| node.name.as_str())
-        };
-        rows.iter()
-            .map(|row| row.iter().map(find).collect())
+        let rows = rows(graph).into_iter();
+        rows.map(|row| row.iter().map(|node| node.name.as_str()).collect())
             .collect()
     }
 
     #[test]
-    fn callers_stand_above_those_that_they_call() {
+    fn callers_are_drawn_above_their_callees() {
         let calls = [
             ("survey", "chart"),
             ("survey", "report"),
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_a_box_for_each_and_an_arrow_for_each_call() {
+    fn picture_has_a_box_per_capsule_and_an_arrow_per_call() {
         let mut graph = graph(&[("survey", "chart"), ("chart", "survey")]);
         graph.capsules[0].is_known = false;
         graph.calls[0].problems.push("no".into());

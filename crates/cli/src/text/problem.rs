@@ -1,17 +1,17 @@
-//! The refusals of gateways.
+//! Rejected requests and details of errors.
 
 use aod_api::problem::Problem;
 use serde_json::Value;
 
-/// Lines of an error's detail that are shown.
+/// Maximum number of printed lines of an error's detail.
 const DETAIL_LINES_MAX: usize = 40;
 
-/// What was refused and why.
+/// The message and the code of a problem.
 pub(crate) fn headline(problem: &Problem) -> String {
     format!("{} ({})", problem.detail, problem.code)
 }
 
-/// All that is wrong, a line each with its place.
+/// All errors, one per line, each with its place.
 pub(crate) fn details(problem: &Problem) -> Vec<String> {
     let line = |item: &aod_api::problem::ProblemItem| match item.pointer.as_str() {
         "" => item.message.clone(),
@@ -20,11 +20,12 @@ pub(crate) fn details(problem: &Problem) -> Vec<String> {
     problem.errors.iter().map(line).collect()
 }
 
-/// What an error says besides its message: each member a line, texts as they are.
-pub(crate) fn detail_lines(detail: &Value) -> Vec<String> {
+/// The detail of an error: one line per member, texts without quotes. Leaves out what `message` says already.
+pub(crate) fn detail_lines(detail: &Value, message: &str) -> Vec<String> {
     let mut lines = Vec::new();
     match detail {
         Value::Object(members) => {
+            let members = members.iter().filter(|(_, value)| !is_said(value, message));
             for (name, value) in members {
                 push(&mut lines, name, value);
             }
@@ -35,9 +36,22 @@ pub(crate) fn detail_lines(detail: &Value) -> Vec<String> {
     lines
 }
 
+/// Whether the words of `message` contain the number or the text `value`.
+fn is_said(value: &Value, message: &str) -> bool {
+    let is_apart = |part: Option<char>| !part.is_some_and(char::is_alphanumeric);
+    let text = match value {
+        Value::String(text) if !text.is_empty() => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return false,
+    };
+    message.match_indices(&text).any(|(start, found)| {
+        let (before, after) = (&message[..start], &message[start + found.len()..]);
+        is_apart(before.chars().next_back()) && is_apart(after.chars().next())
+    })
+}
+
 fn push(lines: &mut Vec<String>, name: &str, value: &Value) {
     match value {
-        // Nothing to say.
         Value::Null => (),
         Value::String(text) if text.is_empty() => (),
         Value::String(text) if !text.contains('\n') => lines.push(format!("{name}: {text}")),

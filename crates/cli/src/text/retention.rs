@@ -1,4 +1,4 @@
-//! Policies, holds, and what was collected.
+//! Retention policies, holds, and results of garbage collection.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use aod_api::retention::{ArtifactCount, Collection, HoldView, PolicyView, SetPol
 use super::table::{finish, nothing, plain};
 use super::units;
 
-/// The policies that there are.
+/// The policies as a table.
 pub(crate) fn policies(policies: &[PolicyView]) -> String {
     if policies.is_empty() {
         return nothing("policies");
@@ -17,7 +17,7 @@ pub(crate) fn policies(policies: &[PolicyView]) -> String {
         let keep = |keep: &Option<String>| keep.clone().unwrap_or_default();
         table.add_row([
             name.clone(),
-            whom(policy),
+            scope(policy),
             keep(&policy.logs),
             keep(&policy.files),
             keep(&policy.capsules),
@@ -26,7 +26,7 @@ pub(crate) fn policies(policies: &[PolicyView]) -> String {
     finish(&mut table)
 }
 
-/// A policy in words.
+/// A policy as a sentence.
 pub(crate) fn sentence(view: &PolicyView) -> String {
     let classes = [
         ("logs", &view.policy.logs),
@@ -37,11 +37,11 @@ pub(crate) fn sentence(view: &PolicyView) -> String {
         .iter()
         .filter_map(|(class, keep)| Some(format!("{class} {}", keep.as_ref()?)));
     let stated: Vec<String> = stated.collect();
-    let (name, whom) = (&view.name, whom(&view.policy));
-    format!("policy {name} for {whom} keeps {}", stated.join(", "))
+    let (name, scope) = (&view.name, scope(&view.policy));
+    format!("policy {name} for {scope} keeps {}", stated.join(", "))
 }
 
-fn whom(policy: &SetPolicy) -> String {
+fn scope(policy: &SetPolicy) -> String {
     let mut parts = Vec::new();
     if !policy.for_tenants.is_empty() {
         parts.push(format!("tenant {}", policy.for_tenants.join(" or ")));
@@ -60,7 +60,7 @@ fn whom(policy: &SetPolicy) -> String {
     parts.join(", ")
 }
 
-/// The trees that are held.
+/// The holds as a table.
 pub(crate) fn holds(holds: &[HoldView]) -> String {
     if holds.is_empty() {
         return nothing("holds");
@@ -77,51 +77,51 @@ pub(crate) fn holds(holds: &[HoldView]) -> String {
     finish(&mut table)
 }
 
-/// What goes on a line each, then why the rest stays.
+/// Deleted artifacts by class, then kept artifacts by reason, one per line.
 pub(crate) fn collection(collection: &Collection) -> String {
     let mut text = String::new();
     let (verb, kept) = if collection.dry_run {
-        ("would go", "would stay")
+        ("would delete", "would keep")
     } else {
-        ("gone", "stays")
+        ("deleted", "kept")
     };
-    lines(&mut text, verb, &collection.collected, what_goes);
-    lines(&mut text, kept, &collection.kept, why_it_stays);
+    lines(&mut text, verb, &collection.deleted, deleted_class);
+    lines(&mut text, kept, &collection.kept, kept_reason);
     if let Some(failure) = &collection.failure {
         let failed = collection.failed;
-        let _ = writeln!(text, "{failed} could not be removed: {failure}");
+        let _ = writeln!(text, "{failed} could not be deleted: {failure}");
     }
     text
 }
 
 fn lines(text: &mut String, head: &str, counts: &[ArtifactCount], words: fn(&str) -> &str) {
     if counts.is_empty() {
-        let _ = writeln!(text, "{head:<10} nothing");
+        let _ = writeln!(text, "{head:<12} nothing");
     }
     for count in counts {
         let size = units::bytes(count.size_bytes);
         let (artifacts, words) = (count.artifacts, words(&count.kind));
-        let _ = writeln!(text, "{head:<10} {artifacts:>8}  {size:>9}  {words}");
+        let _ = writeln!(text, "{head:<12} {artifacts:>8}  {size:>9}  {words}");
     }
 }
 
-fn what_goes(kind: &str) -> &str {
+fn deleted_class(kind: &str) -> &str {
     match kind {
-        "unnamed" => "that nothing names",
+        "unnamed" => "not referred to by any event",
         other => other,
     }
 }
 
-fn why_it_stays(kind: &str) -> &str {
+fn kept_reason(kind: &str) -> &str {
     match kind {
-        "held" => "of trees that are held",
+        "held" => "of trees with a hold",
         "archive" => "of the archive of the log",
         "registered" => "of registered capsules",
-        "live" => "of trees that go on, or are open dead letters",
+        "live" => "of trees with unfinished runs or open dead letters",
         "unknown" => "named by events that this version does not understand",
-        "policy" => "that policies keep still",
+        "policy" => "within the time of a policy",
         "no_policy" => "of ended trees, without a policy",
-        "young" => "stored or named within a day",
+        "young" => "stored or named within the last day",
         other => other,
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_told_in_a_sentence() {
+    fn policy_is_printed_as_a_sentence() {
         let policy = SetPolicy {
             for_tenants: vec!["acme".into()],
             for_capsules: vec!["survey".into()],
@@ -154,37 +154,37 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_told_before_what_stays() {
+    fn deleted_artifacts_are_listed_before_kept_ones() {
         let count = |kind: &str, artifacts, size_bytes| ArtifactCount {
             kind: kind.into(),
             artifacts,
             size_bytes,
         };
-        let mut told = Collection {
+        let mut result = Collection {
             dry_run: false,
-            collected: vec![count("unnamed", 3, 3 << 20), count("logs", 120, 1 << 30)],
+            deleted: vec![count("unnamed", 3, 3 << 20), count("logs", 120, 1 << 30)],
             kept: vec![count("held", 7, 512), count("young", 1, 0)],
             failed: 2,
-            failure: Some("the store is away".into()),
+            failure: Some("the store is offline".into()),
             as_of: 7,
         };
-        insta::assert_snapshot!(collection(&told), @r"
-        gone              3    3.0 MiB  that nothing names
-        gone            120    1.0 GiB  logs
-        stays             7      512 B  of trees that are held
-        stays             1        0 B  stored or named within a day
-        2 could not be removed: the store is away
+        insta::assert_snapshot!(collection(&result), @r"
+        deleted             3    3.0 MiB  not referred to by any event
+        deleted           120    1.0 GiB  logs
+        kept                7      512 B  of trees with a hold
+        kept                1        0 B  stored or named within the last day
+        2 could not be deleted: the store is offline
         ");
-        told = Collection {
+        result = Collection {
             dry_run: true,
-            collected: Vec::new(),
+            deleted: Vec::new(),
             failure: None,
-            ..told
+            ..result
         };
-        insta::assert_snapshot!(collection(&told), @r"
-        would go   nothing
-        would stay        7      512 B  of trees that are held
-        would stay        1        0 B  stored or named within a day
+        insta::assert_snapshot!(collection(&result), @r"
+        would delete nothing
+        would keep          7      512 B  of trees with a hold
+        would keep          1        0 B  stored or named within the last day
         ");
     }
 }

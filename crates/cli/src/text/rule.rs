@@ -1,20 +1,20 @@
-//! Rules of flow control.
+//! Flow-control rules.
 
 use aod_api::rules::{RuleView, SetRule};
 use comfy_table::CellAlignment;
 
 use super::table::{finish, nothing, plain};
 
-/// The rules that there are.
+/// The rules as a table.
 pub(crate) fn table(rules: &[RuleView]) -> String {
     if rules.is_empty() {
         return nothing("rules");
     }
-    let mut table = plain(&["RULE", "FOR", "KEY", "LIMIT", "GOING", "WAITING"]);
+    let mut table = plain(&["RULE", "FOR", "KEY", "LIMIT", "ADMITTED", "WAITING"]);
     for rule in rules {
         table.add_row([
             rule.name.clone(),
-            whom(&rule.rule),
+            scope(&rule.rule),
             rule.rule.key.join(", "),
             limit(&rule.rule),
             rule.going.to_string(),
@@ -29,19 +29,19 @@ pub(crate) fn table(rules: &[RuleView]) -> String {
     finish(&mut table)
 }
 
-/// A rule in words.
+/// A rule as a sentence.
 pub(crate) fn sentence(view: &RuleView) -> String {
     let rule = &view.rule;
-    let whom = whom(rule);
+    let scope = scope(rule);
     let key = match rule.key.as_slice() {
         [] => String::new(),
-        parts => format!(", by {}", parts.join(" and ")),
+        parts => format!(", by key {}", parts.join(", ")),
     };
-    format!("rule {} for {whom}{key}: {}", view.name, limit(rule))
+    format!("rule {} for {scope}{key}: {}", view.name, limit(rule))
 }
 
-/// What it is for.
-fn whom(rule: &SetRule) -> String {
+/// The capsules and tenants of a rule.
+fn scope(rule: &SetRule) -> String {
     let capsules = match rule.capsules.as_slice() {
         [] => "all capsules".to_owned(),
         names => names.join(", "),
@@ -55,12 +55,12 @@ fn whom(rule: &SetRule) -> String {
 fn limit(rule: &SetRule) -> String {
     let mut parts = Vec::new();
     match rule.concurrency {
-        Some(0) => parts.push("none begins".to_owned()),
-        Some(runs) => parts.push(format!("{runs} at once")),
+        Some(0) => parts.push("no runs start".to_owned()),
+        Some(runs) => parts.push(format!("{runs} concurrent")),
         None => (),
     }
     if let Some(rate) = rule.rate {
-        parts.push(format!("{} within {} s", rate.runs, rate.seconds));
+        parts.push(format!("{} starts within {} s", rate.runs, rate.seconds));
     }
     if rule.fair {
         let weights = rule.weights.iter();
@@ -73,7 +73,7 @@ fn limit(rule: &SetRule) -> String {
         });
     }
     if parts.is_empty() {
-        return "in order".to_owned();
+        return "in order of priority".to_owned();
     }
     parts.join(", ")
 }

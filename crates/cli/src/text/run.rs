@@ -1,16 +1,16 @@
-//! One run, and one capsule, with everything about it.
+//! The details of a run, and the result of a registration.
 
 use std::fmt::Write as _;
 
 use aod_api::capsules::RegisteredCapsule;
 use aod_api::files::FileView;
-use aod_api::runs::{RefusalView, RunKind, RunView, SpentView};
+use aod_api::runs::{LeftOutView, RefusalView, RunKind, RunView, SpentView};
 use aod_domain::spending::Cost;
 use jiff::Timestamp;
 
 use super::{problem, units};
 
-/// Everything about a run.
+/// All details of a run.
 pub(crate) fn details(view: &RunView) -> String {
     let run = &view.summary;
     let mut text = String::new();
@@ -49,10 +49,10 @@ pub(crate) fn details(view: &RunView) -> String {
     if let Some(end) = run.ended_at {
         line("took", &units::between(run.requested_at, end));
     }
-    if !view.collected.is_empty() {
-        line("collected", &view.collected.join(", "));
+    if !view.deleted.is_empty() {
+        line("deleted", &view.deleted.join(", "));
     }
-    line("label", view.label.as_str());
+    line("pool", view.pool.as_str());
     placement(&mut line, view);
     line(
         "attempts",
@@ -63,7 +63,7 @@ pub(crate) fn details(view: &RunView) -> String {
         line(
             "retries",
             &format!(
-                "{} of {} after failures, {} of {} after too long a time",
+                "{} of {} after failures, {} of {} after timeouts",
                 failed.capsule, retries.capsule, failed.time, retries.time
             ),
         );
@@ -75,15 +75,15 @@ pub(crate) fn details(view: &RunView) -> String {
         line("node", &node.to_string());
     }
     for (name, value) in &run.labels {
-        line("labelled", &format!("{name}={value}"));
+        line("label", &format!("{name}={value}"));
     }
     line("arguments", &view.arguments.to_string());
-    files(&mut text, "input", &view.inputs);
+    files(&mut text, "input file", &view.inputs);
     ending(&mut text, view);
     text
 }
 
-/// What it requires of its node, and which nodes have refused it.
+/// The requirements of the run, and the refusals of nodes.
 fn placement(line: &mut impl FnMut(&str, &str), view: &RunView) {
     let requires = &view.requires;
     let devices = requires.devices.iter();
@@ -111,7 +111,7 @@ fn placement(line: &mut impl FnMut(&str, &str), view: &RunView) {
     }
 }
 
-/// The runs that it goes back to.
+/// The earlier runs that the run is based on.
 fn earlier(line: &mut impl FnMut(&str, &str), view: &RunView) {
     if let Some(old) = view.requeued_from {
         line("requeued", &format!("from the dead letter {old}"));
@@ -120,11 +120,11 @@ fn earlier(line: &mut impl FnMut(&str, &str), view: &RunView) {
         line("rerun", &format!("of {old}"));
     }
     if let Some(recorded) = view.reused_from {
-        line("result", &format!("taken over from {recorded}"));
+        line("result", &format!("reused from {recorded}"));
     }
 }
 
-/// What the tree may spend on models, and what was spent.
+/// The budget of the tree, and its spending on models.
 fn models(line: &mut impl FnMut(&str, &str), view: &RunView) {
     if !view.budget.is_none() {
         let dollars = view.budget.cost_usd.map(|dollars| format!("${dollars}"));
@@ -154,11 +154,11 @@ fn spent(spent: &SpentView) -> String {
         spent.output_tokens,
         Cost::from_dollars(spent.cost_usd).unwrap_or_default()
     );
-    if spent.untold_tokens > 0 {
+    if spent.unreported_tokens > 0 {
         let _ = write!(
             text,
-            ", {} tokens reserved and not told",
-            spent.untold_tokens
+            ", {} tokens reserved but not reported",
+            spent.unreported_tokens
         );
     }
     if spent.unpriced_calls > 0 {
@@ -167,19 +167,19 @@ fn spent(spent: &SpentView) -> String {
     text
 }
 
-/// When the run must have been taken and must have ended, and how long its parts may take.
+/// The deadlines of the run and of its time in the queue, and its time limits.
 fn deadlines(line: &mut impl FnMut(&str, &str), view: &RunView) {
     let time = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-    line("ends by", &time(view.deadline));
+    line("deadline", &time(view.deadline));
     let taken_by = view.queued_until.map_or_else(
-        || "no limit but its end".to_owned(),
+        || "until its deadline".to_owned(),
         |until| format!("until {}", time(until)),
     );
     line("queued", &taken_by);
     line("limits", &limits(view));
 }
 
-/// How long each part of a run may take; what has no limit of its own is not left out.
+/// The time limit of each part of a run, including parts without a limit.
 fn limits(view: &RunView) -> String {
     let seconds = |limit: Option<u32>| {
         limit.map_or_else(|| "no limit".to_owned(), |seconds| format!("{seconds} s"))
@@ -199,13 +199,27 @@ fn ending(text: &mut String, view: &RunView) {
     if let Some(output) = &result.output {
         let _ = writeln!(text, "{:<12}{output}", "output");
     }
-    files(text, "made", &result.files);
+    files(text, "output file", &result.files);
+    for line in result.left_out.iter().flat_map(left_out) {
+        let _ = writeln!(text, "{:<12}{line}", "left out");
+    }
     if let Some(error) = &result.error {
         let _ = writeln!(text, "{:<12}{} ({})", "error", error.message, error.code);
-        for line in error.detail.iter().flat_map(problem::detail_lines) {
+        let detail = error.detail.iter();
+        for line in detail.flat_map(|detail| problem::detail_lines(detail, &error.message)) {
             let _ = writeln!(text, "{:<12}{line}", "");
         }
     }
+}
+
+/// A line for each file that is not stored, as far as the result names them.
+pub(crate) fn left_out(left_out: &LeftOutView) -> Vec<String> {
+    let mut lines = left_out.reasons.clone();
+    let more = left_out.count.saturating_sub(lines.len() as u64);
+    if more > 0 {
+        lines.push(format!("{more} more files"));
+    }
+    lines
 }
 
 fn files(text: &mut String, name: &str, files: &[FileView]) {
@@ -219,17 +233,17 @@ fn files(text: &mut String, name: &str, files: &[FileView]) {
     }
 }
 
-/// A capsule that was just built.
+/// The result of a registration.
 pub(crate) fn registered(registered: &RegisteredCapsule) -> String {
     let capsule = &registered.capsule;
     let content: String = capsule.content.to_string().chars().take(12).collect();
     let what = if registered.is_unchanged {
-        "was registered before"
+        "is already registered"
     } else {
         "is registered"
     };
     format!(
-        "{} {what}: content {content}, label {}",
-        capsule.name, capsule.label
+        "{} {what}: content {content}, pool {}",
+        capsule.name, capsule.pool
     )
 }

@@ -1,15 +1,16 @@
 //! Lists as tables.
 
 use aod_api::capsules::CapsuleView;
+use aod_api::files::FileView;
 use aod_api::nodes::{DevicesView, NodeView};
 use aod_api::runs::{RunKind, RunSummary};
+use aod_domain::spending::Cost;
 use comfy_table::presets;
 use comfy_table::{CellAlignment, Table};
-use jiff::Timestamp;
 
 use super::units;
 
-/// A table without lines, which is easy to cut, and never wider than its text.
+/// A table without borders and as narrow as its text, so that `cut` and `awk` can read it.
 pub(super) fn plain(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).force_no_tty();
@@ -19,7 +20,7 @@ pub(super) fn plain(header: &[&str]) -> Table {
     table
 }
 
-/// The text of a table: no blanks at the ends of lines.
+/// The text of a table, without trailing spaces.
 pub(super) fn finish(table: &mut Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -35,12 +36,14 @@ pub(super) fn nothing(what: &str) -> String {
     format!("no {what}")
 }
 
-/// Runs, the latest first, as they stand at `now`.
-pub(crate) fn runs(runs: &[RunSummary], now: Timestamp) -> String {
+/// Runs, the latest first.
+pub(crate) fn runs(runs: &[RunSummary]) -> String {
     if runs.is_empty() {
         return nothing("runs");
     }
-    let mut table = plain(&["RUN", "CAPSULE", "STATE", "AGE", "TOOK", "BY", "ERROR"]);
+    let mut table = plain(&[
+        "RUN", "CAPSULE", "STATE", "STARTED", "TOOK", "COST", "BY", "ERROR",
+    ]);
     for run in runs {
         let capsule = match run.kind {
             RunKind::Capsule => run.capsule.clone(),
@@ -55,11 +58,17 @@ pub(crate) fn runs(runs: &[RunSummary], now: Timestamp) -> String {
             run.id.to_string(),
             capsule,
             run.state.as_str().to_owned(),
-            units::between(run.requested_at, now),
+            run.leased_at
+                .map(|start| start.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+                .unwrap_or_default(),
             run.ended_at
                 .map(|end| units::between(run.requested_at, end))
                 .unwrap_or_default(),
-            // Who called stands in the id already.
+            run.cost_usd
+                .and_then(Cost::from_dollars)
+                .map(|cost| cost.to_string())
+                .unwrap_or_default(),
+            // Equal for all runs of a tree: printed for the root.
             if run.parent.is_none() {
                 run.requested_by.clone()
             } else {
@@ -71,23 +80,35 @@ pub(crate) fn runs(runs: &[RunSummary], now: Timestamp) -> String {
     finish(&mut table)
 }
 
+/// Files with their sizes.
+pub(crate) fn files(files: &[FileView]) -> String {
+    if files.is_empty() {
+        return nothing("files");
+    }
+    let mut table = plain(&["FILE", "SIZE"]);
+    for file in files {
+        table.add_row([file.name.to_string(), units::bytes(file.size_bytes)]);
+    }
+    finish(&mut table)
+}
+
 /// Registered capsules.
 pub(crate) fn capsules(capsules: &[CapsuleView]) -> String {
     if capsules.is_empty() {
         return nothing("capsules");
     }
     let mut table = plain(&[
-        "CAPSULE", "TITLE", "LABEL", "MEMORY", "TIMEOUT", "CALLS", "CONTENT",
+        "CAPSULE", "TITLE", "POOL", "MEMORY", "TIMEOUT", "CALLS", "CONTENT",
     ]);
     for capsule in capsules {
         let calls = match &capsule.handoffs {
-            None => "everyone".to_owned(),
+            None => "any capsule".to_owned(),
             Some(names) => names.join(", "),
         };
         table.add_row([
             capsule.name.clone(),
             capsule.title.clone().unwrap_or_default(),
-            capsule.label.clone(),
+            capsule.pool.clone(),
             units::bytes(capsule.resources.memory_bytes),
             format!("{} s", capsule.resources.timeout_seconds),
             calls,
@@ -97,7 +118,7 @@ pub(crate) fn capsules(capsules: &[CapsuleView]) -> String {
     finish(&mut table)
 }
 
-/// Its attributes, and its devices with how many of them are free.
+/// The attributes of a node, and its devices with the number of free ones.
 fn equipment(node: &NodeView) -> String {
     let attributes = node.attributes.iter();
     let attributes = attributes.map(|(name, value)| format!("{name}={value}"));
@@ -110,7 +131,7 @@ fn equipment(node: &NodeView) -> String {
     all.join(", ")
 }
 
-/// Nodes that are there.
+/// The live nodes.
 pub(crate) fn nodes(nodes: &[NodeView]) -> String {
     if nodes.is_empty() {
         return nothing("nodes");
@@ -118,7 +139,7 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
     let mut table = plain(&[
         "NODE",
         "HOST",
-        "LABELS",
+        "POOLS",
         "HAS",
         "SLOTS",
         "RUNNING",
@@ -138,7 +159,7 @@ pub(crate) fn nodes(nodes: &[NodeView]) -> String {
         table.add_row([
             node.id.to_string(),
             node.host.clone(),
-            node.labels.join(", "),
+            node.pools.join(", "),
             equipment(node),
             node.slots.to_string(),
             node.running.to_string(),

@@ -1,10 +1,11 @@
-//! What people see, from fixed data.
+//! Snapshots of terminal output for fixed data.
 
 use std::collections::BTreeMap;
 
 use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
 use aod_api::events::{EventView, LogLineView, LogOutput};
+use aod_api::files::FileView;
 use aod_api::history::{
     LastEvent, OneSidedRun, PlaceDifference, ReplayDifference, ReplayView, RunDifference, RunPhase,
     TreeAt, TreeAtNode, TreeDifference,
@@ -12,7 +13,6 @@ use aod_api::history::{
 use aod_api::nodes::{DevicesView, NodeView};
 use aod_api::problem::{Problem, ProblemItem};
 use aod_api::runs::{CancelView, ErrorView, RunKind, RunState, RunSummary, TimingsView, TreeNode};
-use aod_domain::audit::{Finding, FindingKind, Report};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::{NodeId, RunId};
@@ -22,12 +22,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{audit, dead_letter, event, history, problem, run, table, tree};
+use super::{dead_letter, event, history, problem, run, table, tree};
 use crate::failure::Failure;
 
 const NOON: &str = "2026-03-01T12:00:00Z";
 
-/// So many milliseconds after noon.
+/// This number of milliseconds after noon.
 fn at(milliseconds: i64) -> Timestamp {
     NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_millis(milliseconds)
 }
@@ -48,8 +48,10 @@ fn summary(id: RunId, capsule: &str, state: RunState) -> RunSummary {
         attempts: 1,
         node: Some(NodeId::new(Uuid::from_u128(7))),
         requested_at: at(0),
+        leased_at: (state != RunState::Queued).then(|| at(30)),
         ended_at: state.is_ended().then(|| at(4_200)),
         requested_by: "operator".to_owned(),
+        cost_usd: (id == id.root()).then_some(0.0125),
         labels: [("team".to_owned(), "birds".to_owned())].into(),
         error: (state == RunState::Failed)
             .then(|| error("capsule_exit", "the capsule ended with exit code 3")),
@@ -88,7 +90,7 @@ fn node(run: RunSummary, timings: Option<TimingsView>, children: Vec<TreeNode>) 
 }
 
 #[test]
-fn a_tree_shows_who_called_whom_and_where_the_time_went() {
+fn tree_shows_calls_states_and_times() {
     let child = |key: &str| root().child(&Digest::of(key));
     let cover = node(
         summary(child("cover"), "chart", RunState::Failed),
@@ -124,20 +126,37 @@ fn a_tree_shows_who_called_whom_and_where_the_time_went() {
 }
 
 #[test]
-fn runs_are_a_table() {
+fn runs_are_printed_as_a_table() {
     let build = RunSummary {
         kind: RunKind::Build,
         ..summary(root(), "chart", RunState::TimedOut)
     };
     let child = summary(root().child(&Digest::of("x")), "chart", RunState::Failed);
-    insta::assert_snapshot!(table::runs(
-        &[child, summary(root(), "survey", RunState::Waiting), build],
-        at(3_700_000)
-    ));
-    assert_eq!(table::runs(&[], at(0)), "no runs");
+    insta::assert_snapshot!(table::runs(&[
+        child,
+        summary(root(), "survey", RunState::Waiting),
+        build
+    ]));
+    assert_eq!(table::runs(&[]), "no runs");
 }
 
-fn given_up(state: DeadLetterState) -> DeadLetterSummary {
+#[test]
+fn files_are_printed_as_a_table() {
+    let file = |name: &str, size_bytes| FileView {
+        name: name.parse().expect("a file name"),
+        digest: Digest::of(name),
+        size_bytes,
+        url: format!("/v1/runs/run_1/files/{name}"),
+    };
+    let shown = table::files(&[file("chart.svg", 2_048), file("data/rows.csv", 7)]);
+    assert_eq!(
+        shown,
+        "FILE           SIZE\nchart.svg      2.0 KiB\ndata/rows.csv  7 B"
+    );
+    assert_eq!(table::files(&[]), "no files");
+}
+
+fn dead_letter_summary(state: DeadLetterState) -> DeadLetterSummary {
     let why = ErrorView {
         source: ErrorSource::Platform,
         ..error("dead_letter", "5 attempts ended without a result")
@@ -155,17 +174,17 @@ fn given_up(state: DeadLetterState) -> DeadLetterSummary {
 }
 
 #[test]
-fn dead_letters_are_a_table() {
+fn dead_letters_are_printed_as_a_table() {
     let letters = [
-        given_up(DeadLetterState::Open),
-        given_up(DeadLetterState::Requeued),
+        dead_letter_summary(DeadLetterState::Open),
+        dead_letter_summary(DeadLetterState::Requeued),
     ];
     insta::assert_snapshot!(dead_letter::table(&letters, at(3_700_000)));
     assert_eq!(dead_letter::table(&[], at(0)), "no dead letters");
 }
 
 #[test]
-fn a_dead_letter_shows_its_attempts_and_the_last_that_it_wrote() {
+fn dead_letter_shows_attempts_and_last_output() {
     let attempt = |number, node: Option<u128>, text: &str| AttemptView {
         attempt: number,
         node: node.map(|node| NodeId::new(Uuid::from_u128(node))),
@@ -174,7 +193,7 @@ fn a_dead_letter_shows_its_attempts_and_the_last_that_it_wrote() {
         error: Some(error("runtime_failed", text)),
     };
     let view = DeadLetterView {
-        summary: given_up(DeadLetterState::Open),
+        summary: dead_letter_summary(DeadLetterState::Open),
         deliveries: 7,
         attempts: vec![
             attempt(1, Some(7), "the engine does not answer"),
@@ -199,7 +218,7 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
         aliases: Vec::new(),
         content: Digest::of(name),
         image: "sha256:1".to_owned(),
-        label: "any".to_owned(),
+        pool: "any".to_owned(),
         resources: ResourcesView {
             cpu_millis: 1_000,
             memory_bytes: 512 << 20,
@@ -217,7 +236,7 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
 }
 
 #[test]
-fn capsules_are_a_table() {
+fn capsules_are_printed_as_a_table() {
     let listed = capsule("report", Some(vec!["chart".to_owned(), "A Map".to_owned()]));
     insta::assert_snapshot!(table::capsules(&[
         capsule("chart", Some(Vec::new())),
@@ -227,7 +246,7 @@ fn capsules_are_a_table() {
 }
 
 #[test]
-fn a_registration_is_a_line() {
+fn registration_is_printed_as_a_line() {
     let registered = |is_unchanged| RegisteredCapsule {
         capsule: capsule("chart", None),
         build: None,
@@ -251,12 +270,12 @@ fn devices(number: u128) -> BTreeMap<String, DevicesView> {
 }
 
 #[test]
-fn nodes_are_a_table() {
+fn nodes_are_printed_as_a_table() {
     let node = |number, not_ready: Option<&str>, draining| NodeView {
         id: NodeId::new(Uuid::from_u128(number)),
         host: format!("host-{number}"),
         version: "0.1.0".to_owned(),
-        labels: vec!["any".to_owned(), "gpu".to_owned()],
+        pools: vec!["any".to_owned(), "gpu".to_owned()],
         slots: 16,
         running: 3,
         waiting: 12,
@@ -278,7 +297,7 @@ fn nodes_are_a_table() {
 }
 
 #[test]
-fn a_refusal_tells_all_that_is_wrong() {
+fn problem_shows_all_errors_hint_and_exit_code() {
     let errors = vec![
         ProblemItem::new("/arguments/rows", "\"ten\" given; expected integer"),
         ProblemItem::new("", "the whole is too large"),
@@ -290,13 +309,13 @@ fn a_refusal_tells_all_that_is_wrong() {
     let problems = [
         refusal(
             ErrorCode::ArgumentsInvalid,
-            "the arguments do not fit chart",
+            "the arguments do not match the schema of chart",
         )
         .with_errors(errors),
         refusal(ErrorCode::Unauthorized, "expected a token"),
         refusal(
             ErrorCode::UnknownCapsule,
-            "no capsule is called \"chrat\"; is \"chart\" meant?",
+            "no capsule is named \"chrat\"; did you mean \"chart\"?",
         ),
         refusal(ErrorCode::LogFull, "the log is nearly full"),
         refusal(ErrorCode::Internal, "an event cannot be read"),
@@ -309,9 +328,9 @@ fn a_refusal_tells_all_that_is_wrong() {
 }
 
 #[test]
-fn details_of_an_error_are_lines() {
+fn error_detail_is_printed_line_by_line() {
     let detail = json!({"code": 3, "log": ["one", "two"], "text": "a\nb", "empty": "", "nothing": null, "deep": {"a": 1}});
-    insta::assert_snapshot!(problem::detail_lines(&detail).join("\n"));
+    insta::assert_snapshot!(problem::detail_lines(&detail, "exit code 3: one").join("\n"));
 }
 
 fn stored(kind: &str, data: Value) -> EventView {
@@ -329,12 +348,15 @@ fn stored(kind: &str, data: Value) -> EventView {
 }
 
 #[test]
-fn events_are_lines() {
+fn events_are_printed_line_by_line() {
     let events = [
-        stored("launch", json!({})),
-        stored("lease", json!({"attempt": 1})),
-        stored("preparing", json!({"attempt": 1, "text": "chart, 2 files"})),
-        stored("waiting", json!({"attempt": 1, "callee": "run_1"})),
+        stored("launched", json!({})),
+        stored("leased", json!({"attempt": 1})),
+        stored(
+            "preparation_started",
+            json!({"attempt": 1, "text": "chart, 2 files"}),
+        ),
+        stored("wait_started", json!({"attempt": 1, "callee": "run_1"})),
         stored(
             "attempt_lost",
             json!({"attempt": 1, "error": {"message": "the node went silent"}}),
@@ -343,9 +365,12 @@ fn events_are_lines() {
             "attempt_failed",
             json!({"attempt": 1, "pause_ms": 1_400, "error": {"message": "exit code 1"}}),
         ),
-        stored("cancel", json!({"requested_by": "ada", "reason": "enough"})),
         stored(
-            "result",
+            "cancel_requested",
+            json!({"requested_by": "ada", "reason": "enough"}),
+        ),
+        stored(
+            "ended",
             json!({"outcome": "failed", "error": {"message": "exit code 3"}}),
         ),
     ];
@@ -359,7 +384,6 @@ fn events_are_lines() {
 
 fn at_node(id: RunId, capsule: &str, state: RunState, children: Vec<TreeAtNode>) -> TreeAtNode {
     let (phase, holder) = match state {
-        RunState::Requested => (RunPhase::Requested, None),
         RunState::Queued => (RunPhase::Queued, None),
         state if state.is_ended() => (RunPhase::Ended, None),
         _ => (RunPhase::Leased, Some(NodeId::new(Uuid::from_u128(7)))),
@@ -378,10 +402,10 @@ fn at_node(id: RunId, capsule: &str, state: RunState, children: Vec<TreeAtNode>)
 }
 
 #[test]
-fn a_tree_is_drawn_as_it_stood_at_an_event() {
+fn tree_at_an_event_is_drawn() {
     let child = |key: &str| root().child(&Digest::of(key));
     let queued = TreeAtNode {
-        waits_for: Some("a node with label gpu".to_owned()),
+        waits_for: Some("a node in pool gpu".to_owned()),
         ..at_node(child("two"), "chart", RunState::Queued, Vec::new())
     };
     let done = at_node(child("one"), "chart", RunState::Failed, Vec::new());
@@ -399,7 +423,7 @@ fn a_tree_is_drawn_as_it_stood_at_an_event() {
         event,
         last: LastEvent {
             sequence: 42,
-            kind: "dev.aod.run.result.v1".to_owned(),
+            kind: "dev.aod.run.ended.v1".to_owned(),
             time: at(6_500),
             run: child("one"),
         },
@@ -410,7 +434,7 @@ fn a_tree_is_drawn_as_it_stood_at_an_event() {
 }
 
 #[test]
-fn a_replay_says_whether_the_lists_are_right() {
+fn replay_shows_differences_of_lists_and_log() {
     let equal = ReplayView {
         root: root(),
         runs: 1,
@@ -442,7 +466,7 @@ fn a_replay_says_whether_the_lists_are_right() {
 }
 
 #[test]
-fn two_trees_are_told_apart() {
+fn differences_of_two_trees_are_printed() {
     let found = |place: &str, left: Option<Value>, right: Option<Value>| PlaceDifference {
         place: place.to_owned(),
         left,
@@ -510,10 +534,10 @@ fn two_trees_are_told_apart() {
 }
 
 #[test]
-fn events_of_the_whole_log_are_a_table() {
+fn events_of_the_whole_log_are_printed_as_a_table() {
     let run = EventView {
         run: Some(root().child(&Digest::of("x"))),
-        ..stored("lease", json!({"attempt": 1}))
+        ..stored("leased", json!({"attempt": 1}))
     };
     let of_capsule = EventView {
         kind: "dev.aod.capsule.registered.v1".to_owned(),
@@ -525,20 +549,4 @@ fn events_of_the_whole_log_are_a_table() {
     };
     let rows = [run, of_capsule, of_dead_letter].map(|one| event::row(&one));
     insta::assert_snapshot!(format!("{}\n{}", event::header(), rows.join("\n")));
-}
-
-#[test]
-fn a_bundle_cannot_steer_the_terminal() {
-    let finding = Finding {
-        kind: FindingKind::Order,
-        place: "\u{1b}[2Jsealed\nby the right key".into(),
-        found: String::new(),
-        expected: String::new(),
-    };
-    let text = audit::report(&Report::unreadable(vec![finding]));
-    assert!(
-        text.contains("\\u{1b}[2Jsealed\\nby the right key"),
-        "{text}"
-    );
-    assert!(!text.contains('\u{1b}'), "{text}");
 }

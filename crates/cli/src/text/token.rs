@@ -1,11 +1,11 @@
-//! Tokens, without their secrets.
+//! Access tokens, without their secrets.
 
 use aod_api::tokens::TokenView;
 use jiff::Timestamp;
 
 use super::table::{finish, nothing, plain};
 
-/// The tokens that there are.
+/// The tokens as a table.
 pub(crate) fn table(tokens: &[TokenView], now: Timestamp) -> String {
     if tokens.is_empty() {
         return nothing("tokens");
@@ -24,14 +24,14 @@ pub(crate) fn table(tokens: &[TokenView], now: Timestamp) -> String {
     finish(&mut table)
 }
 
-/// A token in words.
+/// A new token as a sentence.
 pub(crate) fn sentence(token: &TokenView) -> String {
     let until = match token.expires_at {
         Some(at) => format!(", until {}", at.strftime("%Y-%m-%d %H:%M:%SZ")),
         None => String::new(),
     };
     format!(
-        "{} is {}, for {} with the role {}{until}; this is the only time that it is shown",
+        "{} ({}): for {}, role {}{until}; copy the token now, `aod` cannot show it again",
         token.id,
         token.name,
         tenant(token),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_listed_with_what_they_open() {
+    fn tokens_are_listed_with_tenant_role_and_expiry() {
         let id = |digit: &str| format!("token_000000000000000000000000{digit}0");
         let views = json!([
             {"id": id("1"), "name": "ci", "tenant": "acme", "role": "run", "issued_at": "2026-01-02T03:04:05Z",
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(
             sentence(&views[0]),
             format!(
-                "{} is ci, for acme with the role run, until 2026-02-02 03:04:05Z; this is the only time that it is shown",
+                "{} (ci): for acme, role run, until 2026-02-02 03:04:05Z; copy the token now, `aod` cannot show it again",
                 id("1")
             )
         );

@@ -1,4 +1,4 @@
-//! A run with everything that it called, drawn.
+//! A run and all runs below it, drawn as a tree.
 
 use aod_api::runs::{RunState, RunSummary, TreeNode};
 use comfy_table::{CellAlignment, Table};
@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{table, units};
 
-/// Deepest tree that is drawn: calls are never nested so deep.
+/// Maximum depth of a drawn tree, above the maximum depth of calls.
 const DEPTH_MAX: usize = 64;
 
-/// The columns of times: right-aligned, so that they compare.
+/// The columns of times, right-aligned.
 const TIME_COLUMNS: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// The tree below and including `root`, as it stands at `now`.
+/// The tree of `root`, with times at `now`.
 pub(crate) fn draw(root: &TreeNode, now: Timestamp) -> String {
     let mut drawing = table::plain(&[
         "CAPSULE", "STATE", "TOOK", "QUEUED", "WAITED", "NODE", "RUN",
@@ -27,7 +27,7 @@ pub(crate) fn draw(root: &TreeNode, now: Timestamp) -> String {
     table::finish(&mut drawing)
 }
 
-/// Adds `root` and all below it, each by a `row` that is given the lines which lead to it.
+/// Adds `root` and all nodes below it; `row` gets the lines of the branch to its node.
 pub(super) fn add<N>(
     drawing: &mut Table,
     root: &N,
@@ -39,7 +39,7 @@ pub(super) fn add<N>(
     drawing.add_rows(rows);
 }
 
-/// Adds `node` behind `branch`; what is below it stands behind `indent`.
+/// Adds `node` after `branch`, and the nodes below it after `indent`.
 fn collect<N>(
     rows: &mut Vec<Vec<String>>,
     node: &N,
@@ -65,7 +65,7 @@ fn collect<N>(
     }
 }
 
-/// A state with why it failed.
+/// A state, with its error code.
 pub(super) fn state(run: &RunSummary) -> String {
     match &run.error {
         Some(error) => format!("{} ({})", run.state.as_str(), error.code),
@@ -89,7 +89,7 @@ fn row(node: &TreeNode, branch: &str, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// How long no node had it; nothing where that is not known yet.
+/// The time in the queue; empty if unknown.
 fn queued(node: &TreeNode, now: Timestamp) -> String {
     let requested = node.run.requested_at;
     match (&node.timings, node.run.state) {
@@ -97,12 +97,12 @@ fn queued(node: &TreeNode, now: Timestamp) -> String {
             .leased_at
             .map(|leased| units::between(requested, leased))
             .unwrap_or_default(),
-        (None, RunState::Requested | RunState::Queued) => units::between(requested, now),
+        (None, RunState::Queued) => units::between(requested, now),
         (None, _) => String::new(),
     }
 }
 
-/// How long it waited for what it called.
+/// The time of waiting for callees.
 fn waited(node: &TreeNode) -> String {
     let waiting = node
         .timings

@@ -1,9 +1,9 @@
-//! Durations, sizes and states in the words of people.
+//! Durations, sizes, numbers and states as readable text.
 
 use aod_api::runs::RunState;
 use jiff::{SignedDuration, Timestamp};
 
-/// `850 ms`, `3.2 s`, `4 min 10 s`, `2 h 3 min`, `5 d 1 h`; what has not begun takes no time.
+/// `850 ms`, `3.2 s`, `4 min 10 s`, `2 h 3 min`, `5 d 1 h`; a negative duration is `0 ms`.
 pub(crate) fn duration(duration: SignedDuration) -> String {
     let milliseconds = duration.as_millis().max(0);
     let seconds = milliseconds / 1_000;
@@ -17,7 +17,7 @@ pub(crate) fn duration(duration: SignedDuration) -> String {
     }
 }
 
-/// From `from` to `until`.
+/// The duration from `from` to `until`.
 pub(crate) fn between(from: Timestamp, until: Timestamp) -> String {
     duration(until.duration_since(from))
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_two_parts_at_most() {
+    fn durations_have_at_most_two_parts() {
         let cases = [
             (-5, "0 ms"),
             (850, "850 ms"),

@@ -1,4 +1,4 @@
-//! A data directory, an `aod up` on it, and the sweeping up after both, also when a test fails.
+//! A data directory with an `aod up`; both are removed at the end, also after a failed test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything in these tests may take: far above what a loaded machine needs.
+/// Maximum waiting time in these tests: far above the need of a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A static busybox, from Debian's package `busybox-static` or the like.
+/// A static busybox, for example from Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What a command ended with.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -31,7 +31,7 @@ impl From<Output> for Ended {
 }
 
 impl Ended {
-    /// The command must have ended with `code`.
+    /// Asserts that the command ended with `code`.
     #[track_caller]
     pub(crate) fn with(self, code: i32) -> Self {
         assert_eq!(
@@ -49,7 +49,7 @@ impl Ended {
     }
 }
 
-/// `aod` as a user without any settings starts it.
+/// `aod` without environment variables of AOD.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_aod"));
     for (name, _) in
@@ -60,14 +60,25 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// A data directory; nothing runs on it yet.
+/// The candidates for the last of `words`, as `command` answers bash.
+pub(crate) fn complete(command: &mut Command, words: &[&str]) -> String {
+    let command = command
+        .args(["--", "aod"])
+        .args(words)
+        .env("AOD_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let ended: Ended = command.output().expect("the program starts").into();
+    ended.with(0).stdout
+}
+
+/// A data directory, at first without a running cluster.
 pub(crate) struct Cluster {
     directory: tempfile::TempDir,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        // Short: sockets lie below it.
+        // Short, because paths of sockets are limited.
         let directory = tempfile::Builder::new()
             .prefix("aod-cli-")
             .tempdir()
@@ -75,7 +86,7 @@ impl Cluster {
         Self { directory }
     }
 
-    /// With everything running on it.
+    /// A data directory with a running cluster.
     pub(crate) fn up() -> Self {
         let cluster = Self::new();
         cluster.start().with(0);
@@ -110,7 +121,7 @@ impl Cluster {
             .into()
     }
 
-    /// The process of the `aod up` that runs.
+    /// The process id of the running `aod up`.
     pub(crate) fn process_id(&self) -> u32 {
         let text = std::fs::read_to_string(self.data().join("connection.json")).expect("it runs");
         let connection: Value = serde_json::from_str(&text).expect("JSON");
@@ -120,7 +131,7 @@ impl Cluster {
             .expect("a process id")
     }
 
-    /// The processes that were started with a file of this data directory.
+    /// The processes with a path of this data directory in their command line.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mark = self.data().to_string_lossy().into_owned();
         let entries = std::fs::read_dir("/proc").expect("Linux");
@@ -138,11 +149,12 @@ impl Cluster {
     }
 
     fn filter(&self) -> String {
-        let name = std::fs::read_to_string(self.data().join("cluster")).unwrap_or_default();
+        let name = std::fs::read_to_string(self.data().join("cluster"));
+        let name = name.unwrap_or_else(|_| "never-started".to_owned());
         format!("label=dev.aod.cluster={}", name.trim())
     }
 
-    /// Writes a capsule whose container runs `script`, and builds it.
+    /// Writes and builds a capsule whose container runs `script`.
     pub(crate) fn build_capsule(&self, name: &str, script: &str) {
         let directory = self.path(name);
         write_capsule(&directory, script);
@@ -151,7 +163,7 @@ impl Cluster {
     }
 }
 
-/// A capsule that needs no base image: the machine's own static busybox.
+/// Writes a capsule that runs `script` with the static busybox of this machine, without a base image.
 pub(crate) fn write_capsule(directory: &Path, script: &str) {
     std::fs::create_dir_all(directory).expect("a directory");
     std::fs::copy(BUSYBOX, directory.join("busybox")).unwrap_or_else(|error| {
@@ -172,7 +184,7 @@ pub(crate) fn write_capsule(directory: &Path, script: &str) {
     );
     write(
         "schema.json",
-        r#"{"input": {"type": "object", "properties": {"file": {"type": "string", "format": "file_path"}}}, "output": {"type": "object"}}"#,
+        r#"{"input": {"type": "object", "properties": {"file": {"type": "string", "format": "file_path"}, "number": {"type": "integer"}}}, "output": {"type": "object"}}"#,
     );
 }
 
@@ -184,7 +196,7 @@ pub(crate) fn docker(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Looks until `condition` holds.
+/// Polls until `condition` is true.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! What authors of capsules use, on real Docker and without a cluster: a capsule is written, run and tested
-//! where it lies, and nothing but its image is left.
+//! The commands for authors of capsules, on real Docker and without a cluster: they run and test a capsule in its
+//! directory, and leave only its image.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Ended, docker, program, wait_until, write_capsule};
 
-/// Copies its input, and its file if there is one.
+/// Copies its input and its files.
 const ECHO: &str = "echo to the logs; for file in /io/input/*; do [ -e \"$file\" ] && cp \"$file\" /io/output/; done; cp /io/input.json /io/output.json";
 
-/// A directory for capsules whose names nobody else uses, and for all that `aod` writes beside.
-/// Images of them go with it.
+/// A directory for capsules with unique names, and for the files that `aod` writes. Drop removes their images.
 struct Desk {
     directory: tempfile::TempDir,
     word: String,
@@ -29,7 +28,7 @@ impl Desk {
         Self { directory, word }
     }
 
-    /// The name of a capsule that is called `part` here.
+    /// The unique name of the capsule `part`.
     fn name(&self, part: &str) -> String {
         format!("{}-{part}", self.word)
     }
@@ -44,7 +43,7 @@ impl Desk {
         std::fs::write(path, text).expect("a directory of ours");
     }
 
-    /// `aod capsule …`, whose temporary files are all below this directory.
+    /// `aod capsule …`, with its temporary files below this directory.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = program();
         command
@@ -67,7 +66,14 @@ impl Desk {
         self.directory.path().join("tmp")
     }
 
-    /// No file, process or container of any command here is left.
+    #[track_caller]
+    fn assert_two_cases_pass(&self, [one, other]: [&str; 2]) {
+        let tested = self.run(&["test", one, other]).with(0).stderr;
+        assert!(tested.contains("2 cases passed"), "{tested}");
+        self.assert_nothing_is_left();
+    }
+
+    /// Asserts that no temporary file, process or container is left.
     #[track_caller]
     fn assert_nothing_is_left(&self) {
         let left: Vec<_> = std::fs::read_dir(self.temporary())
@@ -105,7 +111,7 @@ impl Drop for Desk {
     }
 }
 
-/// The processes that were started with a text in their command line.
+/// The processes with `mark` in their command line.
 fn processes_with(mark: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("Linux");
     let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -120,7 +126,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Calls the capsule `callee` with the file that it was given, and answers what it was answered.
+/// A script that calls the capsule `callee` with its input file, and returns the answer.
 fn caller_script(callee: &str) -> String {
     format!(
         "cp /io/input/data.txt /io/handoff/outgoing/data.txt\n\
@@ -132,17 +138,19 @@ fn caller_script(callee: &str) -> String {
 }
 
 #[test]
-fn a_directory_is_run_where_it_lies_and_nothing_but_its_image_is_left() {
+fn capsule_run_leaves_only_the_image() {
     let desk = Desk::new();
     write_capsule(&desk.path("echo"), ECHO);
     let directory = desk.path("echo").display().to_string();
     let file = desk.directory.path().join("data.txt");
     std::fs::write(&file, "content").expect("a directory of ours");
     let given = format!("file=@{}", file.display());
-    let arguments = ["run", &directory, "-i", &given, "-i", "n=7", "-o", "made"];
+    let arguments = [
+        "run", &directory, "-i", &given, "-i", "number=7", "-o", "made",
+    ];
     let ran = desk.run(&arguments).with(0);
-    assert_eq!(ran.json(), json!({"file": "data.txt", "n": 7}));
-    for expected in ["is being built", "  to the logs", ": ended"] {
+    assert_eq!(ran.json(), json!({"file": "data.txt", "number": 7}));
+    for expected in [": building the image", "  to the logs", ": ended"] {
         assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
     assert_eq!(
@@ -154,12 +162,16 @@ fn a_directory_is_run_where_it_lies_and_nothing_but_its_image_is_left() {
     let image = desk.images();
     assert_eq!(image.len(), 1, "{image:?}");
     let again = desk.run(&arguments).with(0);
-    assert!(!again.stderr.contains("being built"), "{}", again.stderr);
+    assert!(
+        !again.stderr.contains("building the image"),
+        "{}",
+        again.stderr
+    );
     assert_eq!(desk.images(), image);
 }
 
 #[test]
-fn a_capsule_here_gets_the_secrets_of_a_directory() {
+fn capsule_run_passes_secrets_of_a_directory() {
     let desk = Desk::new();
     let script = "cat $KEY_FILE > /io/output/key.txt; echo \"the key is $(cat $KEY_FILE)\"; \
                   echo \"{\\\"key\\\": \\\"$(cat $KEY_FILE)\\\"}\" > /io/output.json";
@@ -201,7 +213,7 @@ fn a_capsule_here_gets_the_secrets_of_a_directory() {
 }
 
 #[test]
-fn failures_have_the_codes_of_a_cluster_and_may_be_kept() {
+fn failed_capsule_run_has_cluster_exit_codes_and_can_keep_its_data() {
     let desk = Desk::new();
     write_capsule(&desk.path("wrong"), "echo went wrong >&2; exit 3");
     let directory = desk.path("wrong").display().to_string();
@@ -221,7 +233,7 @@ fn failures_have_the_codes_of_a_cluster_and_may_be_kept() {
         .stderr
         .lines()
         .find_map(|line| line.strip_prefix("kept: "));
-    let place = PathBuf::from(place.expect("it says where"));
+    let place = PathBuf::from(place.expect("the line with the directory"));
     assert!(place.join("nats").is_dir() && place.starts_with(desk.temporary()));
     assert_eq!(desk.containers(), "");
 
@@ -246,7 +258,7 @@ fn failures_have_the_codes_of_a_cluster_and_may_be_kept() {
 }
 
 #[test]
-fn an_interrupted_command_leaves_nothing() {
+fn interrupted_capsule_run_leaves_nothing() {
     let desk = Desk::new();
     write_capsule(&desk.path("slow"), "echo begun; sleep 600");
     let mut command = desk.command(&["run", &desk.path("slow").display().to_string()]);
@@ -269,7 +281,7 @@ fn an_interrupted_command_leaves_nothing() {
 }
 
 #[test]
-fn those_that_it_may_call_are_found_beside_it() {
+fn capsule_run_finds_callees_beside_the_caller() {
     let desk = Desk::new();
     let callee = desk.name("callee");
     write_capsule(
@@ -283,7 +295,7 @@ fn those_that_it_may_call_are_found_beside_it() {
     let given = format!("file=@{}", file.display());
     let directory = desk.path("caller").display().to_string();
     let arguments = ["run", &directory, "-i", &given, "-o", "made"];
-    // Only a declared file comes into `incoming`, so the callee must name it.
+    // The callee must declare its file: AOD puts only declared files into `incoming`.
     desk.write(
         "callee",
         "schema.json",
@@ -291,7 +303,7 @@ fn those_that_it_may_call_are_found_beside_it() {
     );
     let ran = desk.run(&arguments).with(0);
     assert_eq!(ran.json(), json!({"was_successful": true}));
-    assert!(!ran.stderr.contains("is not here"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("cannot find"), "{}", ran.stderr);
     let is_drawn = |line: &str| line.contains("─ ") && line.contains(&callee);
     assert!(ran.stderr.lines().any(is_drawn), "{}", ran.stderr);
 
@@ -301,7 +313,7 @@ fn those_that_it_may_call_are_found_beside_it() {
     std::fs::rename(desk.path("callee"), &moved).expect("a directory of ours");
     let missing = desk.run(&arguments);
     let notice = format!(
-        "{callee}, which {} may call, is not here",
+        "cannot find {callee}, which {} may call: add the directory of {callee} with --with DIR",
         desk.name("caller")
     );
     assert!(missing.stderr.contains(&notice), "{}", missing.stderr);
@@ -311,7 +323,7 @@ fn those_that_it_may_call_are_found_beside_it() {
     desk.assert_nothing_is_left();
 }
 
-/// A caller whose callee is not there, with a case whose answers are canned.
+/// Writes a caller without its callee, and a test case with canned answers.
 fn with_canned_answers(desk: &Desk, handoffs: &str) {
     let callee = desk.name("callee");
     write_capsule(&desk.path("caller"), &caller_script(&callee));
@@ -333,7 +345,7 @@ fn with_canned_answers(desk: &Desk, handoffs: &str) {
 }
 
 #[test]
-fn canned_answers_come_as_those_of_capsules_do() {
+fn capsule_test_replaces_callees_by_canned_answers() {
     let desk = Desk::new();
     with_canned_answers(
         &desk,
@@ -351,7 +363,7 @@ fn canned_answers_come_as_those_of_capsules_do() {
 }
 
 #[test]
-fn the_capsule_under_test_is_given_what_models_answer() {
+fn capsule_test_passes_the_model_script_to_the_capsule() {
     let desk = Desk::new();
     let script = r#"echo "{\"model\": \"$AOD_MODEL\"}" > /io/output.json; cp "${AOD_MODEL#script/}" /io/output/said.txt"#;
     write_capsule(&desk.path("asking"), script);
@@ -368,7 +380,7 @@ fn the_capsule_under_test_is_given_what_models_answer() {
 }
 
 #[test]
-fn what_differs_from_what_is_expected_is_told() {
+fn capsule_test_reports_all_differences() {
     let desk = Desk::new();
     with_canned_answers(
         &desk,
@@ -378,7 +390,7 @@ fn what_differs_from_what_is_expected_is_told() {
     let tools = format!("capsules: [{callee}]\n# longer\n");
     desk.write("caller", "tools.yaml", &tools);
     let directory = desk.path("caller").display().to_string();
-    let tested = desk.run(&["test", &directory, "--output", "json"]).with(1);
+    let tested = desk.run(&["test", &directory, "--format", "json"]).with(1);
     assert!(
         tested.stderr.contains("error: 1 of 1 case failed"),
         "{}",
@@ -388,8 +400,8 @@ fn what_differs_from_what_is_expected_is_told() {
         tested.json()[0]["differences"],
         json!([
             "/was_successful: expected true, got false",
-            "file made.txt: expected it, got no files",
-            format!("handoffs.yaml: {callee}/0 was not asked for"),
+            "file made.txt: expected, but the run produced no files",
+            format!("handoffs.yaml: answer {callee}/0 was not used"),
         ])
     );
 
@@ -398,19 +410,19 @@ fn what_differs_from_what_is_expected_is_told() {
         "tests/cases/one/handoffs.yaml",
         &format!("{callee}: []\n"),
     );
-    let tested = desk.run(&["test", &directory, "--output", "json"]).with(1);
+    let tested = desk.run(&["test", &directory, "--format", "json"]).with(1);
     let differences: Vec<Value> = tested.json()[0]["differences"]
         .as_array()
         .cloned()
         .unwrap_or_default();
     let expected =
-        format!("call of {callee}: no canned answer is left that fits {{\"file\":\"data.txt\"}}");
+        format!("call of {callee}: no unused canned answer matches {{\"file\":\"data.txt\"}}");
     assert!(differences.contains(&json!(expected)), "{differences:?}");
     desk.assert_nothing_is_left();
 }
 
 #[test]
-fn a_new_capsule_passes_its_test() {
+fn new_capsule_passes_its_test() {
     let desk = Desk::new();
     let name = desk.name("plain");
     let made = desk.run(&["new", &name]).with(0);
@@ -422,14 +434,10 @@ fn a_new_capsule_passes_its_test() {
     desk.run(&["new", &name]).with(2);
     desk.run(&["validate", &name, "--strict"]).with(0);
     let tested = desk.run(&["test", &name]).with(0);
-    assert!(
-        tested.stderr.contains("1 case as expected"),
-        "{}",
-        tested.stderr
-    );
+    assert!(tested.stderr.contains("1 case passed"), "{}", tested.stderr);
 }
 
-/// Their images are made with packages of PyPI, as those of their users are.
+/// The images install packages from PyPI, as the images of users do.
 #[test]
 fn new_capsules_in_python_pass_their_tests() {
     let desk = Desk::new();
@@ -438,21 +446,15 @@ fn new_capsules_in_python_pass_their_tests() {
         .with(0);
     desk.run(&["new", &orchestrator, "--template", "orchestrator"])
         .with(0);
-    // As they are when only sources were committed.
+    // As after a checkout in which only sources are committed.
     for name in [&software, &orchestrator] {
         std::fs::remove_dir_all(desk.directory.path().join(name).join("vendor"))
             .expect("the wheel is there");
     }
-    let tested = desk.run(&["test", &software, &orchestrator]).with(0);
-    assert!(
-        tested.stderr.contains("2 cases as expected"),
-        "{}",
-        tested.stderr
-    );
-    desk.assert_nothing_is_left();
+    desk.assert_two_cases_pass([&software, &orchestrator]);
 }
 
-/// What their models say is in their cases: nobody has a key.
+/// The test cases contain the answers of models, so no key is needed.
 #[test]
 fn new_capsules_with_agents_pass_their_tests() {
     let desk = Desk::new();
@@ -460,18 +462,12 @@ fn new_capsules_with_agents_pass_their_tests() {
     desk.run(&["new", &agent, "--template", "agent"]).with(0);
     desk.run(&["new", &mcp, "--template", "mcp"]).with(0);
     desk.run(&["validate", &agent, &mcp, "--strict"]).with(0);
-    let tested = desk.run(&["test", &agent, &mcp]).with(0);
-    assert!(
-        tested.stderr.contains("2 cases as expected"),
-        "{}",
-        tested.stderr
-    );
-    desk.assert_nothing_is_left();
+    desk.assert_two_cases_pass([&agent, &mcp]);
 }
 
-/// By its own schema, with a file that goes there and one that comes back.
+/// With the schema of the callee, an input file and an output file.
 #[test]
-fn the_model_of_a_capsule_hands_work_to_another_one() {
+fn model_of_a_capsule_calls_another_capsule() {
     let desk = Desk::new();
     let (asking, sorter) = (desk.name("asking"), desk.name("sorter"));
     desk.run(&["new", &asking, "--template", "agent"]).with(0);
@@ -484,7 +480,7 @@ fn the_model_of_a_capsule_hands_work_to_another_one() {
     });
     let script = json!([
         {"tool": "put_in_order", "args": {"texts": "fruit.txt"}, "offered": ["put_in_order"]},
-        {"tool": "put_in_order", "args": {"text": "fruit.txt"}, "result": "The arguments do not fit"},
+        {"tool": "put_in_order", "args": {"text": "fruit.txt"}, "result": "The arguments are invalid"},
         {"output": {"lines": 1, "sorted": "no.txt"}, "result": {"output": {"lines": 1}, "files": ["sorted.txt"]}},
         {"output": {"lines": 1, "sorted": "sorted.txt"}, "result": "/sorted"},
     ]);

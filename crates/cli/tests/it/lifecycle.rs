@@ -1,4 +1,4 @@
-//! `aod up` and `aod down`, and what a killed process leaves.
+//! `aod up` and `aod down`, and recovery after a killed process.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use crate::cluster::{Cluster, wait_until};
 
 #[test]
-fn what_is_started_in_the_background_is_found_and_stopped() {
+fn detached_up_is_found_by_commands_and_stopped_by_down() {
     let cluster = Cluster::up();
     let nodes = cluster
-        .run(&["nodes", "ls", "--output", "json"])
+        .run(&["nodes", "ls", "--format", "json"])
         .with(0)
         .json();
     assert_eq!(nodes["items"][0]["slots"], 2, "{nodes}");
@@ -17,11 +17,11 @@ fn what_is_started_in_the_background_is_found_and_stopped() {
     assert!(
         second
             .stderr
-            .contains(&format!("runs already as process {}", cluster.process_id())),
+            .contains(&format!(", process {}", cluster.process_id())),
         "{}",
         second.stderr
     );
-    let doctor = cluster.run(&["doctor", "--output", "json"]).with(0).json();
+    let doctor = cluster.run(&["doctor", "--format", "json"]).with(0).json();
     assert_eq!(doctor["is_fine"], true, "{doctor}");
     let down = cluster.run(&["down"]).with(0);
     assert!(down.stderr.starts_with("stopped"), "{}", down.stderr);
@@ -29,8 +29,7 @@ fn what_is_started_in_the_background_is_found_and_stopped() {
     assert!(!cluster.data().join("connection.json").exists());
     let gone = cluster.run(&["nodes", "ls"]).with(3);
     assert!(
-        gone.stderr
-            .contains("hint: start one with `aod up --detach`"),
+        gone.stderr.contains("hint: run `aod up --detach`"),
         "{}",
         gone.stderr
     );
@@ -39,33 +38,39 @@ fn what_is_started_in_the_background_is_found_and_stopped() {
             .run(&["down"])
             .with(0)
             .stderr
-            .starts_with("nothing runs")
+            .starts_with("no `aod up` runs with the data directory")
     );
 }
 
 #[test]
-fn the_next_start_clears_up_after_a_killed_one() {
+fn up_cleans_up_after_a_killed_up() {
     let cluster = Cluster::up();
     let first = cluster.process_id();
     let node = cluster
-        .run(&["nodes", "ls", "--output", "json"])
+        .run(&["nodes", "ls", "--format", "json"])
         .with(0)
         .json()["items"][0]["id"]
         .clone();
     kill("-9", first);
-    wait_until("the killed process is gone", || {
+    wait_until("the killed process has ended", || {
         !cluster.processes().contains(&first)
     });
     let orphans = cluster.processes();
-    assert_eq!(orphans.len(), 1, "the broker outlives whoever is killed");
-    cluster.start().with(0);
+    assert_eq!(orphans.len(), 1, "only the broker survives the kill");
+    let port = std::fs::read_to_string(cluster.data().join("nats/port")).expect("a port");
+    let started = cluster.start().with(0);
+    let joining = format!(
+        "joins with: aod node --nats nats://127.0.0.1:{} ",
+        port.trim()
+    );
+    assert!(started.stderr.contains(&joining), "{}", started.stderr);
     assert!(
         !cluster.processes().contains(&orphans[0]),
         "the broker of the first start still runs"
     );
-    wait_until("the node is back under its id", || {
+    wait_until("the node is online with its id", || {
         cluster
-            .run(&["nodes", "ls", "--output", "json"])
+            .run(&["nodes", "ls", "--format", "json"])
             .with(0)
             .json()["items"][0]["id"]
             == node
@@ -73,7 +78,7 @@ fn the_next_start_clears_up_after_a_killed_one() {
 }
 
 #[test]
-fn in_the_foreground_a_signal_ends_everything() {
+fn foreground_up_stops_everything_on_a_signal() {
     let cluster = Cluster::new();
     let mut command = cluster.command(&["up", "--listen", "127.0.0.1:0"]);
     let mut child = command
@@ -97,7 +102,7 @@ fn in_the_foreground_a_signal_ends_everything() {
 }
 
 #[test]
-fn a_broker_that_is_killed_is_started_again() {
+fn killed_broker_is_restarted() {
     let cluster = Cluster::up();
     let brokers = || {
         cluster
@@ -117,7 +122,7 @@ fn a_broker_that_is_killed_is_started_again() {
 }
 
 #[test]
-fn a_start_that_fails_says_why() {
+fn failed_detached_start_reports_its_reason() {
     let cluster = Cluster::new();
     let failed = cluster
         .run(&["up", "--detach", "--docker", "unix:///none/docker.sock"])

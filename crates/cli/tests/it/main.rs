@@ -1,4 +1,4 @@
-//! The program itself, as people start it: on real NATS and real Docker, in data directories of its own.
+//! Tests of the program `aod` on real NATS and Docker, each in its own data directory.
 
 mod cluster;
 mod kit;

@@ -1,10 +1,10 @@
-//! Commands that need neither gateway nor Docker.
+//! Commands that need no gateway and no Docker.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::cluster::{program, write_capsule};
+use crate::cluster::{complete, program, write_capsule};
 
 fn run(arguments: &[&str]) -> crate::cluster::Ended {
     program()
@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> crate::cluster::Ended {
 }
 
 #[test]
-fn a_directory_is_checked_with_all_its_problems() {
+fn validate_reports_all_problems_of_all_directories() {
     let directory = tempfile::tempdir().expect("a directory");
     let good = directory.path().join("good");
     write_capsule(&good, "true");
@@ -45,7 +45,7 @@ fn a_directory_is_checked_with_all_its_problems() {
         "capsule",
         "validate",
         &bad.to_string_lossy(),
-        "--output",
+        "--format",
         "json",
     ])
     .with(2)
@@ -60,14 +60,14 @@ fn a_directory_is_checked_with_all_its_problems() {
 }
 
 #[test]
-fn warnings_are_errors_to_the_strict() {
+fn validate_strict_treats_warnings_as_errors() {
     let directory = tempfile::tempdir().expect("a directory");
     let capsule = directory.path().join("capsule");
     write_capsule(&capsule, "true");
     std::fs::write(capsule.join("tools.yaml"), "capsules: [nobody]\n").expect("a file of ours");
     let path = capsule.to_string_lossy().into_owned();
     let lenient = run(&["capsule", "validate", &path]).with(0);
-    let warning = "/capsule/tools.yaml:1:12: warning: no capsule is called \"nobody\"";
+    let warning = "/capsule/tools.yaml:1:12: warning: no capsule is named \"nobody\"";
     assert!(lenient.stderr.contains(warning), "{}", lenient.stderr);
     let strict = run(&["capsule", "validate", "--strict", &path]).with(2);
     assert!(
@@ -78,7 +78,7 @@ fn warnings_are_errors_to_the_strict() {
 }
 
 #[test]
-fn a_directory_is_inspected_and_drawn() {
+fn directory_is_inspected_and_drawn_as_graph() {
     let directory = tempfile::tempdir().expect("a directory");
     for (name, tools) in [
         ("caller", "capsules: [callee]\n"),
@@ -97,7 +97,7 @@ fn a_directory_is_inspected_and_drawn() {
     for expected in [
         "caller\n",
         "may call    callee\n",
-        "  file  file, optional\n",
+        "  file    file, optional\n",
     ] {
         assert!(seen.contains(expected), "{expected}: {seen}");
     }
@@ -106,13 +106,11 @@ fn a_directory_is_inspected_and_drawn() {
         drawn,
         "caller -> callee\ncallee -> caller\ncycle: caller -> callee -> caller\n"
     );
-    let graph = run(&["capsule", "graph", &path, "--output", "json"])
+    let graph = run(&["capsule", "graph", &path, "--format", "json"])
         .with(0)
         .json();
     assert_eq!(graph["cycles"], json!([["caller", "callee"]]));
-    let picture = run(&["capsule", "graph", &path, "--format", "svg"])
-        .with(0)
-        .stdout;
+    let picture = run(&["capsule", "graph", &path, "--svg"]).with(0).stdout;
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     for file in ["agent", "tools", "schema"] {
         let schema = run(&["capsule", "schema", file]).with(0).json();
@@ -121,10 +119,10 @@ fn a_directory_is_inspected_and_drawn() {
 }
 
 #[test]
-fn credentials_are_made_once_and_for_nobody_else() {
+fn credentials_are_created_once_and_private() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("secrets");
-    let made = run(&["credentials", &path.to_string_lossy(), "--output", "json"])
+    let made = run(&["credentials", &path.to_string_lossy(), "--format", "json"])
         .with(0)
         .json();
     assert_eq!(made["made"].as_array().map(Vec::len), Some(6));
@@ -139,28 +137,27 @@ fn credentials_are_made_once_and_for_nobody_else() {
             .mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
-    let again = run(&["credentials", &path.to_string_lossy(), "--output", "json"])
+    let again = run(&["credentials", &path.to_string_lossy(), "--format", "json"])
         .with(0)
         .json();
     assert_eq!(again["made"], json!([]));
 }
 
 #[test]
-fn shells_get_completions() {
+fn shells_ask_the_program_for_candidates() {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            run(&["completions", shell])
-                .with(0)
-                .stdout
-                .contains("capsule"),
-            "{shell}"
-        );
+        let script = run(&["completions", shell]).with(0).stdout;
+        assert!(script.contains("AOD_COMPLETE"), "{shell}: {script}");
     }
+    let completed = complete(&mut program(), &["caps"]);
+    assert_eq!(completed, "capsule");
+    // Without a gateway, there are no run ids.
+    assert_eq!(complete(&mut program(), &["runs", "show", "run_"]), "");
 }
 
 #[test]
-fn a_gateway_that_is_not_there_has_a_code_of_its_own() {
-    // Port 1 belongs to a service that nobody runs.
+fn unreachable_gateway_has_its_own_exit_code() {
+    // Nothing listens on port 1.
     let ended = run(&["runs", "ls", "--url", "http://127.0.0.1:1"]).with(3);
     assert!(
         ended
@@ -169,6 +166,10 @@ fn a_gateway_that_is_not_there_has_a_code_of_its_own() {
         "{}",
         ended.stderr
     );
+    // Commands that retry fail as soon: no gateway has ever answered there.
+    run(&["run", "echo", "--url", "http://127.0.0.1:1"]).with(3);
+    let id = "run_06H0DZA0PHTQF7V6G2FG22N1S4";
+    run(&["runs", "logs", "-f", id, "--url", "http://127.0.0.1:1"]).with(3);
     run(&["runs", "ls", "--url", "127.0.0.1:1"]).with(2);
     run(&[
         "runs",

@@ -1,4 +1,4 @@
-//! Certificates by `aod certs`, and what is said where they do not fit.
+//! Certificates of `aod certs`, and the errors for wrong certificates.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cluster::{Ended, program, wait_until};
 
-/// A broker and a gateway that speak TLS, on certificates and credentials of their own; both end with the value.
+/// A broker and a gateway with TLS, certificates and credentials; Drop stops both.
 struct Secured {
     directory: tempfile::TempDir,
     nats: NatsServer,
@@ -34,10 +34,10 @@ fn aod(arguments: &[&str]) -> Ended {
         .into()
 }
 
-/// Makes the authority, and a certificate for this host, in `directory`.
+/// Creates an authority and a certificate for this host in `directory`.
 fn certs(directory: &Path, more: &[&str]) -> Value {
     let path = directory.display().to_string();
-    let arguments = [&["certs", &path, "--output", "json"], more].concat();
+    let arguments = [&["certs", &path, "--format", "json"], more].concat();
     aod(&arguments).with(0).json()
 }
 
@@ -72,7 +72,7 @@ impl Secured {
         self.path(name).display().to_string()
     }
 
-    /// The arguments of a gateway that reaches the broker, but for its own.
+    /// The arguments of a gateway, without its TLS certificate.
     fn gateway_arguments(&self, authority: &Path, listen: &str) -> Vec<String> {
         let arguments = [
             ("--nats", self.nats.url().replace("nats://", "tls://")),
@@ -89,7 +89,7 @@ impl Secured {
         std::iter::once("gateway".to_owned()).chain(flat).collect()
     }
 
-    /// Starts the gateway; answers its port.
+    /// Starts the gateway; returns its port.
     fn start_gateway(&mut self, listen: &str, is_secured: bool) -> u16 {
         let mut arguments = self.gateway_arguments(&self.path("ca.crt"), listen);
         if is_secured {
@@ -113,8 +113,8 @@ impl Secured {
         wait_until("the gateway", || {
             let text = fs::read_to_string(&log).unwrap_or_default();
             port = text.lines().find_map(|line| {
-                let told: Value = serde_json::from_str(line).ok()?;
-                let address = told.pointer("/fields/local_addr")?.as_str()?.to_owned();
+                let entry: Value = serde_json::from_str(line).ok()?;
+                let address = entry.pointer("/fields/local_addr")?.as_str()?.to_owned();
                 address.rsplit(':').next()?.parse().ok()
             });
             port.is_some()
@@ -122,7 +122,7 @@ impl Secured {
         port.expect("it was waited for")
     }
 
-    /// Asks the gateway for its nodes.
+    /// Lists the nodes of the gateway.
     fn ask(&self, url: &str, authority: Option<&Path>) -> Ended {
         let mut command = program();
         command.args([
@@ -140,17 +140,17 @@ impl Secured {
     }
 }
 
-/// The failure must name what is wrong, and who can mend it.
+/// Asserts that the error names its cause, and its hint the fix.
 #[track_caller]
 fn assert_refused(ended: Ended, code: i32, why: &str, hint: &str) {
-    let told = ended.with(code).stderr;
-    assert!(told.contains(why), "{why}: {told}");
-    let hinted = told.split_once("hint: ").expect("a hint").1;
-    assert!(hinted.contains(hint), "{hint}: {told}");
+    let error = ended.with(code).stderr;
+    assert!(error.contains(why), "{why}: {error}");
+    let hinted = error.split_once("hint: ").expect("a hint").1;
+    assert!(hinted.contains(hint), "{hint}: {error}");
 }
 
 #[test]
-fn an_authority_signs_and_signs_again() {
+fn certs_creates_authority_and_renews_certificate() {
     let directory = tempfile::tempdir().expect("a directory");
     let mode = |name: &str| {
         let metadata = fs::metadata(directory.path().join(name)).expect(name);
@@ -176,18 +176,18 @@ fn an_authority_signs_and_signs_again() {
     let after = fs::read_to_string(directory.path().join("server.crt")).expect("a certificate");
     assert_ne!(before, after);
 
-    // Without the key nothing is signed, and nothing is lost.
+    // Without the key of the authority, the command fails.
     fs::rename(
         directory.path().join("ca.key"),
         directory.path().join("away"),
     )
     .expect("a file of ours");
     let path = directory.path().display().to_string();
-    assert_refused(aod(&["certs", &path]), 2, "only one is in", "--authority");
+    assert_refused(aod(&["certs", &path]), 2, "only one of", "--authority");
 }
 
 #[test]
-fn a_gateway_with_a_certificate_is_trusted_by_its_authority_alone() {
+fn client_trusts_gateway_certificate_only_by_its_authority() {
     let mut secured = Secured::start();
     let authority = secured.path("ca.crt");
     let port = secured.start_gateway("127.0.0.1", true);
@@ -204,7 +204,7 @@ fn a_gateway_with_a_certificate_is_trusted_by_its_authority_alone() {
         secured.ask(&url, Some(&wrong)),
         3,
         "UnknownIssuer",
-        "another authority",
+        "you do not trust",
     );
     assert_refused(
         secured.ask(&url, None),
@@ -213,9 +213,9 @@ fn a_gateway_with_a_certificate_is_trusted_by_its_authority_alone() {
         "AOD_CERTIFICATE_AUTHORITY",
     );
     let plain = format!("http://127.0.0.1:{port}");
-    assert_refused(secured.ask(&plain, None), 3, "it speaks TLS", "https://");
+    assert_refused(secured.ask(&plain, None), 3, "it requires TLS", "https://");
 
-    // One that has expired is read without a restart, and so is its successor.
+    // The gateway loads an expired certificate without a restart, and then the renewed one.
     let pem = |name: &str| fs::read_to_string(secured.path(name)).expect("a file of ours");
     let valid = pem("server.crt");
     fs::write(
@@ -227,18 +227,18 @@ fn a_gateway_with_a_certificate_is_trusted_by_its_authority_alone() {
         secured.ask(&url, Some(&authority)),
         3,
         "expired",
-        "issues its certificate anew",
+        "renew its certificate",
     );
     certs(secured.directory.path(), &[]);
     assert_ne!(pem("server.crt"), valid);
     secured.ask(&url, Some(&authority)).with(0);
-    // A file that is no certificate leaves the one before.
+    // After an invalid file, the gateway keeps the previous certificate.
     fs::write(secured.path("server.crt"), "rubbish").expect("a file of ours");
     secured.ask(&url, Some(&authority)).with(0);
 }
 
 #[test]
-fn a_host_whose_authority_is_kept_elsewhere_starts_with_the_certificate_that_it_has() {
+fn certs_without_authority_key_keeps_the_existing_certificate() {
     let directory = tempfile::tempdir().expect("a directory");
     let ask = |hosts: &[&str]| -> Ended {
         let mut command = program();
@@ -250,17 +250,17 @@ fn a_host_whose_authority_is_kept_elsewhere_starts_with_the_certificate_that_it_
     let certificate = directory.path().join("server.crt");
     let issued = fs::read(&certificate).expect("a file of aod's");
     fs::remove_file(directory.path().join("ca.key")).expect("a file of aod's");
-    let told = ask(&["--host=control"]).with(0);
-    assert!(told.stderr.contains("ca.key"), "{}", told.stderr);
+    let unsigned = ask(&["--host=control"]).with(0);
+    assert!(unsigned.stderr.contains("ca.key"), "{}", unsigned.stderr);
     assert_eq!(fs::read(&certificate).expect("a file of aod's"), issued);
     ask(&["--host=control", "--host=other"]).with(2);
 }
 
 #[test]
-fn a_gateway_by_another_name_or_without_tls_is_told_from_the_right_one() {
+fn client_rejects_gateway_with_another_name_or_without_tls() {
     let mut secured = Secured::start();
     let authority = secured.path("ca.crt");
-    // Of loopback, but not an address that the certificate is for.
+    // A loopback address that the certificate does not contain.
     let port = secured.start_gateway("127.0.0.2", true);
     let url = format!("https://127.0.0.2:{port}");
     assert_refused(
@@ -282,7 +282,7 @@ fn a_gateway_by_another_name_or_without_tls_is_told_from_the_right_one() {
 }
 
 #[test]
-fn a_broker_of_another_authority_or_name_is_refused() {
+fn gateway_rejects_broker_with_foreign_or_expired_certificate() {
     let mut secured = Secured::start();
     let other = tempfile::tempdir().expect("a directory");
     certs(other.path(), &[]);
@@ -297,10 +297,10 @@ fn a_broker_of_another_authority_or_name_is_refused() {
     fs::write(secured.path("server.crt"), expired).expect("a file of ours");
     secured.nats.restart();
     let right = secured.gateway_arguments(&secured.path("ca.crt"), "127.0.0.1");
-    assert_refused(start(&right), 6, "expired", "issues its certificate anew");
+    assert_refused(start(&right), 6, "expired", "renew its certificate");
 }
 
-/// A certificate for loopback that was good until yesterday.
+/// A certificate for loopback that expired in 2021.
 fn expired(authority_key: &str, key: &str) -> String {
     let read = |text: &str| rcgen::KeyPair::from_pem(text).expect("a key");
     let params = |names: Vec<String>| rcgen::CertificateParams::new(names).expect("names of hosts");

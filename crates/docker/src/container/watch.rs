@@ -1,8 +1,8 @@
-//! Watching a container until the engine says that nothing of it runs any more.
+//! Watches a container until the engine reports its end.
 //!
-//! Two sources, since each alone has been seen to fail: the engine's own wait, begun before the
-//! start, so that no end is missed; and a look every few seconds, for a wait that got lost in a
-//! restart of the engine.
+//! Two sources, because each of them alone has failed in practice: the engine's own wait, begun before
+//! the start, so that it misses no end; and a check every few seconds, because a restart of the engine
+//! may lose the wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,44 +22,43 @@ use tracing::warn;
 
 use crate::engine::{CallError, Engine};
 
-/// Between two looks at a container that runs.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval of the checks of a running container.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Looks in a row that may fail before the watch gives up: ten minutes of an engine that answers
-/// nothing, twice what upgrading one takes.
-const FAILED_LOOKS_MAX: u32 = 120;
+/// Consecutive failed checks before the watch ends: ten minutes without an answer of the engine, twice
+/// the time of an upgrade.
+const FAILED_CHECKS_MAX: u32 = 120;
 
-/// How long the engine may take to notice that it was the kernel that killed for memory: that
-/// message and the exit come by different ways. Source: OpenWhisk waits up to 2 s; never seen above
-/// 100 ms here.
+/// Maximum time for the engine to notice that the kernel killed for memory: the engine learns of this and
+/// of the exit separately. Source: OpenWhisk waits up to 2 s; never above 100 ms in our tests.
 const MEMORY_VERDICT_WAIT: Duration = Duration::from_secs(1);
 
-/// Between two looks while waiting for that.
-const MEMORY_VERDICT_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval of the checks during this wait.
+const MEMORY_VERDICT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// 128 and the number of SIGKILL: how an end by force shows in the engine's exit code.
+/// 128 and the number of SIGKILL: the engine's exit code after a kill.
 const EXIT_CODE_KILLED: i64 = 137;
 
-/// The engine does not say what has become of a container.
+/// The engine does not report the end of a container.
 #[derive(Clone, Copy, Debug, Error)]
-enum GaveUp {
-    #[error("{FAILED_LOOKS_MAX} looks at the container failed in a row")]
+enum WatchError {
+    #[error("{FAILED_CHECKS_MAX} consecutive checks of the container failed")]
     Failed,
-    /// An engine that is killed while it starts a container may not know of that when it is back.
-    #[error("the engine says that it has not started the container, whose gate has spoken")]
+    /// An engine that is killed during a start may forget the start.
+    #[error("the engine reports that the container never started, but its gate has connected")]
     Forgotten,
 }
 
 /// A watch in progress.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    outcome: watch::Receiver<Option<Result<Verdict, GaveUp>>>,
+    outcome: watch::Receiver<Option<Result<Verdict, WatchError>>>,
     has_spoken: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
 impl Watch {
-    /// Begins to watch a container that is created, and about to be started.
+    /// Begins to watch a created container, before its start.
     pub(crate) fn begin(engine: Engine, name: String, was_killed: Arc<AtomicBool>) -> Self {
         let (sender, outcome) = watch::channel(None);
         let has_spoken = Arc::<AtomicBool>::default();
@@ -67,7 +66,7 @@ impl Watch {
         let work = async move {
             let verdict = follow(&engine, &name, &was_killed, &spoken).await;
             if let Err(error) = verdict {
-                warn!(container = name, %error, "what has become of a container is not known");
+                warn!(container = name, %error, "the state of a container is unknown");
             }
             sender.send_replace(Some(verdict));
         };
@@ -78,22 +77,22 @@ impl Watch {
         }
     }
 
-    /// Its gate has spoken: it runs, or has run, whatever the engine says.
+    /// Records that the gate has connected: the container runs, or has run.
     pub(crate) fn heard(&self) {
         self.has_spoken.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the end.
     pub(crate) async fn gone(&self) -> Result<Verdict, RuntimeError> {
-        let failed = |error: GaveUp| RuntimeError::Engine {
+        let failed = |error: WatchError| RuntimeError::Engine {
             action: "waiting for a container's end",
             source: Box::new(error),
         };
         let mut outcome = self.outcome.clone();
         let Ok(outcome) = outcome.wait_for(Option::is_some).await else {
-            return Err(failed(GaveUp::Failed));
+            return Err(failed(WatchError::Failed));
         };
-        outcome.unwrap_or(Err(GaveUp::Failed)).map_err(failed)
+        outcome.unwrap_or(Err(WatchError::Failed)).map_err(failed)
     }
 }
 
@@ -108,50 +107,50 @@ async fn follow(
     name: &str,
     was_killed: &AtomicBool,
     has_spoken: &AtomicBool,
-) -> Result<Verdict, GaveUp> {
+) -> Result<Verdict, WatchError> {
     let mut has_run = false;
-    let mut failed_looks = 0;
+    let mut failed_checks = 0;
     let mut denied_since = None;
     let mut waited = wait(engine, name).boxed().fuse();
-    while failed_looks < FAILED_LOOKS_MAX {
+    while failed_checks < FAILED_CHECKS_MAX {
         tokio::select! {
             said = &mut waited => match said {
-                // What the wait says is the end, whatever a look at the same moment shows.
+                // The wait's report of the end has precedence over a check at the same moment.
                 Some(exit_code) => return Ok(judge(engine, name, Some(exit_code), was_killed).await),
-                None => tokio::time::sleep(LOOK_EVERY).await,
+                None => tokio::time::sleep(CHECK_INTERVAL).await,
             },
-            () = tokio::time::sleep(LOOK_EVERY) => (),
+            () = tokio::time::sleep(CHECK_INTERVAL) => (),
         }
-        match look(engine, name).await {
+        match check(engine, name).await {
             Ok(Seen::Runs) => {
                 has_run = true;
-                failed_looks = 0;
+                failed_checks = 0;
                 if waited.is_terminated() {
                     waited = wait(engine, name).boxed().fuse();
                 }
             }
-            Ok(Seen::NotYet) if has_run => failed_looks += 1,
+            Ok(Seen::NotYet) if has_run => failed_checks += 1,
             Ok(Seen::NotYet) => {
-                failed_looks = 0;
-                // It may be about to say so: the gate mostly speaks before the start is answered.
+                failed_checks = 0;
+                // The engine may report the start soon: the gate usually connects before that.
                 if has_spoken.load(Ordering::Relaxed)
                     && denied_since.get_or_insert_with(Instant::now).elapsed()
                         > engine.timeouts.start
                 {
-                    return Err(GaveUp::Forgotten);
+                    return Err(WatchError::Forgotten);
                 }
             }
             Ok(Seen::Ended { exit_code }) => {
                 return Ok(judge(engine, name, exit_code, was_killed).await);
             }
             Ok(Seen::Nothing) => return Ok(Verdict::default()),
-            Err(_) => failed_looks += 1,
+            Err(_) => failed_checks += 1,
         }
     }
-    Err(GaveUp::Failed)
+    Err(WatchError::Failed)
 }
 
-/// The exit code once the container has ended; none when the wait itself has failed.
+/// The exit code after the container's end; none if the wait itself fails.
 async fn wait(engine: &Engine, name: &str) -> Option<i64> {
     let options = WaitContainerOptions {
         condition: "next-exit".into(),
@@ -159,13 +158,13 @@ async fn wait(engine: &Engine, name: &str) -> Option<i64> {
     let mut answers = engine.docker.wait_container(name, Some(options)).boxed();
     match answers.next().await? {
         Ok(answer) => Some(answer.status_code),
-        // The library's way to say that the exit code is not zero.
+        // The library's result for an exit code other than zero.
         Err(DockerError::DockerContainerWaitError { code, .. }) => Some(code),
         Err(_) => None,
     }
 }
 
-/// What a look shows.
+/// The result of a check.
 enum Seen {
     NotYet,
     Runs,
@@ -173,7 +172,7 @@ enum Seen {
     Nothing,
 }
 
-async fn look(engine: &Engine, name: &str) -> Result<Seen, CallError> {
+async fn check(engine: &Engine, name: &str) -> Result<Seen, CallError> {
     let Some(container) = engine.inspect(name).await? else {
         return Ok(Seen::Nothing);
     };
@@ -192,7 +191,7 @@ fn is_running(state: &ContainerState) -> bool {
     state.running == Some(true)
 }
 
-/// Whether it was for memory. Only asked when somebody else than us killed, and then again and again.
+/// Polls whether the kernel killed for memory. Only after a kill that is not by this node.
 async fn judge(
     engine: &Engine,
     name: &str,
@@ -206,7 +205,7 @@ async fn judge(
             exit_code,
         };
     }
-    let look = async {
+    let poll = async {
         loop {
             let state = engine
                 .inspect(name)
@@ -217,10 +216,10 @@ async fn judge(
             if state.and_then(|state| state.oom_killed) == Some(true) {
                 return true;
             }
-            tokio::time::sleep(MEMORY_VERDICT_LOOK_EVERY).await;
+            tokio::time::sleep(MEMORY_VERDICT_CHECK_INTERVAL).await;
         }
     };
-    let out_of_memory = tokio::time::timeout(MEMORY_VERDICT_WAIT, look)
+    let out_of_memory = tokio::time::timeout(MEMORY_VERDICT_WAIT, poll)
         .await
         .unwrap_or(false);
     Verdict {

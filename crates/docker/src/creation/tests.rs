@@ -57,7 +57,7 @@ fn image(user: &str) -> ImageFacts {
 }
 
 #[test]
-fn nobody_runs_as_root() {
+fn capsules_never_run_as_root() {
     const OWN: CapsuleUser = CapsuleUser::Own {
         uid: 1000,
         gid: 100,
@@ -88,7 +88,7 @@ fn nobody_runs_as_root() {
 }
 
 #[test]
-fn the_images_variables_stay_and_the_contracts_win() {
+fn variables_of_contract_override_those_of_image() {
     let mut image = image("");
     image.environment = [("HOME", "/root"), ("AOD_ATTEMPT", "99")]
         .map(|(key, value)| (key.into(), value.into()))
@@ -104,12 +104,12 @@ fn the_images_variables_stay_and_the_contracts_win() {
     assert_eq!(last("AOD_ATTEMPT"), Some("2"));
     assert_eq!(
         creation.body.env, None,
-        "what the gate gets later is not to be inspected"
+        "the gate receives the environment later, not through the engine"
     );
 }
 
 #[test]
-fn volumes_become_memory_and_never_hide_what_is_ours() {
+fn volumes_are_memory_and_never_hide_directories_of_aod() {
     let tmpfs_of = |volumes: &[&str]| {
         let volumes = volumes.iter().map(|&path| path.to_owned()).collect();
         let image = ImageFacts {
@@ -133,7 +133,7 @@ fn volumes_become_memory_and_never_hide_what_is_ours() {
 }
 
 #[test]
-fn secrets_are_told_to_the_gate_alone() {
+fn request_to_engine_contains_no_secret() {
     let with_secrets = ContainerSpec {
         secrets: vec![SecretFile {
             name: "KEY".into(),
@@ -148,8 +148,8 @@ fn secrets_are_told_to_the_gate_alone() {
     let creation = plan(&config(CapsuleUser::OfImage), &with_secrets, &image, "x").expect("a plan");
     assert_eq!(creation.go.secrets[0].path, "/run/secrets/KEY");
     assert_eq!(creation.go.secrets[0].value, "opensesame");
-    let told = serde_json::to_string(&creation.body).expect("JSON");
-    assert!(!told.contains("opensesame"), "{told}");
+    let printed = serde_json::to_string(&creation.body).expect("JSON");
+    assert!(!printed.contains("opensesame"), "{printed}");
     assert!(!format!("{creation:?}").contains("opensesame"));
     let mounts = creation.body.host_config.and_then(|host| host.mounts);
     let tmpfs = mounts
@@ -161,7 +161,7 @@ fn secrets_are_told_to_the_gate_alone() {
 }
 
 #[test]
-fn an_image_without_a_command_is_refused() {
+fn image_without_command_is_rejected() {
     let image = ImageFacts {
         command: vec![],
         ..image("")

@@ -1,11 +1,11 @@
-//! Building an image from a packed directory, with the engine's classic builder: every engine from
-//! 20.10 on has it, and it bounds the memory of each step.
+//! Builds an image from a packed directory, with the engine's classic builder: every engine from 20.10 on
+//! has this builder, and it bounds the memory of each step.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
-use aod_ports::container_runtime::RuntimeError;
+use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use bollard::models::BuildInfo;
 use bollard::query_parameters::BuildImageOptions;
 use bollard::{Docker, body_try_stream};
@@ -22,40 +22,33 @@ use crate::text::beginning;
 
 const ACTION: &str = "building an image";
 
-/// Lines of the build that a failure quotes.
-const LAST_LINES: usize = 20;
+/// Maximum number of lines of the build that a failure quotes.
+const QUOTED_LINES_MAX: usize = 20;
 
-/// Longest line that is passed on, in bytes; the rest of it is dropped.
+/// Maximum length of a reported line, in bytes; the rest is dropped.
 const LINE_SIZE_BYTES_MAX: usize = 4_096;
 
-/// One image to be built.
+/// The input of a build.
 pub(crate) struct Build<'a> {
-    /// Of the image, beside name and version.
+    pub(crate) image: ImageBuild<'a>,
+    /// Labels of the image in addition to name and version.
     pub(crate) labels: HashMap<String, String>,
-    /// The packed directory.
-    pub(crate) context: &'a Path,
-    pub(crate) name: &'a str,
-    pub(crate) tag: &'a str,
     pub(crate) limits: BuildLimits,
-    /// Of private registries.
+    /// Credentials of private registries.
     pub(crate) registries: Option<&'a Path>,
 }
 
-/// Builds the image and answers with its id.
-pub(crate) async fn build(
-    engine: &Engine,
-    build: Build<'_>,
-    progress: mpsc::Sender<String>,
-) -> Result<String, RuntimeError> {
-    let context = tokio::fs::File::open(build.context)
+/// Builds the image and returns its id.
+pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, RuntimeError> {
+    let context = tokio::fs::File::open(&build.image.context)
         .await
         .map_err(|error| RuntimeError::Engine {
-            action: "opening a build's context",
+            action: "opening the context of a build",
             source: Box::new(error),
         })?;
     let credentials = build.registries.map(registries::read).transpose();
     let credentials = credentials.map_err(|source| RuntimeError::Engine {
-        action: "reading the credentials of registries",
+        action: "reading the credentials for registries",
         source,
     })?;
     let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
@@ -65,12 +58,12 @@ pub(crate) async fn build(
         .boxed();
     let mut log = Log {
         lines: VecDeque::new(),
-        progress,
+        progress: build.image.progress,
         unfinished: String::new(),
     };
     let mut id = None;
     let read = async {
-        // Silence of a step is no failure: only the whole build has a limit.
+        // A step may be silent for any time: only the whole build has a limit.
         while let Some(info) = stream.try_next().await.map_err(CallError::from)? {
             log.take(&info);
             id = info.aux.and_then(|aux| aux.id).or(id.take());
@@ -80,7 +73,10 @@ pub(crate) async fn build(
     match tokio::time::timeout(Duration::from_secs(build.limits.seconds), read).await {
         // Dropping the stream closes the connection, which stops the build.
         Err(_) => {
-            let message = format!("it did not finish within {} seconds", build.limits.seconds);
+            let message = format!(
+                "the build did not finish within {} seconds",
+                build.limits.seconds
+            );
             return Err(log.failure(message));
         }
         Ok(Err(error)) => return Err(log.sort(error)),
@@ -88,7 +84,7 @@ pub(crate) async fn build(
     }
     let id = match id {
         Some(id) => id,
-        None => id_of_tag(engine, build.tag).await?,
+        None => id_of_tag(engine, build.image.tag).await?,
     };
     match unfit(engine, &id).await? {
         None => Ok(id),
@@ -96,7 +92,7 @@ pub(crate) async fn build(
     }
 }
 
-/// Why no container of the image can ever be started here; said to its author now, not to callers later.
+/// Why this node can never start a container of the image: reported to the author now instead of to callers later.
 async fn unfit(engine: &Engine, id: &str) -> Result<Option<String>, RuntimeError> {
     let failed = |error: CallError| error.during(ACTION);
     let inspected = image::inspect(engine, id).await.map_err(failed)?;
@@ -104,7 +100,7 @@ async fn unfit(engine: &Engine, id: &str) -> Result<Option<String>, RuntimeError
         .command
         .is_empty()
     {
-        let text = "the image has neither ENTRYPOINT nor CMD; expected the command of the capsule";
+        let text = "the image has neither ENTRYPOINT nor CMD; set one in the Dockerfile";
         return Ok(Some(text.to_owned()));
     }
     let version = engine.query(engine.docker.version());
@@ -115,17 +111,15 @@ async fn unfit(engine: &Engine, id: &str) -> Result<Option<String>, RuntimeError
     let platforms = platforms(engine, id).await.map_err(failed)?;
     let other = platforms.into_iter().find(|platform| *platform != here);
     Ok(other.map(|other| {
-        format!(
-            "the image is for {other}, and this node is {here}; expected a base image for {here}"
-        )
+        format!("the image is for {other}, but this node is {here}; use a base image for {here}")
     }))
 }
 
-/// The platforms of an image and of those here that it was made of: the classic builder calls what it
-/// makes of an image for another processor its own.
+/// The platforms of an image and of its local parents: the classic builder sets this host's platform on an
+/// image whose base is for another processor.
 async fn platforms(engine: &Engine, id: &str) -> Result<Vec<String>, CallError> {
     let history = engine.query(engine.docker.image_history(id)).await?;
-    // Source: moby, what came with an image from elsewhere has no id of its own.
+    // Source: moby; the parents of a pulled image have no ids.
     let made_here = history
         .into_iter()
         .map(|layer| layer.id)
@@ -139,7 +133,7 @@ async fn platforms(engine: &Engine, id: &str) -> Result<Vec<String>, CallError> 
     Ok(platforms)
 }
 
-/// Older builders do not tell the id: the tag has it.
+/// The id of an image by its tag, for older builders, which do not report the id.
 async fn id_of_tag(engine: &Engine, tag: &str) -> Result<String, RuntimeError> {
     let inspected = image::inspect(engine, tag)
         .await
@@ -153,14 +147,15 @@ async fn id_of_tag(engine: &Engine, tag: &str) -> Result<String, RuntimeError> {
 
 fn options(build: &Build<'_>) -> BuildImageOptions {
     let version = build
+        .image
         .tag
         .rsplit_once(':')
         .map_or("", |(_, version)| version);
-    let own = [(LABEL_NAME, build.name), (LABEL_VERSION, version)]
+    let own = [(LABEL_NAME, build.image.name), (LABEL_VERSION, version)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let labels: HashMap<String, String> = build.labels.clone().into_iter().chain(own).collect();
     BuildImageOptions {
-        t: Some(build.tag.to_owned()),
+        t: Some(build.image.tag.to_owned()),
         rm: true,
         forcerm: true,
         labels: Some(labels),
@@ -182,7 +177,7 @@ fn with_memory_limit(docker: &Docker, memory_bytes: u64) -> Docker {
     })
 }
 
-/// What the build says.
+/// The output of the build.
 struct Log {
     lines: VecDeque<String>,
     progress: mpsc::Sender<String>,
@@ -212,11 +207,11 @@ impl Log {
         if line.trim().is_empty() {
             return;
         }
-        if self.lines.len() == LAST_LINES {
+        if self.lines.len() == QUOTED_LINES_MAX {
             self.lines.pop_front();
         }
         self.lines.push_back(line.to_owned());
-        // Progress is for people: a slow reader loses lines, the build waits for nobody.
+        // A slow reader of the progress loses lines; the build does not wait.
         let _ = self.progress.try_send(line.to_owned());
     }
 

@@ -1,4 +1,4 @@
-//! The images that this cluster has built here, and taking one away.
+//! Lists and removes the images that this cluster has built on this host.
 
 use std::collections::HashMap;
 
@@ -9,16 +9,16 @@ use bollard::query_parameters::{ListImagesOptions, RemoveImageOptions};
 use crate::engine::{CallError, Engine};
 use crate::names::{LABEL_CLUSTER, LABEL_NAME};
 
-/// What the tags of capsules begin with.
+/// The prefix of the tags of capsules.
 const TAG_PREFIX: &str = "aod/";
 
-/// All of them, without the layers below them.
+/// All images of the cluster, without the layers below them.
 pub(crate) async fn list(engine: &Engine, cluster: &str) -> Result<Vec<ObservedImage>, CallError> {
     let found = summaries(engine, cluster).await?;
     Ok(found.into_iter().filter_map(observed).collect())
 }
 
-/// Whether the image is gone: one that has a container, or a name that is not ours, stays.
+/// Removes an image and returns whether it is deleted: an image with a container or a foreign name stays.
 pub(crate) async fn remove(engine: &Engine, cluster: &str, image: &str) -> Result<bool, CallError> {
     let mut found = summaries(engine, cluster).await?.into_iter();
     let Some(found) = found.find(|found| found.id == image) else {
@@ -32,7 +32,7 @@ pub(crate) async fn remove(engine: &Engine, cluster: &str, image: &str) -> Resul
     if tags.iter().any(|tag| !tag.starts_with(TAG_PREFIX)) {
         return Ok(false);
     }
-    // With its last name the image goes.
+    // The engine deletes an image with its last name.
     let names = if tags.is_empty() {
         vec![found.id]
     } else {

@@ -1,4 +1,4 @@
-//! Images as tar files: out of one engine, into another.
+//! Saves images as tar files and loads them into another engine.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,15 +15,15 @@ use tracing::warn;
 use crate::engine::{CallError, Engine};
 use crate::image;
 
-/// An archive that held something else than it was loaded for.
+/// An archive that does not contain the expected image.
 #[derive(Debug, Error)]
-#[error("the archive holds {loaded:?}, not {expected}")]
+#[error("the archive contains {loaded:?}, expected {expected}")]
 struct WrongImage {
     expected: String,
     loaded: Vec<String>,
 }
 
-/// The image as a tar stream. It ends early with an error, and never without one.
+/// The image as a tar stream. An incomplete stream always ends with an error.
 pub(crate) async fn save(
     engine: &Engine,
     image: &str,
@@ -50,7 +50,7 @@ pub(crate) async fn save(
     .boxed())
 }
 
-/// Loads an archive and makes sure that it was `image`. What else was in it is removed.
+/// Loads an archive, checks that it contains `image`, and removes other images that it contains.
 pub(crate) async fn load(engine: &Engine, image: &str, archive: &Path) -> Result<(), RuntimeError> {
     let action = "loading an image";
     let failed = |error: CallError| error.during(action);
@@ -81,7 +81,7 @@ pub(crate) async fn load(engine: &Engine, image: &str, archive: &Path) -> Result
     })
 }
 
-/// Sends the archive to the engine and answers with the ids and tags that it reports.
+/// Sends the archive to the engine and returns the ids and tags that the engine reports.
 async fn feed(engine: &Engine, file: tokio::fs::File) -> Result<Vec<String>, CallError> {
     let options = ImportImageOptions {
         quiet: true,
@@ -115,7 +115,7 @@ async fn ids(engine: &Engine) -> Result<HashSet<String>, CallError> {
     Ok(images.into_iter().map(|image| image.id).collect())
 }
 
-/// Removes what a wrong archive left behind, but nothing that was there before.
+/// Removes an image of a wrong archive, unless it existed before.
 async fn remove_unless_known(engine: &Engine, name: &str, before: &HashSet<String>) {
     let Ok(Some(found)) = image::inspect(engine, name).await else {
         return;
@@ -129,6 +129,6 @@ async fn remove_unless_known(engine: &Engine, name: &str, before: &HashSet<Strin
     };
     let removal = engine.docker.remove_image(name, Some(options), None);
     if let Err(error) = engine.call(engine.timeouts.remove, removal).await {
-        warn!(image = name, %error, "a wrongly loaded image could not be removed");
+        warn!(image = name, %error, "an image of a wrong archive cannot be removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Which command a container runs, as whom, where, and how its end is told.
+//! Command, user and directory of a container, and the report of its end.
 
 use aod_docker::Config;
 use aod_docker::config::CapsuleUser;
@@ -7,7 +7,7 @@ use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _, Runtim
 use crate::fixture::{Fixture, command, finish};
 
 #[tokio::test]
-async fn exec_form_needs_nothing_but_its_own_program() {
+async fn exec_form_needs_only_its_own_program() {
     let fixture = Fixture::new().await;
     let image = fixture.image(&[
         "ENTRYPOINT [\"/bin/busybox\", \"echo\"]",
@@ -24,7 +24,7 @@ async fn exec_form_needs_nothing_but_its_own_program() {
 }
 
 #[tokio::test]
-async fn shell_form_goes_through_the_images_shell() {
+async fn shell_form_runs_in_shell_of_image() {
     let fixture = Fixture::new().await;
     let image = fixture.image(&["ENTRYPOINT echo $AOD_ATTEMPT; echo warning >&2; exit 3"]);
     let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
@@ -39,7 +39,7 @@ async fn shell_form_goes_through_the_images_shell() {
 }
 
 #[tokio::test]
-async fn user_and_directory_are_the_images_unless_root() {
+async fn container_has_user_and_directory_of_image_unless_root() {
     let fixture = Fixture::new().await;
     let show = command(&[
         "/bin/sh",
@@ -68,7 +68,7 @@ async fn user_and_directory_are_the_images_unless_root() {
 }
 
 #[tokio::test]
-async fn users_that_are_root_by_another_name_or_nobody_are_refused() {
+async fn user_with_number_0_and_unknown_user_are_rejected() {
     let fixture = Fixture::new().await;
     for (user, reason) in [
         ("USER toor", "number 0"),
@@ -91,7 +91,7 @@ async fn users_that_are_root_by_another_name_or_nobody_are_refused() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_root_runs_capsules_as_itself_only() {
+async fn node_without_root_runs_capsules_as_itself() {
     let own = CapsuleUser::Own {
         uid: 4321,
         gid: 4322,
@@ -121,7 +121,7 @@ async fn a_node_that_is_not_root_runs_capsules_as_itself_only() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_says_why() {
+async fn unusable_command_and_missing_image_are_reported() {
     let fixture = Fixture::new().await;
     let image = fixture.image(&[&command(&["/no/such/program"])]);
     let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
@@ -155,7 +155,7 @@ async fn what_cannot_be_run_says_why() {
 }
 
 #[tokio::test]
-async fn an_end_by_a_signal_is_told_as_one() {
+async fn end_by_signal_is_reported_with_signal() {
     let fixture = Fixture::new().await;
     let outcome = fixture.run_script("kill -SEGV $$").await;
     assert_eq!(

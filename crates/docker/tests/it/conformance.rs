@@ -1,4 +1,4 @@
-//! The suite that the double passes, too.
+//! The conformance suite of the port, which the double also passes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +59,6 @@ fn instruction(behaviour: Behaviour) -> String {
 }
 
 #[tokio::test]
-async fn the_container_runtime_conforms() {
+async fn container_runtime_conforms() {
     check_all(&Fixture::new().await).await;
 }

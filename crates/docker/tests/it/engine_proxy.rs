@@ -1,4 +1,4 @@
-//! A socket before the engine's that loses answers: what it swallows has happened nevertheless.
+//! A proxy of the engine's socket that loses answers of executed requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,22 +9,22 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::ENGINE;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The engine does it; the connection closes before the answer.
+    /// The engine executes the request; the connection closes before the answer.
     AnswerLost,
-    /// The engine does it; the answer never comes.
+    /// The engine executes the request; the answer never comes.
     AnswerHangs,
-    /// The engine never hears of it, and nothing is answered.
+    /// The engine does not receive the request, and the proxy sends no answer.
     Hangs,
-    /// The connection closes at once.
+    /// The connection closes immediately.
     Refused,
-    /// The engine never hears of it; what is asked about a container, or to be killed, was never started.
+    /// The engine does not receive the request; the proxy answers that the container was never started.
     Forgotten,
 }
 
-/// Which requests: those whose first line contains the text, for so many times.
+/// Selects requests whose first line contains the text, a number of times.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) contains: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Rule {
     pub(crate) times: u32,
 }
 
-/// The running proxy; it ends when dropped.
+/// The running proxy; ends when dropped.
 pub(crate) struct EngineProxy {
     pub(crate) socket: PathBuf,
     rules: Arc<Mutex<Vec<Rule>>>,
@@ -63,13 +63,13 @@ impl EngineProxy {
         }
     }
 
-    /// From now on.
+    /// Applies `rules` to requests from now on.
     pub(crate) fn set(&self, rules: &[Rule]) {
         *self.rules.lock().expect("not poisoned") = rules.to_vec();
     }
 }
 
-/// One request a connection, as the client makes them.
+/// Serves one request for each connection, as the client sends them.
 async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
     let mut head = vec![0; 64 * 1024];
     let Ok(size_bytes) = client.read(&mut head).await else {

@@ -1,4 +1,4 @@
-//! An engine whose answers get lost, come late, or not at all.
+//! An engine whose answers are lost, late or missing.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::engine_proxy::{EngineProxy, Fault, Rule};
 use crate::fixture::{Fixture, PATIENCE, docker, finish, lease, wait_for_output};
 
-/// A cluster whose engine is behind a proxy, and patience for two seconds only.
+/// A cluster whose engine is behind a proxy, with time limits of two seconds.
 async fn behind_proxy() -> (TempDir, EngineProxy, Fixture) {
     let directory = TempDir::new().expect("a directory");
     let proxy = EngineProxy::start(directory.path());
@@ -67,7 +67,7 @@ fn once(contains: &'static str, fault: Fault) -> Rule {
 }
 
 #[tokio::test]
-async fn a_container_whose_creation_was_not_answered_is_taken_on() {
+async fn container_with_lost_answer_to_creation_is_used() {
     for fault in [
         Fault::AnswerLost,
         Fault::AnswerHangs,
@@ -80,7 +80,7 @@ async fn a_container_whose_creation_was_not_answered_is_taken_on() {
 }
 
 #[tokio::test]
-async fn a_container_whose_start_was_not_answered_is_taken_on() {
+async fn container_with_lost_answer_to_start_is_used() {
     for fault in [Fault::AnswerLost, Fault::AnswerHangs] {
         let (_directory, proxy, fixture) = behind_proxy().await;
         ends_well(&fixture, &[once("/start", fault)], &proxy).await;
@@ -88,7 +88,7 @@ async fn a_container_whose_start_was_not_answered_is_taken_on() {
 }
 
 #[tokio::test]
-async fn a_start_that_never_happened_fails_and_leaves_nothing() {
+async fn start_that_never_happened_fails_and_leaves_nothing() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let image = fixture.script("echo done");
     proxy.set(&[once("/start", Fault::Refused)]);
@@ -105,7 +105,7 @@ async fn a_start_that_never_happened_fails_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_end_is_seen_without_the_engines_wait() {
+async fn end_is_detected_without_the_engines_wait() {
     for fault in [Fault::Refused, Fault::Hangs] {
         let (_directory, proxy, fixture) = behind_proxy().await;
         ends_well(
@@ -120,12 +120,12 @@ async fn an_end_is_seen_without_the_engines_wait() {
     }
 }
 
-/// As an engine does that is killed before it has written down that the container runs.
+/// An engine that is killed before it has stored that the container runs.
 #[tokio::test]
-async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
+async fn engine_that_forgot_start_does_not_block_node() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let image = fixture.script("echo done");
-    // What is known of the image is not asked for again.
+    // The facts of the image are already known.
     let first = finish(fixture.start(fixture.spec(&image)).await).await;
     assert_eq!(first.code(), Some(0));
     proxy.set(&[
@@ -141,7 +141,7 @@ async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
     let gone = tokio::time::timeout(PATIENCE, container.gone())
         .await
         .expect("in time");
-    assert!(gone.is_err(), "nothing is known of its end: {gone:?}");
+    assert!(gone.is_err(), "the end is unknown: {gone:?}");
     proxy.set(&[]);
     fixture
         .runtime
@@ -151,11 +151,11 @@ async fn an_engine_that_forgets_a_start_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn what_the_engine_has_forgotten_is_killed_by_its_gate() {
+async fn gate_kills_container_unknown_to_engine() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let script = "trap '' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let spec = ContainerSpec {
-        // Far longer than is waited for.
+        // Far longer than the test waits.
         lease_until: lease(10 * PATIENCE),
         ..fixture.spec(&fixture.script(script))
     };
@@ -169,7 +169,7 @@ async fn what_the_engine_has_forgotten_is_killed_by_its_gate() {
 }
 
 #[tokio::test]
-async fn a_container_outlives_an_engine_that_is_away() {
+async fn container_outlives_unavailable_engine() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let script = "trap 'exit 5' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
@@ -192,7 +192,7 @@ async fn a_container_outlives_an_engine_that_is_away() {
 }
 
 #[tokio::test]
-async fn killing_goes_by_the_gate_when_the_engine_is_away() {
+async fn node_kills_through_gate_while_engine_is_unavailable() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let script = "trap '' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
@@ -206,7 +206,7 @@ async fn killing_goes_by_the_gate_when_the_engine_is_away() {
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_makes_the_node_not_ready() {
+async fn hanging_engine_makes_node_not_ready() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let image = fixture.script("echo done");
     fixture.runtime.describe().await.expect("it answers");
@@ -221,10 +221,7 @@ async fn an_engine_that_hangs_makes_the_node_not_ready() {
         "{started:?}"
     );
     let described = fixture.runtime.describe().await;
-    assert!(
-        described.is_err(),
-        "three calls were not answered: {described:?}"
-    );
+    assert!(described.is_err(), "three calls timed out: {described:?}");
     assert_eq!(
         docker(&[
             "ps",
@@ -237,7 +234,7 @@ async fn an_engine_that_hangs_makes_the_node_not_ready() {
 }
 
 #[tokio::test]
-async fn a_removal_that_was_not_answered_is_done() {
+async fn removal_with_lost_answer_is_done() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let container = fixture
         .start(fixture.spec(&fixture.script("busybox sleep 600")))
@@ -252,7 +249,7 @@ async fn a_removal_that_was_not_answered_is_done() {
 }
 
 #[tokio::test]
-async fn a_removal_while_the_engine_is_away_is_done_as_soon_as_it_is_back() {
+async fn removal_continues_when_engine_returns() {
     let (_directory, proxy, fixture) = behind_proxy().await;
     let container = fixture
         .start(fixture.spec(&fixture.script("busybox sleep 600")))
@@ -268,6 +265,6 @@ async fn a_removal_while_the_engine_is_away_is_done_as_soon_as_it_is_back() {
         .runtime
         .remove(container.name())
         .await
-        .expect("nobody says that the container was at fault");
+        .expect("an unavailable engine is not a failed removal");
     assert_eq!(fixture.runtime.list().await.expect("a list"), []);
 }

@@ -1,5 +1,4 @@
-//! A cluster for one test: a connected adapter, images made of busybox, directories of runs, and the
-//! cleaning up.
+//! A cluster for one test: a connected adapter, images with busybox, directories of runs, and cleanup.
 
 use std::fs;
 use std::io::Write as _;
@@ -27,10 +26,10 @@ use uuid::Uuid;
 /// The real engine.
 pub(crate) const ENGINE: &str = "/var/run/docker.sock";
 
-/// How long anything in these tests may take: far above what a loaded machine needs.
+/// Maximum time of each wait in these tests: far above the need of a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A static busybox, from Debian's package `busybox-static` or the like.
+/// A static busybox, for example from Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
 /// One test's cluster.
@@ -41,7 +40,7 @@ pub(crate) struct Fixture {
     runs: AtomicU32,
 }
 
-/// Removes what carries the cluster's label, also when a test panics.
+/// Removes everything with the cluster's label, also when a test panics.
 impl Drop for Fixture {
     fn drop(&mut self) {
         let filter = format!("label=dev.aod.cluster={}", self.cluster);
@@ -49,7 +48,7 @@ impl Drop for Fixture {
         for container in containers.lines() {
             docker(&["rm", "-fv", container]);
         }
-        // An image goes after those that were made from it.
+        // The engine removes an image only after the images that are based on it.
         for _ in 0..3 {
             let images = docker(&["images", "-aq", "--no-trunc", "--filter", &filter]);
             for image in images.lines() {
@@ -59,7 +58,7 @@ impl Drop for Fixture {
     }
 }
 
-/// How a container ended, and what it said.
+/// End and output of a container.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) stdout: String,
@@ -70,7 +69,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The exit code that the gate has told.
+    /// The exit code that the gate has reported.
     pub(crate) fn code(&self) -> Option<i32> {
         match &self.last {
             Some(ContainerEvent::Exited { exit, .. }) => exit.code,
@@ -78,7 +77,7 @@ impl Outcome {
         }
     }
 
-    /// The signal that the gate has told.
+    /// The signal that the gate has reported.
     pub(crate) fn signal(&self) -> Option<i32> {
         match &self.last {
             Some(ContainerEvent::Exited { exit, .. }) => exit.signal,
@@ -92,7 +91,7 @@ impl Fixture {
         Self::with(|config| config).await
     }
 
-    /// With a configuration that differs from the usual one.
+    /// A fixture with a changed configuration.
     pub(crate) async fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("aod-docker-")
@@ -100,7 +99,7 @@ impl Fixture {
             .expect("a directory");
         let cluster = format!("test-{}", Uuid::now_v7().simple());
         let config = Config {
-            // The same for every tester, root or not.
+            // The same for each user that runs the tests, root or not.
             capsule_user: CapsuleUser::OfImage,
             ..Config::new(
                 ENGINE.into(),
@@ -121,7 +120,7 @@ impl Fixture {
         }
     }
 
-    /// An image with nothing but busybox, `/bin/sh`, and a list of users; and these instructions.
+    /// An image with busybox, `/bin/sh`, a list of users, and these instructions.
     pub(crate) fn image(&self, instructions: &[&str]) -> String {
         let label = format!("LABEL dev.aod.cluster={}", self.cluster);
         let mut import = Command::new("docker");
@@ -154,7 +153,7 @@ impl Fixture {
         self.image(&[&command(&["/bin/sh", "-c", script])])
     }
 
-    /// What starts `image` as the first attempt of a new run.
+    /// The specification of `image` as the first attempt of a new run.
     pub(crate) fn spec(&self, image: &str) -> ContainerSpec {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let io = make_io(&self.directory.path().join(number.to_string()));
@@ -190,13 +189,13 @@ impl Fixture {
         finish(self.start(spec).await).await
     }
 
-    /// Where a test may put its own files.
+    /// A path for a test's own files.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
 
-/// Reads all events of a container and waits until it is gone.
+/// Reads all events of a container and waits for its end.
 pub(crate) async fn finish(mut container: Box<dyn Container>) -> Outcome {
     let mut events = container.events();
     let mut outcome = Outcome {
@@ -225,7 +224,7 @@ pub(crate) async fn finish(mut container: Box<dyn Container>) -> Outcome {
                 last => outcome.last = Some(last),
             }
         }
-        container.gone().await.expect("the engine tells the end")
+        container.gone().await.expect("the engine reports the end")
     };
     let verdict = tokio::time::timeout(PATIENCE, reading)
         .await
@@ -267,7 +266,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, condition: 
     };
     tokio::time::timeout(PATIENCE, waiting)
         .await
-        .unwrap_or_else(|_| panic!("never came: {what}"));
+        .unwrap_or_else(|_| panic!("timed out: {what}"));
 }
 
 /// The CMD instruction in exec form.
@@ -287,7 +286,7 @@ pub(crate) fn command(argv: &[&str]) -> String {
     format!("CMD [{}]", quoted.join(","))
 }
 
-/// What the docker command prints; its failures do not matter.
+/// The output of the docker command; ignores its failures.
 pub(crate) fn docker(arguments: &[&str]) -> String {
     let output = Command::new("docker")
         .args(arguments)
@@ -347,7 +346,7 @@ pub(crate) fn files() -> Vec<u8> {
     tar.into_inner().expect("a tar in memory takes all")
 }
 
-/// A directory with the static gate, which is built when its sources are newer.
+/// A directory with the static gate; builds the gate if its sources are newer.
 fn gate_directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -377,7 +376,7 @@ fn gate_directory() -> &'static Path {
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the gate could not be built");
-        // Cargo leaves a program alone that a changed comment or a new date did not change.
+        // Cargo does not write a program that a changed comment or a new date did not change.
         let file = fs::File::open(directory.join("aod-gate"));
         file.and_then(|file| file.set_modified(SystemTime::now()))
             .expect("the program is there");
@@ -385,7 +384,7 @@ fn gate_directory() -> &'static Path {
     })
 }
 
-/// When the youngest file below `directory` was changed.
+/// Time of the last change of any file below `directory`.
 fn newest_file(directory: &Path) -> SystemTime {
     let entries = fs::read_dir(directory).expect("a directory of the sources");
     entries
@@ -402,7 +401,7 @@ fn newest_file(directory: &Path) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// A lease that ends after `left` unless the container is told otherwise.
+/// A lease that ends after `left` unless renewed.
 pub(crate) fn lease(left: Duration) -> tokio::sync::watch::Receiver<Duration> {
     tokio::sync::watch::channel(SystemClock.since_boot() + left).1
 }

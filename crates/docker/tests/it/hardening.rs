@@ -1,4 +1,4 @@
-//! What a capsule sees and may do, asked from inside.
+//! View and rights of a capsule, from inside its container.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use crate::fixture::{Fixture, docker, finish};
 
 #[tokio::test]
-async fn a_capsule_has_no_privileges_and_no_network() {
+async fn capsule_has_no_privileges_and_no_network() {
     let fixture = Fixture::new().await;
     let outcome = fixture
         .run_script(
@@ -52,7 +52,7 @@ async fn a_capsule_has_no_privileges_and_no_network() {
 }
 
 #[tokio::test]
-async fn only_the_places_meant_for_it_can_be_written() {
+async fn capsule_can_write_only_to_its_own_directories() {
     let fixture = Fixture::new().await;
     let script = "for place in / /etc /bin /io/input /io/input.json /io/handoff/incoming \
          /.aod/channel /.aod/bin /.aod /dev /proc/sys/kernel /etc/hosts \
@@ -93,7 +93,7 @@ async fn only_the_places_meant_for_it_can_be_written() {
 }
 
 #[tokio::test]
-async fn temporary_places_are_bounded_and_never_executable() {
+async fn temporary_directories_are_bounded_and_not_executable() {
     let fixture = Fixture::new().await;
     let image = fixture.image(&[
         "VOLUME /data",
@@ -132,7 +132,7 @@ async fn temporary_places_are_bounded_and_never_executable() {
 }
 
 #[tokio::test]
-async fn the_engine_is_told_all_limits() {
+async fn engine_receives_all_limits() {
     let fixture = Fixture::new().await;
     let container = fixture.start(fixture.spec(&fixture.script("true"))).await;
     let format = "{{with .HostConfig}}{{.Memory}} {{.MemorySwap}} {{.NanoCpus}} {{.PidsLimit}} \

@@ -1,4 +1,4 @@
-//! Capsules that do not want to end, and nodes that have ended.
+//! Capsules that refuse to end, and nodes that have ended.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use futures::StreamExt as _;
 use crate::fixture::{Fixture, PATIENCE, docker, eventually, finish, lease, wait_for_output};
 
 #[tokio::test]
-async fn a_fork_bomb_stays_in_its_container() {
+async fn fork_bomb_stays_in_its_container() {
     let fixture = Fixture::new().await;
     let script = "bomb() { bomb | bomb & }; bomb 2>/dev/null; busybox sleep 1; echo over";
     let spec = fixture.spec(&fixture.script(script));
     let container = fixture.start(spec).await;
     let outcome = finish(container).await;
-    // It may be refused its own last steps; what counts is that all of it is gone, and we are not.
+    // The script's last steps may fail; the test requires that all its processes have ended.
     assert!(
         matches!(outcome.last, Some(ContainerEvent::Exited { .. })),
         "{:?}",
@@ -24,7 +24,7 @@ async fn a_fork_bomb_stays_in_its_container() {
 }
 
 #[tokio::test]
-async fn a_memory_bomb_is_told_as_one() {
+async fn memory_bomb_is_reported_as_out_of_memory() {
     let fixture = Fixture::new().await;
     let outcome = fixture.run_script("exec busybox tail /dev/zero").await;
     assert_eq!(outcome.signal(), Some(9), "{outcome:?}");
@@ -32,13 +32,13 @@ async fn a_memory_bomb_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn sigterm_is_passed_on_and_sigkill_ends_what_ignores_it() {
+async fn sigterm_reaches_capsule_and_sigkill_ends_capsule_that_ignores_it() {
     let fixture = Fixture::new().await;
     let script = "trap 'echo asked' TERM; echo ready; while true; do busybox sleep 0.05; done";
     let mut container = fixture.start(fixture.spec(&fixture.script(script))).await;
     let mut events = wait_for_output(&mut container, "ready").await;
     container.terminate().await.expect("the gate takes it");
-    // It answers, and goes on: what it says is all that can be waited for.
+    // The capsule answers the signal and continues: the test can only wait for its output.
     let mut said = String::new();
     while !said.contains("asked") {
         match events.next().await {
@@ -80,7 +80,7 @@ async fn endless_output_waits_for_its_reader() {
             other => panic!("{other:?}"),
         }
     }
-    // Nobody reads now; renewals and the order to end get through all the same.
+    // No output is read now; renewals and the order to end still arrive.
     container.renew(60_000).await.expect("the gate listens");
     container.terminate().await.expect("the gate listens");
     let mut last = None;
@@ -90,7 +90,7 @@ async fn endless_output_waits_for_its_reader() {
         }
         last = Some(event);
     }
-    assert_eq!(size_bytes % 16, 0, "no byte is lost in between");
+    assert_eq!(size_bytes % 16, 0, "no byte is lost");
     match last {
         Some(ContainerEvent::Exited { exit, .. }) => assert_eq!(exit.signal, Some(15)),
         other => panic!("{other:?}"),
@@ -98,7 +98,7 @@ async fn endless_output_waits_for_its_reader() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_not_renewed_ends_the_container() {
+async fn expired_lease_ends_container() {
     let fixture = Fixture::new().await;
     let mut spec = fixture.spec(&fixture.script("while true; do busybox sleep 1; done"));
     spec.lease_until = lease(Duration::from_millis(1_500));
@@ -116,7 +116,7 @@ async fn a_lease_that_is_not_renewed_ends_the_container() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_takes_its_containers_along() {
+async fn containers_end_after_their_node_ended() {
     let fixture = Fixture::new().await;
     let mut spec =
         fixture.spec(&fixture.script("trap '' TERM; while true; do busybox sleep 1; done"));
@@ -130,7 +130,7 @@ async fn a_node_that_is_gone_takes_its_containers_along() {
 }
 
 #[tokio::test]
-async fn a_gate_that_is_killed_is_told_as_lost() {
+async fn killed_gate_is_reported_as_lost() {
     let fixture = Fixture::new().await;
     let mut container = fixture
         .start(fixture.spec(&fixture.script("echo ready; busybox sleep 600")))

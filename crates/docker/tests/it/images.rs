@@ -1,10 +1,10 @@
-//! Building, saving and loading.
+//! Builds, saves and loads images.
 
 use std::fs;
 use std::path::PathBuf;
 
 use aod_docker::config::BuildLimits;
-use aod_ports::container_runtime::{ContainerRuntime as _, RuntimeError};
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, RuntimeError};
 use futures::TryStreamExt as _;
 use tokio::sync::mpsc;
 
@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, docker, files, finish};
 
 /// The packed directory of a capsule with this Dockerfile and the files of the test image.
 pub(crate) fn context(fixture: &Fixture, dockerfile: &str) -> PathBuf {
-    // Also what a failed build leaves is to be found and removed.
+    // The label is also on images of a failed build, so the test finds and removes them.
     let label = format!("FROM scratch\nLABEL dev.aod.cluster={}", fixture.cluster);
     let dockerfile = dockerfile.replace("FROM scratch", &label);
     let mut tar = tar::Builder::new(Vec::new());
@@ -32,7 +32,7 @@ pub(crate) fn context(fixture: &Fixture, dockerfile: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_directory_becomes_an_image_once() {
+async fn concurrent_builds_of_directory_share_one_build() {
     let fixture = Fixture::new().await;
     let dockerfile =
         "FROM scratch\nADD root.tar /\nRUN busybox date > /made\nCMD busybox cat /made";
@@ -40,9 +40,12 @@ async fn a_directory_becomes_an_image_once() {
     let tag = format!("aod/{}:0123", fixture.cluster);
     let (progress, mut lines) = mpsc::channel(1_000);
     let build = || {
-        fixture
-            .runtime
-            .build_image(context.clone(), "demo", &tag, progress.clone())
+        fixture.runtime.build_image(ImageBuild::new(
+            context.clone(),
+            "demo",
+            &tag,
+            progress.clone(),
+        ))
     };
     let (first, second) = tokio::join!(build(), build());
     let image = first.expect("it builds");
@@ -72,7 +75,7 @@ async fn a_directory_becomes_an_image_once() {
 }
 
 #[tokio::test]
-async fn a_build_that_fails_says_what_it_last_said() {
+async fn failed_build_reports_its_last_lines() {
     let fixture = Fixture::new().await;
     let tag = format!("aod/{}:0", fixture.cluster);
     let build = async |dockerfile: &str| {
@@ -80,7 +83,7 @@ async fn a_build_that_fails_says_what_it_last_said() {
         let context = context(&fixture, dockerfile);
         fixture
             .runtime
-            .build_image(context, "demo", &tag, progress)
+            .build_image(ImageBuild::new(context, "demo", &tag, progress))
             .await
     };
     let dockerfile = "FROM scratch\nADD root.tar /\nRUN for i in $(busybox seq 30); do echo line $i; done; exit 7";
@@ -117,7 +120,7 @@ async fn a_build_that_fails_says_what_it_last_said() {
 }
 
 #[tokio::test]
-async fn a_build_has_limits() {
+async fn build_has_limits() {
     let limits = BuildLimits {
         memory_bytes: 64 << 20,
         seconds: 20,
@@ -136,7 +139,7 @@ async fn a_build_has_limits() {
         );
         match fixture
             .runtime
-            .build_image(context, "demo", &tag, progress)
+            .build_image(ImageBuild::new(context, "demo", &tag, progress))
             .await
         {
             Err(RuntimeError::BuildFailed { message, .. }) => message,
@@ -150,7 +153,7 @@ async fn a_build_has_limits() {
 }
 
 #[tokio::test]
-async fn an_image_survives_saving_and_loading() {
+async fn image_survives_saving_and_loading() {
     let fixture = Fixture::new().await;
     let image = fixture.script("echo here");
     let archive = fixture.path("image.tar");
@@ -179,7 +182,7 @@ async fn an_image_survives_saving_and_loading() {
     let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
     assert_eq!(outcome.stdout, "here\n");
 
-    // The same archive under another name is refused, and leaves nothing.
+    // A load of the same archive under another name fails and leaves nothing.
     docker(&[
         "ps",
         "-aq",
@@ -210,19 +213,21 @@ async fn an_image_survives_saving_and_loading() {
     );
 }
 
-/// What a build of the Dockerfile fails with.
+/// The error of a build of the Dockerfile.
 async fn failure_of(fixture: &Fixture, dockerfile: &str) -> String {
     let (progress, _lines) = mpsc::channel(1);
     let tag = format!("aod/{}:unfit", fixture.cluster);
     let context = context(fixture, dockerfile);
-    let built = fixture.runtime.build_image(context, "demo", &tag, progress);
+    let built = fixture
+        .runtime
+        .build_image(ImageBuild::new(context, "demo", &tag, progress));
     match built.await {
         Err(RuntimeError::BuildFailed { message, .. }) => message,
         other => panic!("{other:?}"),
     }
 }
 
-/// Loads an image that says that it is for s390x; answers its tag.
+/// Loads an image that claims to be for s390x; returns its tag.
 fn image_for_another_processor(fixture: &Fixture) -> String {
     let (saved, changed) = (fixture.path("saved.tar"), fixture.path("changed.tar"));
     let [saved, changed] = [&saved, &changed].map(|path| path.to_str().expect("a path of ours"));
@@ -254,7 +259,7 @@ fn image_for_another_processor(fixture: &Fixture) -> String {
 }
 
 #[tokio::test]
-async fn an_image_that_can_never_be_started_is_refused_when_it_is_built() {
+async fn build_of_image_that_can_never_start_fails() {
     let fixture = Fixture::new().await;
     let message = failure_of(&fixture, "FROM scratch\nADD root.tar /").await;
     assert!(message.contains("neither ENTRYPOINT nor CMD"), "{message}");
@@ -265,7 +270,7 @@ async fn an_image_that_can_never_be_started_is_refused_when_it_is_built() {
     assert!(message.contains("is for linux/s390x"), "{message}");
 }
 
-/// A registry that wants a user and a password and has no image: answers how often it was told both.
+/// A registry that requires a user and a password and has no image: counts the requests with both.
 async fn strict_registry() -> (u16, std::sync::Arc<std::sync::atomic::AtomicU32>) {
     use std::sync::atomic::{AtomicU32, Ordering};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -288,7 +293,7 @@ async fn strict_registry() -> (u16, std::sync::Arc<std::sync::atomic::AtomicU32>
             } else {
                 "401 Unauthorized\r\nWww-Authenticate: Basic realm=\"test\""
             };
-            let body = r#"{"errors": [{"code": "UNKNOWN", "message": "told by the registry"}]}"#;
+            let body = r#"{"errors": [{"code": "UNKNOWN", "message": "answer of the registry"}]}"#;
             let length = body.len();
             let answer = format!(
                 "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
@@ -300,7 +305,7 @@ async fn strict_registry() -> (u16, std::sync::Arc<std::sync::atomic::AtomicU32>
 }
 
 #[tokio::test]
-async fn a_registry_that_refuses_is_told_and_credentials_go_to_it_by_its_name() {
+async fn error_of_registry_is_reported_and_credentials_reach_only_their_registry() {
     use std::sync::atomic::Ordering;
 
     let (port, told) = strict_registry().await;
@@ -321,10 +326,10 @@ async fn a_registry_that_refuses_is_told_and_credentials_go_to_it_by_its_name() 
     })
     .await;
     let message = failure_of(&known, &dockerfile).await;
-    assert!(message.contains("told by the registry"), "{message}");
+    assert!(message.contains("answer of the registry"), "{message}");
     assert!(!message.contains("secret"), "{message}");
     assert!(
         told.load(Ordering::Relaxed) > 0,
-        "the registry was not told"
+        "the registry received no credentials"
     );
 }

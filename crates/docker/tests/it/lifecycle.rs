@@ -1,4 +1,4 @@
-//! Names, labels, replacing, listing and removing.
+//! Names, labels, replacement, lists and removal.
 
 use aod_domain::node::ObservedContainer;
 use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _, RuntimeError};
@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, PATIENCE, docker, eventually, finish};
 const FOR_EVER: &str = "while true; do busybox sleep 1; done";
 
 #[tokio::test]
-async fn containers_are_listed_by_their_labels_and_removed_for_good() {
+async fn containers_are_listed_by_label_and_removed_permanently() {
     let fixture = Fixture::new().await;
     let stranger = Fixture::new().await;
     let spec = fixture.spec(&fixture.script(FOR_EVER));
@@ -22,7 +22,7 @@ async fn containers_are_listed_by_their_labels_and_removed_for_good() {
         attempt: 1,
         is_running: true,
     };
-    // The gate speaks before the engine itself knows that the container runs.
+    // The gate connects before the engine records that the container runs.
     eventually("it runs", async || {
         fixture.runtime.list().await.expect("a list") == [expected.clone()]
     })
@@ -48,7 +48,7 @@ async fn containers_are_listed_by_their_labels_and_removed_for_good() {
 }
 
 #[tokio::test]
-async fn the_same_attempt_again_replaces_what_is_there() {
+async fn second_launch_of_attempt_replaces_its_container() {
     let fixture = Fixture::new().await;
     let spec = fixture.spec(&fixture.script(FOR_EVER));
     let mut first = fixture.start(spec.clone()).await;
@@ -66,7 +66,7 @@ async fn the_same_attempt_again_replaces_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_stranger_with_our_name_is_left_alone() {
+async fn foreign_container_with_our_name_stays() {
     let fixture = Fixture::new().await;
     let image = fixture.script("true");
     let spec = fixture.spec(&image);
@@ -93,7 +93,7 @@ async fn a_stranger_with_our_name_is_left_alone() {
 }
 
 #[tokio::test]
-async fn twenty_at_once_all_run() {
+async fn twenty_concurrent_containers_all_run() {
     let fixture = Fixture::new().await;
     let image = fixture.script("echo $AOD_ATTEMPT");
     let runs = (0..20).map(|_| async {

@@ -1,8 +1,8 @@
-//! The adapter against the real engine at `/var/run/docker.sock`: what containers can and cannot do,
-//! how they end, and what happens when the engine's answers get lost.
+//! The adapter against the real engine at `/var/run/docker.sock`: the rights of containers, their ends,
+//! and lost answers of the engine.
 //!
-//! Every test has a cluster name of its own and removes all that carries it, also when it fails. The
-//! images are made on the spot of a static busybox; no registry is needed.
+//! Each test has its own cluster name and removes everything with this label, also when it fails. The
+//! images are built from a static busybox; no registry is needed.
 
 mod commands;
 mod conformance;

@@ -1,16 +1,17 @@
-//! Bearer tokens: issued, revoked, and known by the hash of their secret alone.
+//! Access tokens: issued, revoked, and known only by the hash of their secret.
 //!
-//! All events about tokens are one chain with one guard, so that a name is never given twice. The secret is 256
-//! random bits, so its SHA-256 says nothing of it, and to find a token by that hash takes a time that tells
-//! nothing either.
+//! All token events form one chain with one guard, so that no name is issued twice. A secret has 256 random bits, so
+//! its SHA-256 reveals nothing about it, and neither does the time of a lookup by that hash.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Principal, Role, Scope};
+use crate::chain::Chain;
 use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::TokenId;
@@ -18,19 +19,19 @@ use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 use crate::text::token_text;
 
-/// Tokens of one tenant, or of all tenants, that count at a time: each gateway has all of them in memory.
+/// Maximum valid tokens of one tenant, or of all tenants: each gateway holds all tokens in memory.
 pub const TOKENS_MAX: usize = 10_000;
 
-/// As whom events name whoever has the token that a gateway is started with.
+/// The name in events of a principal with the token that a gateway is started with.
 pub const OPERATOR: &str = "operator";
 
-/// As whom events name everybody where there are no tokens.
+/// The name in events of all principals if there are no tokens.
 pub const DEVELOPMENT: &str = "development";
 
-/// Names that no token of all tenants may have: events could not tell who acted.
+/// Names that no token of all tenants may have, because events could not distinguish the principals.
 const WITHOUT_TOKEN: [&str; 2] = [OPERATOR, DEVELOPMENT];
 
-/// The secret of a token as people have it: so marked that whoever finds one knows what it opens.
+/// The secret of a token as text, with a prefix that shows where the token is valid.
 pub fn secret_text(random: &[u8; 32]) -> String {
     format!("aod_{}", HEXLOWER.encode(random))
 }
@@ -56,7 +57,7 @@ pub struct Token {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,
     pub role: Role,
-    /// Of its secret.
+    /// Of the secret.
     pub sha256: Digest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -72,7 +73,7 @@ impl Token {
         self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Whoever shows it.
+    /// The principal with this token.
     pub fn principal(&self) -> Principal {
         let name = match &self.tenant {
             Some(tenant) => format!("{tenant}/{}", self.name),
@@ -86,7 +87,7 @@ impl Token {
     }
 }
 
-/// What happens to a token.
+/// A change of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
@@ -118,7 +119,7 @@ impl Event {
     }
 }
 
-/// All tokens that were issued and not revoked.
+/// All tokens that are issued and not revoked.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
     by_id: BTreeMap<TokenId, Recorded<Token>>,
@@ -127,10 +128,61 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Takes an event in; events come in the order of the log.
-    pub fn apply(&mut self, recorded: Recorded<Event>) {
+    /// Skips an event that cannot be read.
+    pub fn skip(&mut self, sequence: u64, hash: Digest) {
+        self.last = self.last.max(Some((sequence, hash)));
+    }
+
+    /// The sequence of the last event; 0 without one.
+    pub fn sequence(&self) -> u64 {
+        self.last.map_or(0, |(sequence, _)| sequence)
+    }
+
+    /// The valid token `id`.
+    pub fn get(&self, id: TokenId) -> Option<&Recorded<Token>> {
+        self.by_id.get(&id)
+    }
+
+    /// The token whose secret has the hash `sha256`, if it is valid at `now`.
+    pub fn find(&self, sha256: &Digest, now: Timestamp) -> Option<&Token> {
+        let token = &self.by_id.get(self.by_hash.get(sha256)?)?.event;
+        (!token.is_expired(now)).then_some(token)
+    }
+
+    /// The tokens that `principal` may know about, oldest first.
+    pub fn seen_by(&self, principal: &Principal) -> impl Iterator<Item = &Recorded<Token>> {
+        let tokens = self.by_id.values();
+        tokens.filter(|token| principal.scope.covers(&token.event.scope()))
+    }
+}
+
+impl Chain for Tokens {
+    type Event = Event;
+    type Broken = Infallible;
+
+    fn name(&self) -> String {
+        "the tokens".to_owned()
+    }
+
+    fn filter(&self) -> String {
+        subject::TOKENS.to_owned()
+    }
+
+    fn subject(&self, event: &Event) -> Subject {
+        event.subject()
+    }
+
+    fn about(&self, event: &Event) -> String {
+        event.token().to_string()
+    }
+
+    fn last(&self) -> Option<(u64, Digest)> {
+        self.last
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), Infallible> {
         if self.sequence() >= recorded.sequence {
-            return;
+            return Ok(());
         }
         self.last = Some((recorded.sequence, recorded.hash));
         match &recorded.event {
@@ -145,60 +197,34 @@ impl Tokens {
                 }
             }
         }
-    }
-
-    /// Goes on behind an event that cannot be read.
-    pub fn skip(&mut self, sequence: u64, hash: Digest) {
-        self.last = self.last.max(Some((sequence, hash)));
-    }
-
-    /// The last event: what the next one is guarded on and chained to.
-    pub const fn last(&self) -> Option<(u64, Digest)> {
-        self.last
-    }
-
-    /// The sequence of the last event; 0 if there is none.
-    pub fn sequence(&self) -> u64 {
-        self.last.map_or(0, |(sequence, _)| sequence)
-    }
-
-    /// The token whose secret has the hash `sha256`, if it counts at `now`.
-    pub fn find(&self, sha256: &Digest, now: Timestamp) -> Option<&Token> {
-        let token = &self.by_id.get(self.by_hash.get(sha256)?)?.event;
-        (!token.is_expired(now)).then_some(token)
-    }
-
-    /// Those that `principal` may know of, the earliest first.
-    pub fn seen_by(&self, principal: &Principal) -> impl Iterator<Item = &Recorded<Token>> {
-        let tokens = self.by_id.values();
-        tokens.filter(|token| principal.scope.covers(&token.event.scope()))
+        Ok(())
     }
 }
 
-/// What somebody wants to happen to a token.
+/// A command for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Issue(Token),
     Revoke(TokenId),
 }
 
-/// An answer of the rules: no.
+/// Why a command is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The name tells events who acted.
-    #[error("there is a token {0} already: revoke it first, or choose another name")]
+    /// Events identify principals by name.
+    #[error("a token named {0} exists already: revoke it first, or choose another name")]
     NameTaken(String),
-    #[error("there are {TOKENS_MAX} tokens, and may not be more: revoke some")]
+    #[error("there are {TOKENS_MAX} tokens, the maximum: revoke a token first")]
     TooMany,
-    /// Nobody makes a token that sees more than they do.
-    #[error("a token of a tenant makes tokens of that tenant only")]
+    /// No principal may issue a token with a wider scope than its own.
+    #[error("a token of one tenant can only create tokens of that tenant")]
     OutOfScope,
-    /// There is none, or it is another tenant's.
-    #[error("there is no token {0}")]
+    /// The token does not exist, or belongs to another tenant.
+    #[error("no token has the id {0}")]
     Unknown(TokenId),
 }
 
-/// The event to store, or why not.
+/// The event to store, or the rejection.
 pub fn decide(
     tokens: &Tokens,
     command: &Command,

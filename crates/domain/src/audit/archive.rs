@@ -1,36 +1,36 @@
-//! The one way in which a bundle is written as a tar file (POSIX.1-1988, `ustar`).
+//! The exact tar format of a bundle (POSIX.1-1988, `ustar`).
 //!
-//! A header follows from name and size alone, so that a reader can write it again and compare: no byte of a
-//! bundle is without a meaning that is checked.
+//! A header depends only on name and size, so a reader can write it again and compare: every byte of a bundle has a
+//! meaning that is checked.
 
 use thiserror::Error;
 
-/// Headers are one block, and what follows fills whole ones.
+/// Headers are one block; contents fill whole blocks.
 pub const BLOCK_BYTES: usize = 512;
 
-/// What stands at the end of an archive: two empty blocks.
+/// The end of an archive: two empty blocks.
 pub const TRAILER_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// Longest name of an entry, in bytes. Source: the field in `ustar`.
 const NAME_BYTES_MAX: usize = 100;
 
-/// Places of the fields in a header that are read or filled in last.
+/// Positions of the header fields that are read, or filled in last.
 const SIZE: std::ops::Range<usize> = 124..136;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Largest size that its field can say in octal digits; a larger one stands there in binary, as GNU's tar has it.
+/// Largest size that fits the field in octal digits; a larger size is binary, as in GNU tar.
 const OCTAL_SIZE_MAX: u64 = (1 << 33) - 1;
 
-/// A block that is no header of an entry.
+/// A block that is not a header of an entry.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum MalformedHeader {
-    #[error("its name is no text")]
+    #[error("its name is not text")]
     Name,
-    #[error("its size is no number")]
+    #[error("its size is not a number")]
     Size,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub name: String,
@@ -38,8 +38,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads `block`, leniently: whoever wants to know that nothing else stands there compares it with
-    /// [`Header::to_block`].
+    /// Parses `block` leniently; to check all its bytes, compare it with [`Header::to_block`].
     pub fn read(block: &[u8; BLOCK_BYTES]) -> Result<Self, MalformedHeader> {
         let name = &block[..NAME_BYTES_MAX];
         let end = name.iter().position(|byte| *byte == 0);
@@ -50,10 +49,10 @@ impl Header {
         })
     }
 
-    /// The header of a regular file, readable for everyone, of nobody, of no time.
+    /// The header of a regular file that everyone can read, without owner and time.
     ///
     /// # Panics
-    /// If the name is longer than 100 bytes, which none of ours is.
+    /// If the name is longer than 100 bytes; names of bundle entries are shorter.
     pub fn to_block(&self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         let mut put = |at: usize, bytes: &[u8]| {
@@ -97,7 +96,7 @@ fn read_size(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(digits.trim_end_matches(['\0', ' ']), 8).ok()
 }
 
-/// Bytes of nothing that fill the last block of `size_bytes`.
+/// Zero bytes that fill the last block of `size_bytes`.
 pub fn padding(size_bytes: u64) -> usize {
     let over = usize::try_from(size_bytes % BLOCK_BYTES as u64).expect("less than a block");
     (BLOCK_BYTES - over) % BLOCK_BYTES
@@ -111,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_goes_there_and_back(name in "[a-z0-9/.]{1,100}", size_bytes: u64) {
+        fn header_round_trips(name in "[a-z0-9/.]{1,100}", size_bytes: u64) {
             let header = Header { name, size_bytes };
             prop_assert_eq!(Header::read(&header.to_block()), Ok(header));
         }

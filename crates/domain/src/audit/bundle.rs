@@ -1,12 +1,12 @@
-//! The entries of a bundle, and what stands in those that are ours.
+//! The entries of a bundle, and the contents of AOD's own entries.
 //!
 //! ```text
-//! bundle.json             the format, and whose tree it is
-//! events/000001.jsonl     events before the seal (of an open tree all), in the order of the log
-//! seal.json               the seal, as it is stored; an open tree has none
+//! bundle.json             the format, and the root of the tree
+//! events/000001.jsonl     events before the seal (in an open tree, all), in the order of the log
+//! seal.json               the seal, as stored; an open tree has none
 //! late/000001.jsonl       events after the seal
 //! artifacts/<sha256>      files, payloads, outputs, logs and schemas, in the order of their digests
-//! manifest.json           what is in it, and what is not
+//! manifest.json           what the bundle contains, and what is missing
 //! ```
 
 use std::borrow::Cow;
@@ -23,10 +23,10 @@ use crate::id::RunId;
 /// The format that this module reads and writes.
 pub const FORMAT: &str = "aod.bundle.v1";
 
-/// Events in each entry of events, the last one apart: what a reader holds at a time is 16 MiB at the most.
+/// Events in each entry, except the last one: a reader holds at most 16 MiB at a time.
 pub const CHUNK_EVENTS: usize = 500;
 
-/// Directories of entries that are many.
+/// Directories of numbered entries.
 const EVENTS: &str = "events";
 const LATE: &str = "late";
 const ARTIFACTS: &str = "artifacts";
@@ -58,7 +58,7 @@ impl fmt::Display for EntryName {
 }
 
 impl EntryName {
-    /// Reads what [`fmt::Display`] wrote, and nothing else.
+    /// Parses exactly the output of [`fmt::Display`].
     pub fn read(text: &str) -> Option<Self> {
         let number = |text: &str| text.strip_suffix(".jsonl")?.parse().ok();
         let name = match text.split_once('/') {
@@ -95,17 +95,17 @@ impl Opening {
     }
 }
 
-/// Stored bytes that cannot stand on a line of JSON, and so are no event that a program of ours wrote.
+/// Stored bytes that are not one line of JSON, so no AOD program wrote them as an event.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("the event {0} is not JSON on one line")]
 pub struct NotAnEvent(pub u64);
 
-/// An event with its place in the log.
+/// An event with its position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub sequence: u64,
     pub subject: String,
-    /// As it is stored.
+    /// As stored.
     pub bytes: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl Line {
     /// A line with its end.
     ///
     /// # Errors
-    /// [`NotAnEvent`]: nothing else is ever stored.
+    /// [`NotAnEvent`]; the log contains no such bytes.
     pub fn encode(&self) -> Result<Vec<u8>, NotAnEvent> {
         let not_an_event = || NotAnEvent(self.sequence);
         let event: &RawValue = serde_json::from_slice(&self.bytes).map_err(|_| not_an_event())?;
@@ -136,7 +136,7 @@ impl Line {
         }))
     }
 
-    /// Reads a line without its end; none for anything but what [`Line::encode`] writes.
+    /// Parses a line without its end; none for anything but the output of [`Line::encode`].
     pub fn read(text: &[u8]) -> Option<Self> {
         let read: LineText<'_> = serde_json::from_slice(text).ok()?;
         let line = Self {
@@ -149,20 +149,20 @@ impl Line {
     }
 }
 
-/// An artifact that belongs to the tree.
+/// An artifact of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactEntry {
     pub digest: Digest,
-    /// None for one that the store had no more.
+    /// None if the store no longer has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// Of one that the store had no more, when it was collected, as the cluster said.
+    /// When the missing artifact was deleted, according to the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collected_at: Option<Timestamp>,
+    pub deleted_at: Option<Timestamp>,
 }
 
-/// The last entry: it follows from all before it but for what was missing.
+/// The last entry: it depends on all entries before it, and lists what is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_there_and_back_and_sort_as_they_stand() {
+    fn names_round_trip_and_sort_in_order() {
         let names = [
             EntryName::Opening,
             EntryName::Events(1),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_the_very_bytes_of_its_event() {
+    fn line_keeps_the_exact_bytes_of_its_event() {
         let line = Line {
             sequence: 7,
             subject: "ev.a".into(),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_not_written() {
+    fn bytes_that_are_not_an_event_are_not_written() {
         for bytes in [&b"no json"[..], b" {}", b"{}\n", b"{\n}", b"\xff"] {
             let line = Line {
                 sequence: 1,

@@ -1,6 +1,7 @@
-//! All that must hold of a bundle's entries, looked at one after the other.
+//! Checks all rules that the entries of a bundle must follow, one entry after the other.
 
 mod artifacts;
+mod chains;
 mod histories;
 mod notes;
 
@@ -11,11 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::artifacts::Artifacts;
+use self::chains::{Chain, Chains, Claim, Link};
 use self::histories::Histories;
 use self::notes::Notes;
 use super::{
-    Finding, FindingKind, Line, PublicKey, Report, SealReport, TreeHasher, Verdict, bundled_by,
-    check_seal,
+    Finding, FindingKind, Line, PublicKey, Report, SealReport, TreeHasher, Verdict, check_seal,
 };
 use crate::digest::Digest;
 use crate::event::{CloudEvent, Header, Recorded};
@@ -25,11 +26,16 @@ use crate::spending;
 use crate::subject::Subject;
 use crate::tenant::Tenant;
 
-/// A part of a bundle, as it was read.
+/// Maximum events that a finding lists.
+const UNNAMED_MAX: usize = 3;
+
+/// A parsed part of a bundle.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// Before the seal.
     Event(Line),
+    /// A line that is not an event. The caller reports it.
+    NoEvent,
     /// The seal's stored bytes.
     Seal(Vec<u8>),
     /// After the seal.
@@ -41,36 +47,37 @@ pub enum Entry {
         /// The hash of its bytes.
         found: Digest,
     },
-    /// The manifest says that the store had it no more, and if it was collected, when.
+    /// The store no longer had the artifact, according to the manifest, and its time of deletion if known.
     Missing {
         digest: Digest,
-        collected_at: Option<Timestamp>,
+        deleted_at: Option<Timestamp>,
     },
 }
 
-/// Takes the entries of a bundle in, in their order.
+/// Checks the entries of a bundle in their order.
 #[derive(Debug)]
 pub struct Checker {
     root: RunId,
-    /// Whose the tree is, as its first launch says.
+    /// The tenant of the tree, from its first launch.
     tenant: Option<Tenant>,
     expected_key: Option<PublicKey>,
     findings: Vec<Finding>,
     tree: TreeHasher,
+    /// The tree of the seal, if it is another one.
+    other_tree: Option<SealedTree>,
     late: u64,
     last_sequence: u64,
     ids: BTreeSet<EventId>,
+    chains: Chains,
     histories: Histories,
     notes: Notes,
-    /// The hash of the last event about money.
-    spending: Option<Digest>,
     artifacts: Artifacts,
     is_sealed: bool,
     seal: Option<SealReport>,
 }
 
 impl Checker {
-    /// Of the bundle of `root`; a seal by any key will do unless one is expected.
+    /// For the bundle of `root`; accepts a seal by any key unless one is expected.
     pub fn new(root: RunId, expected_key: Option<PublicKey>) -> Self {
         Self {
             root,
@@ -78,24 +85,25 @@ impl Checker {
             expected_key,
             findings: Vec::new(),
             tree: TreeHasher::default(),
+            other_tree: None,
             late: 0,
             last_sequence: 0,
             ids: BTreeSet::new(),
+            chains: Chains::default(),
             histories: Histories::default(),
             notes: Notes::default(),
-            spending: None,
             artifacts: Artifacts::default(),
             is_sealed: false,
             seal: None,
         }
     }
 
-    /// Adds what somebody else has found, as of the archive.
+    /// Adds a finding of the caller, for example about the archive.
     pub fn find(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
 
-    /// Whether a seal was taken in, whatever it proves.
+    /// Whether there is a seal, valid or not.
     pub fn has_seal(&self) -> bool {
         self.is_sealed
     }
@@ -107,6 +115,7 @@ impl Checker {
                     .add(line.sequence, &line.subject, Digest::of(&line.bytes));
                 self.event(&line);
             }
+            Entry::NoEvent => self.chains.add_gap(self.last_sequence),
             Entry::Seal(bytes) => self.seal(&bytes),
             Entry::Late(line) => {
                 self.late += 1;
@@ -114,7 +123,7 @@ impl Checker {
                     kind: FindingKind::LateEvent,
                     place: place(&line),
                     found: "an event that was stored after the seal".into(),
-                    expected: "none: the seal says nothing of it".into(),
+                    expected: "no such event: the seal does not cover it".into(),
                 });
                 self.event(&line);
             }
@@ -125,18 +134,21 @@ impl Checker {
             } => self
                 .findings
                 .extend(self.artifacts.hold(digest, size_bytes, found)),
-            Entry::Missing {
-                digest,
-                collected_at,
-            } => self.artifacts.miss(digest, collected_at),
+            Entry::Missing { digest, deleted_at } => self.artifacts.miss(digest, deleted_at),
         }
     }
 
-    /// What came of all that was taken in.
+    /// The result of all checks.
     pub fn finish(mut self) -> Report {
-        self.findings.extend(self.histories.finish(self.root));
+        let broken = std::mem::take(&mut self.chains).check();
+        self.findings.extend(broken.findings);
         self.findings
             .extend(self.notes.finish(self.histories.ends()));
+        let runs = self.histories.count();
+        let histories = std::mem::take(&mut self.histories);
+        self.findings
+            .extend(histories.finish(self.root, &broken.runs));
+        self.compare_trees(&broken.unnamed);
         self.findings.extend(self.artifacts.finish());
         if let (None, Some(key)) = (&self.seal, self.expected_key)
             && !self.is_sealed
@@ -145,7 +157,7 @@ impl Checker {
                 kind: FindingKind::Signer,
                 place: "seal.json".into(),
                 found: "no seal".into(),
-                expected: format!("one by {key}"),
+                expected: format!("a seal by {key}"),
             });
         }
         let verdict = match (self.findings.is_empty(), &self.seal) {
@@ -157,7 +169,7 @@ impl Checker {
             verdict,
             root: Some(self.root),
             seal: self.seal,
-            runs: self.histories.count(),
+            runs,
             events: self.tree.finish().events + self.late + u64::from(self.is_sealed),
             artifacts: self.artifacts.count(),
             findings: self.findings,
@@ -169,11 +181,14 @@ impl Checker {
             self.find(Finding {
                 kind: FindingKind::Order,
                 place: place(line),
-                found: format!("it behind event {}", self.last_sequence),
+                found: format!("an event that comes after event {}", self.last_sequence),
                 expected: "events in the order of the log, each once".into(),
             });
         }
         self.last_sequence = self.last_sequence.max(line.sequence);
+        if self.tenant.is_none() {
+            self.tenant = Subject::tenant_of(&line.subject);
+        }
         if Subject::is_state(&line.subject) {
             self.state(line);
         } else if Subject::is_spending(&line.subject) {
@@ -184,17 +199,12 @@ impl Checker {
     }
 
     fn state(&mut self, line: &Line) {
-        let known = self.tenant.clone();
-        let subject = |run, event: &Event| {
-            let launched = event.launched().map(|launched| &launched.tenant);
-            let tenant = known.as_ref().or(launched).cloned().unwrap_or_default();
-            event.subject(&tenant, run)
-        };
+        let tenant = self.tenant.clone().unwrap_or_default();
+        let subject = |run, event: &Event| event.subject(&tenant, run);
         let Some((run, recorded)) = self.read::<Event>(line, subject) else {
-            return;
+            return self.unreadable(line, Chain::State);
         };
-        self.artifacts
-            .name(&place(line), &bundled_by(&recorded.event));
+        self.artifacts.name(&place(line), run, &recorded.event);
         if let Some(launched) = recorded.event.launched() {
             self.launched(line, launched);
         }
@@ -203,22 +213,38 @@ impl Checker {
                 kind: FindingKind::Seal,
                 place: place(line),
                 found: "a seal among the events".into(),
-                expected: "one, as seal.json".into(),
+                expected: "a seal only as seal.json".into(),
             });
             return;
         }
-        let place = place(line);
-        self.findings
-            .extend(self.histories.take(run, &place, recorded));
+        let mut link = link(line, Chain::State(run), histories::claims(&recorded));
+        if let Event::Ended(ended) = &recorded.event {
+            link.is_result = true;
+            link.claims.extend(histories::claims_of_result(run, ended));
+        }
+        self.histories.take(run, &link.place, recorded);
+        self.chains.add(link);
     }
 
-    /// A tree is one tenant's.
+    /// An event that cannot be parsed is still the one that others name.
+    fn unreadable(&mut self, line: &Line, chain: impl FnOnce(RunId) -> Chain) {
+        let Some(run) = Subject::run_of(&line.subject) else {
+            return self.chains.add_gap(self.last_sequence);
+        };
+        let link = link(line, chain(run), Vec::new());
+        self.chains.add(Link {
+            is_readable: false,
+            ..link
+        });
+    }
+
+    /// All runs of a tree belong to one tenant.
     fn launched(&mut self, line: &Line, launched: &Launched) {
         let tenant = self.tenant.get_or_insert_with(|| launched.tenant.clone());
         if *tenant == launched.tenant {
             return;
         }
-        let expected = format!("one of the tenant {tenant}, as the others of its tree");
+        let expected = format!("a run of the tenant {tenant}, like the rest of its tree");
         self.find(Finding {
             kind: FindingKind::Event,
             place: place(line),
@@ -230,32 +256,29 @@ impl Checker {
     fn spent(&mut self, line: &Line) {
         let tenant = self.tenant.clone().unwrap_or_default();
         let subject = |_, event: &spending::Event| event.subject(&tenant);
-        let Some((_, recorded)) = self.read(line, subject) else {
-            return;
+        let claims = match self.read(line, subject) {
+            Some((_, recorded)) => vec![Claim::Previous(recorded.previous)],
+            None => return self.unreadable(line, |_| Chain::Spending),
         };
-        if recorded.previous != self.spending {
-            self.find(Finding {
-                kind: FindingKind::Chain,
-                place: place(line),
-                found: format!("a chain from {}", shown(recorded.previous)),
-                expected: format!("{}, the event before it", shown(self.spending)),
-            });
-        }
-        self.spending = Some(recorded.hash);
+        self.chains.add(link(line, Chain::Spending, claims));
     }
 
     fn note(&mut self, line: &Line) {
         let tenant = self.tenant.clone().unwrap_or_default();
         let subject = |run, note: &Note| note.subject(&tenant, run);
-        let Some((run, recorded)) = self.read(line, subject) else {
-            return;
+        let Some((run, recorded)) = self.read::<Note>(line, subject) else {
+            return self.unreadable(line, Chain::Notes);
         };
-        let place = place(line);
+        let chain = Chain::Notes(run);
+        let previous = recorded.event.kind().previous;
+        let claims = previous.map(|previous| Claim::Any(chain, previous));
+        let link = link(line, chain, claims.into_iter().collect());
         self.findings
-            .extend(self.notes.take(run, &place, &recorded));
+            .extend(self.notes.take(run, &link.place, &recorded));
+        self.chains.add(link);
     }
 
-    /// Reads an event as what its subject says it is.
+    /// Parses an event as the type that its subject requires.
     fn read<E: Serialize + DeserializeOwned>(
         &mut self,
         line: &Line,
@@ -268,29 +291,32 @@ impl Checker {
             expected,
         };
         let Ok(cloud_event) = CloudEvent::<E>::decode(&line.bytes) else {
-            let expected = "an event of a type that is known there, with its fields".to_owned();
-            self.find(wrong("something else".into(), expected));
+            let expected = "a complete event of a type that belongs under this subject".to_owned();
+            self.find(wrong("unreadable bytes".into(), expected));
             return None;
         };
         let Ok(run) = cloud_event.subject.parse::<RunId>() else {
             let found = format!("an event of {:?}", cloud_event.subject);
-            self.find(wrong(found, "one of a run".into()));
+            self.find(wrong(found, "an event of a run".into()));
             return None;
         };
         let expected = subject(run, &cloud_event.event);
         if expected.as_str() != line.subject {
-            let found = "an event that belongs elsewhere".to_owned();
-            self.find(wrong(found, format!("one that belongs at {expected}")));
+            let found = "an event of another subject".to_owned();
+            self.find(wrong(found, format!("an event of {expected}")));
         }
         if run.root() != self.root {
             let found = format!("an event of {run}");
-            self.find(wrong(found, format!("one of the tree of {}", self.root)));
+            self.find(wrong(
+                found,
+                format!("an event of the tree of {}", self.root),
+            ));
         }
         if !self.ids.insert(cloud_event.id) {
             self.find(Finding {
                 kind: FindingKind::Order,
                 ..wrong(
-                    format!("{} a second time", cloud_event.id),
+                    format!("{} twice", cloud_event.id),
                     "each event once".into(),
                 )
             });
@@ -315,7 +341,7 @@ impl Checker {
             expected,
         };
         let Ok(cloud_event) = CloudEvent::<Event>::decode(bytes) else {
-            return self.find(wrong("something else".into(), "a seal".into()));
+            return self.find(wrong("unreadable bytes".into(), "a seal".into()));
         };
         let header = Header {
             id: cloud_event.id,
@@ -326,7 +352,7 @@ impl Checker {
             return self.find(wrong("another event".into(), "a seal".into()));
         };
         let sealed = sealed.clone();
-        // What is not signed follows from what is, and is written in one way.
+        // The unsigned parts follow from the signed ones, in one exact form.
         let root = self.root.to_string();
         let written = CloudEvent::new(
             header.clone(),
@@ -335,55 +361,37 @@ impl Checker {
             cloud_event.event,
         );
         if written.encode().ok().as_deref() != Some(bytes) {
-            let expected = format!("the very bytes that a gateway writes for {}", self.root);
-            self.find(wrong("a seal in other words".into(), expected));
+            let expected = format!("exactly the bytes that a gateway writes for {}", self.root);
+            self.find(wrong("a seal with other bytes".into(), expected));
         }
-        let result = self.histories.end_of(self.root);
-        for (what, found) in [
-            ("its chain", cloud_event.previoushash),
-            ("its text", Some(sealed.result)),
-        ] {
-            if found != result || result.is_none() {
-                let found = format!("{what} about {}", shown(found));
-                self.find(wrong(found, format!("the root's result {}", shown(result))));
-            }
+        if cloud_event.previoushash != Some(sealed.result) {
+            let found = format!("the previous hash {}", shown(cloud_event.previoushash));
+            self.find(wrong(found, format!("the signed hash {}", sealed.result)));
         }
         match check_seal(self.root, &header, &sealed) {
-            Ok((key, tree)) => self.signed(key, tree, header),
+            Ok((key, tree)) => {
+                self.chains
+                    .add_seal(Claim::Result(self.root, sealed.result));
+                self.signed(key, tree, header);
+            }
             Err(error) => self.find(wrong(
-                format!("a seal that proves nothing: {error}"),
+                format!("an invalid seal: {error}"),
                 "a signature over this root's tree".into(),
             )),
         }
     }
 
-    /// The signature holds: now for whose it is, and of what.
+    /// The signature is valid: checks the key and the signed tree.
     fn signed(&mut self, key: PublicKey, tree: SealedTree, header: Header) {
         if let Some(expected) = self.expected_key.filter(|expected| *expected != key) {
             self.find(Finding {
                 kind: FindingKind::Signer,
                 place: "seal.json".into(),
                 found: format!("the signature of {key}"),
-                expected: format!("that of {expected}"),
+                expected: format!("the signature of {expected}"),
             });
         }
-        let found = self.tree.finish();
-        if found != tree {
-            let said = |tree: SealedTree| {
-                let SealedTree {
-                    events,
-                    last,
-                    digest,
-                } = tree;
-                format!("{events} events up to {last} with the digest {digest}")
-            };
-            self.find(Finding {
-                kind: FindingKind::Seal,
-                place: "events before seal.json".into(),
-                found: said(found),
-                expected: said(tree),
-            });
-        }
+        self.other_tree = (self.tree.finish() != tree).then_some(tree);
         self.seal = Some(SealReport {
             public_key: key,
             is_key_compared: self.expected_key.is_some(),
@@ -393,11 +401,52 @@ impl Checker {
     }
 }
 
+impl Checker {
+    /// Reports that the events are not the sealed ones. If nothing else is wrong, the altered event is one of the
+    /// `unnamed` ones.
+    fn compare_trees(&mut self, unnamed: &[String]) {
+        let Some(sealed) = self.other_tree else {
+            return;
+        };
+        let said = |tree: SealedTree| {
+            let SealedTree {
+                events,
+                last,
+                digest,
+            } = tree;
+            format!("{events} events up to {last} with the digest {digest}")
+        };
+        let mut found = said(self.tree.finish());
+        if self.findings.is_empty() && !unnamed.is_empty() {
+            let unnamed = unnamed[..unnamed.len().min(UNNAMED_MAX)].join(", ");
+            found = format!("{found}; no event names the hash of {unnamed}");
+        }
+        self.find(Finding {
+            kind: FindingKind::Seal,
+            place: "events before seal.json".into(),
+            found,
+            expected: said(sealed),
+        });
+    }
+}
+
+fn link(line: &Line, chain: Chain, claims: Vec<Claim>) -> Link {
+    Link {
+        sequence: line.sequence,
+        place: place(line),
+        hash: Digest::of(&line.bytes),
+        chain,
+        is_result: Subject::is_result(&line.subject),
+        claims,
+        is_readable: true,
+    }
+}
+
 fn place(line: &Line) -> String {
     format!("event {} at {}", line.sequence, line.subject)
 }
 
-/// A hash that there may be none of.
+/// An optional hash as text.
 fn shown(hash: Option<Digest>) -> String {
-    hash.map_or_else(|| "nothing".to_owned(), |hash| hash.to_string())
+    hash.map_or_else(|| "none".to_owned(), |hash| hash.to_string())
 }

@@ -1,4 +1,4 @@
-//! What does not hold of a bundle, and what is to be thought of it as a whole.
+//! Findings of a check, and the verdict on a bundle.
 
 use std::fmt;
 
@@ -8,45 +8,46 @@ use serde::{Deserialize, Serialize};
 use super::PublicKey;
 use crate::id::RunId;
 
-/// What is wrong, for programs.
+/// The kind of a finding, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// Bytes of the archive are not what a bundle has there.
+    /// The archive has wrong bytes.
     Archive,
-    /// The archive ends too early, or goes on after its end.
+    /// The archive is too short, or continues after its end.
     Length,
-    /// Entries or events do not stand in their order, or come twice.
+    /// Entries or events are out of order, or occur twice.
     Order,
-    /// An event cannot be read as the type that it says it is, or stands under a wrong subject.
+    /// An event cannot be parsed as its type, or has a wrong subject.
     Event,
-    /// An event does not follow from those before it.
+    /// An event does not follow from the events before it, or later events name another hash: it is altered.
     Chain,
-    /// A run, or an event that another names, is not there.
+    /// A run, or an event that another event names, is missing.
     MissingEvent,
-    /// The seal does not prove what it should.
+    /// The seal is invalid, or does not match the tree.
     Seal,
-    /// The seal was made with another key than was expected.
+    /// The seal was made with an unexpected key.
     Signer,
-    /// An event was stored after the seal, which says nothing of it.
+    /// An event was stored after the seal, which does not cover it.
     LateEvent,
-    /// An artifact has other bytes than its name says.
+    /// The bytes of an artifact do not match its name.
     Artifact,
-    /// An event names an artifact that is not there.
+    /// An event names a missing artifact.
     MissingArtifact,
-    /// An event names an artifact that the cluster says was collected; nothing in the bundle proves that.
-    CollectedArtifact,
+    /// An event names an artifact that was deleted, according to the cluster; nothing in the bundle proves the
+    /// deletion.
+    DeletedArtifact,
     /// No event names the artifact.
     UnknownArtifact,
     /// The manifest does not describe the bundle.
     Manifest,
 }
 
-/// One thing that does not hold.
+/// One violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// Where: an entry, an event, an artifact.
+    /// An entry, an event or an artifact.
     pub place: String,
     pub found: String,
     pub expected: String,
@@ -64,35 +65,35 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is to be thought of a bundle as a whole.
+/// The verdict on a whole bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All of it is as it was when it was signed.
+    /// The bundle is unchanged since it was signed.
     Sealed,
-    /// Nobody has signed it: it fits together, and whoever made it could have made another.
+    /// The bundle is consistent but not signed: its author could have made another one.
     Open,
-    /// There are findings.
+    /// The check has findings.
     Findings,
 }
 
-/// Who sealed a tree, and when by the clock of that gateway.
+/// The key of a seal, and its time by the clock of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealReport {
     pub public_key: PublicKey,
-    /// Whether the key was compared with one that was known before.
+    /// Whether the key was compared with an expected key.
     pub is_key_compared: bool,
     pub sealed_by: String,
     pub sealed_at: Timestamp,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub verdict: Verdict,
-    /// None where the bundle does not say.
+    /// None if the bundle has no readable root.
     pub root: Option<RunId>,
-    /// None without a seal whose signature holds.
+    /// None without a valid seal.
     pub seal: Option<SealReport>,
     pub runs: u64,
     pub events: u64,
@@ -101,7 +102,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of bytes that are no bundle at all.
+    /// For bytes that are not a bundle.
     pub fn unreadable(findings: Vec<Finding>) -> Self {
         Self {
             verdict: Verdict::Findings,

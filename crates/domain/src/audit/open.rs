@@ -1,4 +1,4 @@
-//! What still goes on in a tree: a seal waits for it.
+//! The unfinished parts of a tree: a seal waits for them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::id::{EventId, RunId};
 use crate::spending;
 use crate::subject::Subject;
 
-/// Runs that have not ended and calls of models that are not settled, of the events taken in so far.
+/// Runs that have not ended and model calls that are not settled, according to the events so far.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     runs: BTreeSet<RunId>,
@@ -15,10 +15,10 @@ pub struct Open {
 }
 
 impl Open {
-    /// Takes in the next event of the tree, in the order of the log.
+    /// Applies the next event of the tree, in the order of the log.
     ///
     /// # Errors
-    /// When `bytes` are not what `subject` says.
+    /// If `bytes` do not match `subject`.
     pub fn take(
         &mut self,
         sequence: u64,
@@ -42,7 +42,7 @@ impl Open {
         Ok(())
     }
 
-    /// Whether nothing goes on any more.
+    /// Whether everything in the tree has ended.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.calls.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Seals: what is signed, with what, and how it is checked.
+//! Seals: signed content, key and verification.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ use crate::id::RunId;
 use crate::run::{Sealed, SealedTree};
 use crate::text;
 
-/// What all signed bytes begin with, so that no signature of ours can be taken for one of something else.
+/// Prefix of all signed bytes, so that no seal can be confused with a signature over something else.
 const DOMAIN: &[u8] = b"aod.run.sealed.v1\n";
 
-/// The bytes that a seal signs: `aod.run.sealed.v1` and a newline, then each with its length as eight bytes before it, the highest
-/// first: the root's id, the seal's own event id, its source and its time as texts, the hash of the root's
+/// The bytes that a seal signs: `aod.run.sealed.v1` and a newline, then these fields, each after its length as eight
+/// big-endian bytes: the root's id, the seal's own event id, its source and its time as texts, the hash of the root's
 /// result, and of the tree the number of events, the last sequence (eight bytes each) and the digest.
 pub fn signed_bytes(root: RunId, header: &Header, result: Digest, tree: SealedTree) -> Vec<u8> {
     let (root, id, time) = (
@@ -45,7 +45,7 @@ pub fn signed_bytes(root: RunId, header: &Header, result: Digest, tree: SealedTr
     bytes
 }
 
-/// Takes in the events of a tree, in the order of the log.
+/// Hashes the events of a tree, in the order of the log.
 #[derive(Clone, Default)]
 pub struct TreeHasher {
     hasher: Hasher,
@@ -64,7 +64,7 @@ impl fmt::Debug for TreeHasher {
 }
 
 impl TreeHasher {
-    /// `hash` is that of the event's stored bytes.
+    /// `hash` is the hash of the event's stored bytes.
     pub fn add(&mut self, sequence: u64, subject: &str, hash: Digest) {
         self.hasher.field(&sequence.to_be_bytes());
         self.hasher.field(subject.as_bytes());
@@ -73,7 +73,7 @@ impl TreeHasher {
         self.last = sequence;
     }
 
-    /// What a seal says of them.
+    /// The content of a seal over these events.
     pub fn finish(&self) -> SealedTree {
         SealedTree {
             events: self.events,
@@ -83,11 +83,11 @@ impl TreeHasher {
     }
 }
 
-/// What gateways seal with.
+/// The private key of a gateway for seals.
 pub struct SealKey(SigningKey);
 
 impl SealKey {
-    /// The key that 32 random bytes stand for.
+    /// The key from 32 random bytes.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
@@ -96,7 +96,7 @@ impl SealKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// The seal of `root`, to be stored with this `header` and no other.
+    /// The seal of `root`; it is only valid with this `header`.
     pub fn seal(&self, root: RunId, header: &Header, result: Digest, tree: SealedTree) -> Sealed {
         let signature = self.0.sign(&signed_bytes(root, header, result, tree));
         Sealed {
@@ -114,11 +114,11 @@ impl fmt::Debug for SealKey {
     }
 }
 
-/// What seals are checked with; as text 64 lower-case hexadecimal digits.
+/// The public key of seals; as text 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// A text that is no [`PublicKey`].
+/// A text that is not a [`PublicKey`].
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("expected a public key, 64 lower-case hexadecimal digits, not {0:?}")]
 pub struct MalformedKey(String);
@@ -158,21 +158,20 @@ impl<'de> Deserialize<'de> for PublicKey {
     }
 }
 
-/// Why a seal proves nothing.
+/// Why a seal is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BrokenSeal {
-    #[error("it names no tree, and so says nothing of callees, notes and what was spent")]
+    #[error("the seal names no tree, so it does not cover callees, notes and spending")]
     NoTree,
     #[error(transparent)]
     Key(#[from] MalformedKey),
-    #[error("its signature is not 128 lower-case hexadecimal digits")]
+    #[error("the signature is not 128 lower-case hexadecimal digits")]
     MalformedSignature,
-    #[error("its signature was not made with {0} over what it says")]
+    #[error("the signature does not match the key {0} and the content of the seal")]
     Forged(PublicKey),
 }
 
-/// Checks the signature of the seal of `root` that is stored with `header`, and answers whose it is and
-/// which tree it was made for.
+/// Verifies the signature of the seal of `root` that is stored with `header`, and returns its key and the signed tree.
 ///
 /// # Errors
 /// [`BrokenSeal`].

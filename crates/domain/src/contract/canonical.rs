@@ -1,4 +1,4 @@
-//! One text for one JSON value, for hashing.
+//! The canonical text of a JSON value, for hashing.
 
 use serde_json::Value;
 

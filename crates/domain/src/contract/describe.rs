@@ -1,22 +1,22 @@
-//! Puts what the validator found into words for the author of a payload or of a schema.
+//! Describes the validator's errors for the author of a payload or of a schema.
 
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, meta};
 use serde_json::{Value, json};
 
-use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, quoted, quoted_value};
+use super::problem::{PROBLEMS_MAX, Problem, ProblemCode};
 use super::schema::Schema;
-use crate::manifest::nearest;
+use crate::text::{nearest, quoted, quoted_value};
 
-/// Most names of one list in a message.
+/// Maximum names of one list in a message.
 const NAMES_MAX: usize = 20;
 
-/// The types of JSON Schema, for those who write `int`.
+/// The types of JSON Schema, for hints about misspelt types.
 const TYPES: [&str; 7] = [
     "array", "boolean", "integer", "null", "number", "object", "string",
 ];
 
-/// Why `payload` does not fit, place by place.
+/// Why `payload` does not match, place by place.
 pub(crate) fn misfits(schema: &Schema, payload: &Value) -> Vec<Problem> {
     let errors = schema.validator.iter_errors(payload).take(PROBLEMS_MAX);
     errors
@@ -31,8 +31,8 @@ pub(crate) fn misfits(schema: &Schema, payload: &Value) -> Vec<Problem> {
         .collect()
 }
 
-/// Where `document` breaks the rules of its draft; pointers begin with `root`. The newer drafts find one
-/// mistake by several ways, as each of their vocabularies leads to all: it is told once.
+/// Where `document` breaks the rules of its draft; pointers begin with `root`. The newer drafts report a mistake once
+/// for each vocabulary; this function reports it once.
 pub(crate) fn schema_errors(
     document: &Value,
     draft: Draft,
@@ -41,14 +41,14 @@ pub(crate) fn schema_errors(
 ) {
     let draft_uri = json!({ "$schema": draft_uri(draft) });
     if let Ok(validator) = meta::validator_for(&draft_uri) {
-        let mut told = Vec::new();
+        let mut described = Vec::new();
         for error in validator.iter_errors(document) {
             let problem = schema_error(&error, root);
-            if told.len() < PROBLEMS_MAX && !told.contains(&problem) {
-                told.push(problem);
+            if described.len() < PROBLEMS_MAX && !described.contains(&problem) {
+                described.push(problem);
             }
         }
-        problems.extend(told);
+        problems.extend(described);
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn schema_error(error: &ValidationError<'_>, root: &str) -> Problem {
             return Problem::new(root, ProblemCode::SchemaReference, source.to_string());
         }
         ValidationErrorKind::Format { format } if format == "regex" => format!(
-            "{} is no pattern we can match; expected a regular expression without look-around and \
+            "unsupported pattern {}; expected a regular expression without look-around and \
              back-references, and not too large",
             quoted_value(error.instance())
         ),
@@ -81,9 +81,9 @@ fn type_message(found: &Value) -> String {
         Some(other) => nearest(other, TYPES),
         None => None,
     };
-    let hint = meant.map_or_else(String::new, |meant| format!("; is {meant:?} meant?"));
+    let hint = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
     format!(
-        "{} is no type; expected one of {}{hint}",
+        "unknown type {}; expected one of {}{hint}",
         quoted_value(found),
         TYPES.join(", ")
     )
@@ -100,15 +100,17 @@ fn message(error: &ValidationError<'_>, document: &Value) -> String {
             alternatives(error, &value, context)
         }
         ValidationErrorKind::OneOfMultipleValid { .. } => {
-            format!("{value} fits more than one alternative; expected exactly one")
+            format!("{value} matches more than one alternative; expected exactly one")
         }
         ValidationErrorKind::Constant { expected_value } => {
             format!("{value} found; expected {}", quoted_value(expected_value))
         }
-        ValidationErrorKind::FalseSchema => format!("{value} found; expected nothing here"),
+        ValidationErrorKind::FalseSchema => {
+            format!("{value} found; the schema allows no value here")
+        }
         ValidationErrorKind::Required { property } => {
             format!(
-                "property {} is missing; expected it here",
+                "the required property {} is missing",
                 quoted_value(property)
             )
         }
@@ -116,8 +118,7 @@ fn message(error: &ValidationError<'_>, document: &Value) -> String {
     }
 }
 
-/// `document` is the schema that `keyword_pointer` leads into; the properties it knows are beside
-/// that keyword.
+/// `document` is the schema that contains `keyword_pointer`; its known properties are next to that keyword.
 fn unexpected_properties(unexpected: &[String], keyword_pointer: &str, document: &Value) -> String {
     let parent = keyword_pointer
         .rsplit_once('/')
@@ -133,14 +134,16 @@ fn unexpected_properties(unexpected: &[String], keyword_pointer: &str, document:
         .collect();
     let found = names(unexpected.iter().map(String::as_str));
     let expected = if known.is_empty() {
-        "expected no others than the schema names".to_owned()
+        "expected only properties that the schema names".to_owned()
     } else {
         format!("expected only {}", names(known.iter().copied()))
     };
     let meant = unexpected
         .iter()
         .find_map(|name| nearest(name, known.iter().copied()));
-    let hint = meant.map_or_else(String::new, |name| format!("; is {} meant?", quoted(name)));
+    let hint = meant.map_or_else(String::new, |name| {
+        format!("; did you mean {}?", quoted(name))
+    });
     format!("unknown property {found}; {expected}{hint}")
 }
 
@@ -172,7 +175,7 @@ fn alternatives(
         });
     let reasons: Vec<_> = reasons.collect();
     format!(
-        "{value} fits none of {} alternatives: {}",
+        "{value} matches none of {} alternatives: {}",
         context.len(),
         reasons.join("; or ")
     )

@@ -1,38 +1,55 @@
-//! How large and how deep a payload may be.
+//! Maximum size and depth of a payload.
 
 use std::io;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_join};
 
-/// Largest payload or output, in bytes of compact JSON: what a caller waits for and an event
-/// stream can bear; anything larger is a file.
-pub const PAYLOAD_SIZE_BYTES_MAX: usize = 256 * 1024;
+/// Largest input, in bytes of compact JSON: clients of agent-on-demand send whole documents as texts. Anything larger is
+/// a file.
+pub const PAYLOAD_SIZE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Largest text in a payload, in bytes of UTF-8.
-pub const STRING_SIZE_BYTES_MAX: usize = 64 * 1024;
+/// Largest input without the contents of its texts: it bounds the number of values, and so the cost of a check.
+pub const STRUCTURE_SIZE_BYTES_MAX: usize = 256 * 1024;
 
-/// Most objects and arrays inside one another: half of what `serde_json` reads (128), and far more
-/// than anybody writes.
+/// Largest output: the callers of a run keep all their answers in memory.
+pub const OUTPUT_SIZE_BYTES_MAX: usize = 256 * 1024;
+
+/// Largest text of binary data, in bytes of UTF-8.
+pub const BINARY_TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum nesting of objects and arrays: half of what `serde_json` reads (128), far more than real payloads have.
 pub const NESTING_DEPTH_MAX: usize = 64;
 
-/// All limits that `payload` breaks.
-pub(crate) fn check(payload: &Value) -> Result<(), Vec<Problem>> {
+/// All limits that `payload` breaks; `size_bytes_max` is the largest size of its side.
+pub(crate) fn check(payload: &Value, size_bytes_max: usize) -> Result<(), Vec<Problem>> {
     if let Some(problem) = too_deep(payload, "") {
         return Err(vec![problem]);
     }
     let mut problems = Vec::new();
+    let mut structure = serialized_size_bytes(payload);
+    let sizes = [(structure, size_bytes_max, "")];
     each_string(payload, &mut |pointer, text| {
-        if text.len() > STRING_SIZE_BYTES_MAX && problems.len() < PROBLEMS_MAX {
-            problems.push(long_string(pointer, text));
+        // The quotes are not content.
+        structure -= serialized_size_bytes(text) - 2;
+        if text.len() > BINARY_TEXT_BYTES_MAX && problems.len() < PROBLEMS_MAX {
+            problems.extend(binary(pointer, text));
         }
     });
-    let size = serialized_size_bytes(payload);
-    if problems.is_empty() && size > PAYLOAD_SIZE_BYTES_MAX {
+    let beside = (
+        structure,
+        STRUCTURE_SIZE_BYTES_MAX,
+        " beside the contents of texts",
+    );
+    let mut sizes = sizes.into_iter().chain([beside]);
+    if problems.is_empty()
+        && let Some((size, expected, beside)) = sizes.find(|(size, max, _)| size > max)
+    {
         let message = format!(
-            "{size} bytes of JSON; expected at most {PAYLOAD_SIZE_BYTES_MAX}: \
-             put large data into files and give their names"
+            "{size} bytes of JSON{beside}; expected at most {expected}: \
+             put large data into files, and pass the names of the files"
         );
         problems.push(Problem::new("", ProblemCode::TooLarge, message));
     }
@@ -43,11 +60,10 @@ pub(crate) fn check(payload: &Value) -> Result<(), Vec<Problem>> {
     }
 }
 
-/// The first place with more than [`NESTING_DEPTH_MAX`] containers around and including it.
+/// The first place with more than [`NESTING_DEPTH_MAX`] containers around it, itself included.
 pub(crate) fn too_deep(value: &Value, pointer: &str) -> Option<Problem> {
     find_too_deep(value, pointer, NESTING_DEPTH_MAX).map(|pointer| {
-        let message =
-            format!("nested deeper than expected: at most {NESTING_DEPTH_MAX} levels are taken");
+        let message = format!("nested too deep; expected at most {NESTING_DEPTH_MAX} levels");
         Problem::new(pointer, ProblemCode::TooDeep, message)
     })
 }
@@ -100,34 +116,30 @@ pub(crate) fn each_string(value: &Value, found: &mut dyn FnMut(&str, &str)) {
     visit(value, &mut String::new(), found);
 }
 
-fn long_string(pointer: &str, text: &str) -> Problem {
+/// The problem of a long text that is binary data.
+fn binary(pointer: &str, text: &str) -> Option<Problem> {
     let found = if text.starts_with("data:") {
         "a data: URL"
     } else if is_base64(text) {
-        "what looks like base64"
+        "text in base64"
     } else {
-        let message = format!(
-            "a text of {} bytes; expected at most {STRING_SIZE_BYTES_MAX}: \
-             put it into a file and give its name",
-            text.len()
-        );
-        return Problem::new(pointer, ProblemCode::TooLarge, message);
+        return None;
     };
     let message = format!(
-        "{found} of {} bytes; binary data belongs in a file: put it there and give its name",
+        "{found} of {} bytes; put binary data into a file, and pass the name of the file",
         text.len()
     );
-    Problem::new(pointer, ProblemCode::TooLarge, message)
+    Some(Problem::new(pointer, ProblemCode::TooLarge, message))
 }
 
-/// Both alphabets, with or without padding and line ends; `text` is long, so no word by chance.
+/// Both alphabets, with or without padding and line ends; `text` is long, so a match is no coincidence.
 fn is_base64(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"+/-_=\r\n".contains(&byte))
 }
 
 /// The size of `value` as compact JSON.
-pub(crate) fn serialized_size_bytes(value: &Value) -> usize {
+pub(crate) fn serialized_size_bytes(value: &(impl Serialize + ?Sized)) -> usize {
     struct Counter(usize);
 
     impl io::Write for Counter {

@@ -1,58 +1,57 @@
-//! What is wrong with a schema or a payload, told so that its author can mend it.
+//! Problems of a schema or a payload, described so that the author can fix them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Most characters of a value that a message shows: a line, never a file.
-pub const QUOTED_LENGTH_MAX: usize = 120;
+use crate::text::shortened;
 
-/// Most characters of a message: a schema's own texts (`enum`, `pattern`) may be long.
+/// Maximum characters of a message: a schema's own texts (`enum`, `pattern`) may be long.
 const MESSAGE_LENGTH_MAX: usize = 1_000;
 
-/// Most characters of a key that [`pointer_part`] shows.
+/// Maximum characters of a key that [`pointer_part`] shows.
 const POINTER_PART_LENGTH_MAX: usize = 80;
 
-/// Most problems of one answer: whoever has more mends these first.
+/// Maximum problems of one answer.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// One thing that does not fit, and where.
+/// One mistake, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// JSON pointer (RFC 6901) into the payload, or into `schema.json`; empty for the whole.
     pub pointer: String,
     pub code: ProblemCode,
-    /// What was found and what was expected, without the place.
+    /// The found and the expected value, without the place.
     pub message: String,
 }
 
-/// The kind of a [`Problem`]; a word that programs may rely on.
+/// The kind of a [`Problem`]; programs can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
-    /// The schema file is no JSON object with `input` and `output`.
+    /// The schema file is not a JSON object with `input` and `output`.
     SchemaMalformed,
     /// A schema breaks the rules of its draft.
     SchemaInvalid,
-    /// A `$ref` or the like that leads out of its schema, or that we do not follow.
+    /// A `$ref` or similar keyword leaves its schema, or is not supported.
     SchemaReference,
-    /// Checking the payload against the schema would take more than we allow.
+    /// Checking the payload against the schema would be too expensive.
     TooComplex,
     /// The payload is not a JSON object.
     NotAnObject,
-    /// More nesting than we take.
+    /// The nesting exceeds the limit.
     TooDeep,
-    /// More bytes than we take.
+    /// The size exceeds the limit.
     TooLarge,
-    /// The value does not fit the schema.
+    /// The value does not match the schema.
     DoesNotFit,
     /// A declared file reference is not a file name.
     FileName,
-    /// A declared file reference names nothing that exists.
+    /// A declared file reference names a file that does not exist.
     FileMissing,
-    /// A declared file reference names a directory where a file is expected, or the reverse.
+    /// A declared file reference names a directory instead of a file, or the reverse.
     FileKind,
-    /// A file has to be renamed, but the schema does not say that this text is its name.
+    /// A file must be renamed, but the schema does not declare that this text is its name.
     FileUndeclared,
 }
 
@@ -74,7 +73,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.pointer.is_empty() {
-            "the whole"
+            "top level"
         } else {
             &self.pointer
         };
@@ -82,28 +81,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// `text` in quotes, control characters escaped, at most [`QUOTED_LENGTH_MAX`] characters of it.
-pub(crate) fn quoted(text: &str) -> String {
-    format!("{:?}", shortened(text, QUOTED_LENGTH_MAX))
-}
-
-/// `value` as JSON, at most [`QUOTED_LENGTH_MAX`] characters of it.
-pub(crate) fn quoted_value(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => quoted(text),
-        value => shortened(&value.to_string(), QUOTED_LENGTH_MAX),
-    }
-}
-
-fn shortened(text: &str, length_max: usize) -> String {
-    match text.char_indices().nth(length_max) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
-/// A key as a part of a JSON pointer, for a place that a request should not have: what is longer than
-/// a line is cut.
+/// A key as a part of a JSON pointer, for an unexpected place of a request; a key longer than a line is cut.
 pub fn pointer_part(key: &str) -> String {
     let shown: String = key.chars().take(POINTER_PART_LENGTH_MAX).collect();
     escaped(&shown)

@@ -1,14 +1,15 @@
-//! Finds the texts of a payload that name files, and gives them their final names.
+//! Finds the texts of a payload that name files, and replaces them by final names.
 
 use std::collections::BTreeMap;
 
 use jsonschema::Evaluation;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::limits::each_string;
-use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, quoted};
+use super::problem::{PROBLEMS_MAX, Problem, ProblemCode};
 use super::{Exists, FileKind, Reference};
 use crate::file_name::{Directory, FileName};
+use crate::text::quoted;
 
 /// The values of `format` that declare a file reference: a file, a directory, or (`path`) either.
 pub const FILE_FORMATS: [&str; 5] = [
@@ -19,7 +20,7 @@ pub const FILE_FORMATS: [&str; 5] = [
     "path",
 ];
 
-/// What the schema allows a reference to be.
+/// The kinds that the schema allows for a reference.
 #[derive(Clone, Copy, Default)]
 struct Allowed {
     file: bool,
@@ -46,7 +47,7 @@ impl Allowed {
     }
 }
 
-/// All references of a payload that is valid by `evaluation`, or what is wrong with declared ones.
+/// All references of a payload that `evaluation` found valid, or the problems of declared ones.
 pub(crate) fn find(
     payload: &Value,
     evaluation: &Evaluation,
@@ -76,12 +77,12 @@ pub(crate) fn find(
     }
 }
 
-/// Where the schema says that a text is a path. Annotations exist only of schemas that hold, so
-/// the branches of an `anyOf` that do not are left out.
+/// The places where the schema declares a path. Annotations exist only for matching schemas, so failed branches of an
+/// `anyOf` are left out.
 fn declared(evaluation: &Evaluation) -> BTreeMap<String, Allowed> {
     let mut declared: BTreeMap<String, Allowed> = BTreeMap::new();
     for annotation in evaluation.iter_annotations() {
-        // A property called "format" ends so too, but its annotations are no texts.
+        // A property named "format" also ends like this, but its annotations are not texts.
         let format = annotation.annotations.value().as_str().unwrap_or_default();
         if annotation.schema_location.ends_with("/format") && FILE_FORMATS.contains(&format) {
             let pointer = annotation.instance_location.as_str().to_owned();
@@ -136,13 +137,40 @@ fn infer(pointer: &str, text: &str, directory: Directory, exists: Exists<'_>) ->
     })
 }
 
-/// `payload` with its declared `references` replaced by the bare names that `final_name` gives.
+/// The problems of texts in `file` and `files` of `arguments` that name a path outside `directory`, for agent-on-demand
+/// compatibility.
 ///
-/// Nothing else changes: an inferred reference keeps its text, `./` or `/io/…` included.
+/// agent-on-demand copies such a file from its host. In the container of the callee, the same path is another file.
+pub fn host_paths(arguments: &Map<String, Value>, directory: Directory) -> Vec<Problem> {
+    let how = match directory {
+        Directory::Input => {
+            "upload the file with POST /v1/files, put its reference into \"files\" of POST /execute, \
+             and give its name here"
+        }
+        _ => "copy the file to /io/handoff/outgoing and give its name here",
+    };
+    let mut problems = Vec::new();
+    for key in ["file", "files"] {
+        let value = arguments.get(key).unwrap_or(&Value::Null);
+        each_string(value, &mut |below, text| {
+            let name = directory.relative(text);
+            if name.starts_with('/') || name.split('/').any(|component| component == "..") {
+                let message = format!("{} is outside {}: {how}", quoted(text), directory.path());
+                let pointer = format!("/{key}{below}");
+                problems.push(Problem::new(pointer, ProblemCode::FileName, message));
+            }
+        });
+    }
+    problems.truncate(PROBLEMS_MAX);
+    problems
+}
+
+/// `payload` with its declared `references` replaced by the bare names that `final_name` returns.
+///
+/// Nothing else changes: an inferred reference keeps its text, including `./` or `/io/…`.
 ///
 /// # Errors
-/// An inferred reference whose file has got another name ([`ProblemCode::FileUndeclared`]), or a
-/// place in which `payload` has no text.
+/// An inferred reference to a renamed file ([`ProblemCode::FileUndeclared`]), or a place where `payload` has no text.
 pub fn rewrite(
     mut payload: Value,
     references: &[Reference],
@@ -156,7 +184,10 @@ pub fn rewrite(
             Some(Value::String(_)) if name == reference.name => (),
             Some(Value::String(text)) => problems.push(undeclared(reference, text, &name)),
             _ => {
-                let message = format!("no text here; expected {}", quoted(reference.name.as_str()));
+                let message = format!(
+                    "no string found; expected {}",
+                    quoted(reference.name.as_str())
+                );
                 problems.push(Problem::new(
                     &reference.pointer,
                     ProblemCode::DoesNotFit,
@@ -175,7 +206,7 @@ pub fn rewrite(
 
 fn undeclared(reference: &Reference, text: &str, name: &FileName) -> Problem {
     let message = format!(
-        "{} names a file that has to be renamed to {}, and this text may not be a file name; \
+        "{} names a file that AOD must rename to {}, but the schema does not declare this string as a file name; \
          expected \"format\": \"file_path\" in the schema, or another file name",
         quoted(text),
         quoted(name.as_str()),

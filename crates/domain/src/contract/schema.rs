@@ -1,4 +1,4 @@
-//! Reads and compiles `schema.json`, and refuses what could not be checked safely later.
+//! Parses and compiles `schema.json`, and rejects schemas that could not be checked safely later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,14 @@ use serde_json::{Map, Value};
 
 use super::describe;
 use super::limits;
-use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_join, quoted, quoted_value};
+use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_join};
 use super::references::FILE_FORMATS;
+use crate::text::{quoted, quoted_value};
 
 /// Largest `schema.json`, in bytes: as large as a payload.
 pub const SCHEMA_SIZE_BYTES_MAX: usize = 256 * 1024;
 
-/// Most patterns of one side: times `PATTERN_SIZE_BYTES_MAX` this bounds its memory.
+/// Maximum patterns of one side: together with `PATTERN_SIZE_BYTES_MAX` this bounds its memory.
 pub const PATTERNS_MAX: usize = 200;
 
 /// Largest compiled pattern, in bytes.
@@ -52,14 +53,14 @@ const MAP_KEYWORDS: [&str; 6] = [
 pub(crate) struct Schema {
     pub(crate) document: Value,
     pub(crate) validator: Validator,
-    /// In drafts 4 to 7 a `$ref` hides everything beside it.
+    /// In drafts 4 to 7, a `$ref` disables all keywords next to it.
     pub(crate) reference_hides_siblings: bool,
     /// JSON pointers of the schemas with an `$anchor`.
     anchors: BTreeMap<String, String>,
 }
 
 impl Schema {
-    /// The schema that `reference`, a `$ref`, means; none when it is not in this document.
+    /// The schema that the `$ref` `reference` refers to; none if it is not in this document.
     pub(crate) fn resolve(&self, reference: &str) -> Option<&Value> {
         resolve(&self.document, &self.anchors, reference)
     }
@@ -105,8 +106,10 @@ fn read(schema_json: &[u8]) -> Result<Map<String, Value>, Problem> {
 }
 
 fn missing_side(name: &str, file: &Map<String, Value>) -> Problem {
-    let nearest = crate::manifest::nearest(name, file.keys().map(String::as_str));
-    let hint = nearest.map_or_else(String::new, |key| format!("; is {} meant?", quoted(key)));
+    let nearest = crate::text::nearest(name, file.keys().map(String::as_str));
+    let hint = nearest.map_or_else(String::new, |key| {
+        format!("; did you mean {}?", quoted(key))
+    });
     let message = format!("no {name:?} found; expected a JSON schema there{hint}");
     Problem::new("", ProblemCode::SchemaMalformed, message)
 }
@@ -154,8 +157,8 @@ fn compile(
     }
 }
 
-/// Nothing is ever fetched, and no pattern backtracks. The file formats are registered because
-/// drafts 4 to 7 report only formats that are known.
+/// No schema is ever fetched, and no pattern backtracks. The file formats are registered because drafts 4 to 7 report
+/// only known formats.
 fn options(draft: Draft) -> jsonschema::ValidationOptions<'static> {
     let patterns = PatternOptions::regex().size_limit(PATTERN_SIZE_BYTES_MAX);
     let options = jsonschema::options()
@@ -171,12 +174,12 @@ fn hides_siblings(draft: Draft) -> bool {
     matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)
 }
 
-/// Visits every schema of a document, those that only a `$ref` reaches included.
+/// Visits every schema of a document, including those that only a `$ref` reaches.
 struct Scan<'s> {
     document: &'s Value,
     id_keyword: &'static str,
     root: &'s str,
-    /// Schemas to visit, with the pointer at which each was found.
+    /// Schemas to visit, each with its pointer.
     open: Vec<(&'s Value, String)>,
     seen: BTreeSet<*const Value>,
     references: Vec<(String, &'s str)>,
@@ -202,7 +205,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Ends, because each schema is visited once.
+    /// Terminates, because each schema is visited once.
     fn run(&mut self, problems: &mut Vec<Problem>) {
         loop {
             while let Some((schema, pointer)) = self.open.pop() {
@@ -210,7 +213,7 @@ impl<'s> Scan<'s> {
                     self.visit(keywords, &pointer, problems);
                 }
             }
-            // Anchors are complete only now; a target may be a place no keyword leads to.
+            // All anchors are known only now; the target of a reference may be a place that no keyword reaches.
             let references = std::mem::take(&mut self.references);
             if references.is_empty() {
                 break;
@@ -222,7 +225,7 @@ impl<'s> Scan<'s> {
                         &pointer,
                         ProblemCode::SchemaReference,
                         format!(
-                            "{} leads nowhere; expected \"#\", \"#/…\" or \"#anchor\" within this \
+                            "{} has no target; expected \"#\", \"#/…\" or \"#anchor\" within this \
                              schema, of which {} is the root",
                             quoted(reference),
                             self.root
@@ -280,7 +283,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// What would lead elsewhere than [`resolve`] does, and with it past the bounds of a walk.
+    /// Rejects keywords that would resolve differently than in [`resolve`] and evade the bounds of a walk.
     fn refuse_unsupported(
         &self,
         keywords: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Rules of contracts; the only callers of the code under test are the `check…` functions here.
+//! Rules of contracts; the `check…` functions here are the only callers of the code under test.
 
 mod canonical;
 mod hostile;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The only files there are, in every directory.
+/// The only existing files, in every directory.
 const FILES: [&str; 4] = ["graph.png", "sub/data.csv", "notes", "ü.txt"];
 const DIRECTORIES: [&str; 2] = ["sub", "pages"];
 
@@ -32,7 +32,7 @@ fn check_input(input: &Value, payload: Value) -> Result<Checked, Vec<Problem>> {
     contract(input).check_input(payload, Directory::Outgoing, &exists)
 }
 
-/// Pointers and codes of the problems that `result` has.
+/// Pointers and codes of the problems in `result`.
 fn codes<T: std::fmt::Debug>(result: Result<T, Vec<Problem>>) -> Vec<(String, ProblemCode)> {
     let problems = result.expect_err("problems");
     problems
@@ -41,7 +41,7 @@ fn codes<T: std::fmt::Debug>(result: Result<T, Vec<Problem>>) -> Vec<(String, Pr
         .collect()
 }
 
-/// `payload` is refused at `pointer` alone, with a message that contains all of `words`.
+/// `payload` is refused only at `pointer`, with a message that contains all of `words`.
 fn check_refused(input: &Value, payload: Value, pointer: &str, code: ProblemCode, words: &[&str]) {
     let problems = check_input(input, payload).expect_err("a problem");
     let [problem] = &problems[..] else {
@@ -69,7 +69,7 @@ fn check_becomes(input: &Value, payload: Value, expected: &Value) {
     );
 }
 
-/// `value` in as many lists as `depth` says.
+/// `value` in `depth` nested lists.
 fn nested(value: Value, depth: usize) -> Value {
     (0..depth).fold(value, |inner, _| Value::Array(vec![inner]))
 }

@@ -1,29 +1,28 @@
-//! Goes through schema and payload together, before the validation: fills in defaults, and bounds
-//! what the validation will take.
+//! Walks schema and payload together before the validation: fills in defaults, and bounds the work of the validator.
 //!
-//! The validator has no limits of its own: with a few dozen `anyOf`s that refer to one another it
-//! would run for years, and a long chain of `$ref`s overflows its stack. So each meeting of a
-//! schema and a value is counted here first, as often as the validator may come to it.
+//! The validator has no limits of its own: with a few dozen `anyOf`s that refer to one another it would run for years,
+//! and a long chain of `$ref`s overflows its stack. So this module first counts each pair of a schema and a value, as
+//! often as the validator may visit it.
 
 use serde_json::{Map, Value};
 
-use super::limits::{PAYLOAD_SIZE_BYTES_MAX, serialized_size_bytes};
+use super::limits::{STRUCTURE_SIZE_BYTES_MAX, serialized_size_bytes};
 use super::problem::{Problem, ProblemCode};
 use super::schema::Schema;
 
-/// Most meetings of a schema and a value in one check: the most values a payload has room for, some
-/// 131,000 in one list, may meet two schemas each. Measured with `jsonschema` 0.60, optimised, on
-/// two busy cores: such a list takes 0.7 s, the worst schema at this bound 1.6 s.
+/// Maximum pairs of a schema and a value in one check: each value of the longest possible list, some 131,000, can meet
+/// two schemas. Measured with `jsonschema` 0.60, optimised, on two busy cores: such a list takes 0.7 s, the worst
+/// schema at this bound 1.6 s.
 pub const STEPS_MAX: usize = 300_000;
 
 /// Deepest nesting of schemas in one check, values and references together. Measured with
 /// `jsonschema` 0.60, unoptimised: 250 fit the 2 MiB stack of a thread, 500 do not.
 pub const VALIDATION_DEPTH_MAX: usize = 200;
 
-/// So many values of an `enum` count as one step: comparing is that much cheaper.
+/// Number of `enum` values that count as one step, because comparing is cheap.
 const ENUM_VALUES_PER_STEP: usize = 16;
 
-/// What is done about properties that are absent.
+/// The handling of absent properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defaults {
     Fill,
@@ -51,13 +50,13 @@ pub(crate) fn walk(
     )
 }
 
-/// A schema that applies to the value at hand.
+/// A schema that applies to the current value.
 #[derive(Clone, Copy)]
 struct Applied<'s> {
     schema: &'s Value,
-    /// Whether it applies whatever the value is: it does not within `anyOf` and the like.
+    /// Whether it applies to any value: not within `anyOf` and the like.
     certain: bool,
-    /// How many schemas the validator is inside of when it comes here.
+    /// Number of schemas around it in the validator.
     depth: usize,
 }
 
@@ -111,9 +110,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Adds to `here` all schemas that apply to the same value as `applied`, itself included, one
-    /// that is reached in several ways several times. A cycle of references ends where it began,
-    /// as it does in the validator.
+    /// Adds to `here` all schemas that apply to the same value as `applied`, including itself; a schema reached in
+    /// several ways is added several times. A cycle of references ends at its beginning, as in the validator.
     fn expand(
         &mut self,
         applied: Applied<'s>,
@@ -163,8 +161,8 @@ impl<'s> Walk<'s> {
                 }
                 if let Some(default) = self.default_of(applied.below(property, true))? {
                     self.filled_bytes += name.len() + serialized_size_bytes(default);
-                    if self.filled_bytes > PAYLOAD_SIZE_BYTES_MAX {
-                        let expected = format!("{PAYLOAD_SIZE_BYTES_MAX} bytes of defaults");
+                    if self.filled_bytes > STRUCTURE_SIZE_BYTES_MAX {
+                        let expected = format!("{STRUCTURE_SIZE_BYTES_MAX} bytes of defaults");
                         return Err(too_complex(&expected));
                     }
                     members.insert(name.clone(), default.clone());
@@ -174,7 +172,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// The `default` of a property: its own, else that of what it refers to.
+    /// The `default` of a property: its own, else the one of the schema it refers to.
     fn default_of(&mut self, property: Applied<'s>) -> Result<Option<&'s Value>, Problem> {
         let own = property.keyword("default");
         let refers = property.keyword("$ref").is_some() || property.keyword("allOf").is_some();
@@ -187,7 +185,7 @@ impl<'s> Walk<'s> {
         Ok(certain.find_map(|applied| applied.keyword("default")))
     }
 
-    /// Names are no values that are walked through, but they are held against schemas too.
+    /// Names are not values of the walk, but schemas apply to them too.
     fn property_names(&mut self, here: &[Applied<'s>]) -> Result<(), Problem> {
         for applied in here {
             if let Some(names) = applied.keyword("propertyNames") {
@@ -211,12 +209,13 @@ impl<'s> Walk<'s> {
 }
 
 fn too_complex(bound: &str) -> Problem {
-    let message =
-        format!("checking this against its schema takes too much; expected at most {bound}");
+    let message = format!(
+        "checking this value against its schema is too expensive; expected at most {bound}"
+    );
     Problem::new("", ProblemCode::TooComplex, message)
 }
 
-/// The schemas that apply to the same value as `applied`, `$ref` excepted.
+/// The schemas that apply to the same value as `applied`, except by `$ref`.
 fn schemas_beside(applied: Applied<'_>) -> Vec<Applied<'_>> {
     let lists = [("allOf", true), ("anyOf", false), ("oneOf", false)];
     let maps = ["dependentSchemas", "dependencies"];
@@ -257,7 +256,7 @@ fn property_schemas<'s>(here: &[Applied<'s>], key: &str) -> Vec<Applied<'s>> {
         found.extend(named.map(|schema| applied.below(schema, true)));
         let patterns = applied.schemas("patternProperties");
         let patterns_count = patterns.map_or(0, Map::len);
-        // Whether a pattern fits is for the validator to find out; it is counted as if it did.
+        // The validator decides whether a pattern matches; this count assumes that it does.
         found.extend(
             patterns
                 .into_iter()
@@ -278,7 +277,7 @@ fn item_schemas<'s>(here: &[Applied<'s>], index: usize) -> Vec<Applied<'s>> {
     let mut found = Vec::new();
     for applied in here {
         let items = applied.keyword("items");
-        // Until draft 2019-09 the list is `items` itself, and `additionalItems` is for the rest.
+        // Until draft 2019-09, `items` is the list and `additionalItems` is for the rest.
         let (list, rest) = match items.and_then(Value::as_array) {
             Some(list) => (Some(list), applied.keyword("additionalItems")),
             None => (

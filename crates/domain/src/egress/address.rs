@@ -1,30 +1,30 @@
-//! What kind of address one is: only public ones are reached from a capsule.
+//! Classes of addresses: capsules connect only to public ones.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::embedded;
 
-/// What an address is for. Source: the IANA registries of special-purpose addresses of IPv4 and IPv6.
+/// The class of an address. Source: the IANA registries of special-purpose addresses of IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressClass {
-    /// Anybody's, in the whole internet.
+    /// In the public internet.
     Public,
-    /// No address: 0.0.0.0/8, ::.
+    /// Unspecified: 0.0.0.0/8, ::.
     Unspecified,
     /// The host itself.
     Loopback,
-    /// Of a network that is not the internet: RFC 1918, RFC 4193.
+    /// Of a private network: RFC 1918, RFC 4193.
     Private,
-    /// Of the next cable; clouds tell hosts their credentials here.
+    /// Of the local link; clouds serve credentials to hosts here.
     LinkLocal,
-    /// A cloud's own service under an address that looks public.
+    /// A cloud's metadata service with a public-looking address.
     Metadata,
     /// Between a provider and its customers: RFC 6598.
     Shared,
-    /// Many hosts at once.
+    /// Of many hosts.
     Multicast,
-    /// For examples, measurements, protocols, and what is not given out.
+    /// For examples, measurements and protocols, or unassigned.
     Reserved,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for AddressClass {
     }
 }
 
-/// The class of an address; one of IPv6 that stands for one of IPv4 has the class of that.
+/// The class of an address; an IPv6 address that contains an IPv4 address has the class of that.
 pub fn class_of(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => class_of_v4(address),
@@ -61,12 +61,12 @@ const fn class_of_v4(address: Ipv4Addr) -> AddressClass {
         [127, ..] => AddressClass::Loopback,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => AddressClass::Private,
         [169, 254, ..] => AddressClass::LinkLocal,
-        // Azure's, for every machine of it. Source: Microsoft, "What is IP address 168.63.129.16?".
+        // Azure's, for each of its machines. Source: Microsoft, "What is IP address 168.63.129.16?".
         [168, 63, 129, 16] => AddressClass::Metadata,
         [100, 64..=127, ..] => AddressClass::Shared,
         [224..=239, ..] => AddressClass::Multicast,
-        // In this order: protocol assignments, examples (three), the old 6to4 relays, benchmarks, and
-        // what was never given out, broadcast among it.
+        // In this order: protocol assignments, examples (three), the former 6to4 relays, benchmarks, and unassigned
+        // addresses including broadcast.
         [192, 0, 0 | 2, _]
         | [198, 51, 100, _]
         | [203, 0, 113, _]
@@ -82,12 +82,12 @@ const fn class_of_v6(address: Ipv6Addr) -> AddressClass {
         [0, 0, 0, 0, 0, 0, 0, 0] => AddressClass::Unspecified,
         [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Loopback,
         [0xfc00..=0xfdff, ..] => AddressClass::Private,
-        // The second half is the site-local addresses of old.
+        // The second half is the deprecated site-local addresses.
         [0xfe80..=0xfeff, ..] => AddressClass::LinkLocal,
         [0xff00..=0xffff, ..] => AddressClass::Multicast,
         // Protocols (Teredo, ORCHID, benchmarks), and examples (two).
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => AddressClass::Reserved,
-        // All that is given out. Source: RFC 4291, 2.4, and IANA's registry.
+        // All assigned addresses. Source: RFC 4291, 2.4, and IANA's registry.
         [0x2000..=0x3fff, ..] => AddressClass::Public,
         _ => AddressClass::Reserved,
     }

@@ -13,7 +13,7 @@ fn address(text: &str) -> IpAddr {
 }
 
 #[test]
-fn addresses_are_what_the_registries_say() {
+fn address_classes_match_the_registries() {
     use AddressClass::{
         LinkLocal, Loopback, Metadata, Multicast, Private, Public, Reserved, Shared, Unspecified,
     };
@@ -75,7 +75,7 @@ fn addresses_are_what_the_registries_say() {
 }
 
 #[test]
-fn an_address_within_another_is_what_the_inner_one_is() {
+fn embedded_address_has_the_class_of_the_inner_one() {
     use AddressClass::{LinkLocal, Loopback, Private, Public, Reserved, Unspecified};
     let table = [
         // Mapped.
@@ -89,7 +89,7 @@ fn an_address_within_another_is_what_the_inner_one_is() {
         ("64:ff9b::192.168.0.1", Private),
         ("64:ff9b::a9fe:a9fe", LinkLocal),
         ("64:ff9b::93.184.216.34", Public),
-        // Its local forms are a network's own.
+        // Its local forms belong to private networks.
         ("64:ff9b:1::10.0.0.1", Reserved),
         ("64:ff9b:1::93.184.216.34", Reserved),
         // 6to4.
@@ -97,7 +97,7 @@ fn an_address_within_another_is_what_the_inner_one_is() {
         ("2002:a00:1::", Private),
         ("2002:a9fe:a9fe::", LinkLocal),
         ("2002:5db8:d822::1", Public),
-        // Compatible, translated: given up long ago.
+        // Compatible, translated: deprecated.
         ("::127.0.0.1", Reserved),
         ("::ffff:0:127.0.0.1", Reserved),
         // Teredo.
@@ -147,27 +147,27 @@ fn addresses_are_listed_literally_and_only_public_ones() {
 }
 
 #[test]
-fn rules_are_refused_with_what_was_expected() {
+fn malformed_rules_are_refused_with_the_expected_form() {
     let table = [
-        ("*", "is every host"),
-        ("*:443", "is every host"),
-        ("", "no name of a host"),
-        ("*.", "no name of a host"),
-        ("**.example.com", "no name of a host"),
-        ("a.*.example.com", "no name of a host"),
-        ("https://example.com", "no port"),
-        ("example.com/path", "no name of a host"),
-        ("user@example.com", "no name of a host"),
+        ("*", "permits every host"),
+        ("*:443", "permits every host"),
+        ("", "invalid host name"),
+        ("*.", "invalid host name"),
+        ("**.example.com", "invalid host name"),
+        ("a.*.example.com", "invalid host name"),
+        ("https://example.com", "invalid port"),
+        ("example.com/path", "invalid host name"),
+        ("user@example.com", "invalid host name"),
         ("exämple.com", "in ASCII"),
-        ("example.com:0", "no port"),
-        ("example.com:70000", "no port"),
-        ("example.com:+80", "no port"),
-        ("example.com:", "no port"),
-        ("127.1", "no name of a host"),
-        ("0x7f.0.0.1", "no name of a host"),
-        ("2130706433", "no name of a host"),
-        ("a..b.com", "no name of a host"),
-        ("-a.com", "no name of a host"),
+        ("example.com:0", "invalid port"),
+        ("example.com:70000", "invalid port"),
+        ("example.com:+80", "invalid port"),
+        ("example.com:", "invalid port"),
+        ("127.1", "invalid host name"),
+        ("0x7f.0.0.1", "invalid host name"),
+        ("2130706433", "invalid host name"),
+        ("a..b.com", "invalid host name"),
+        ("-a.com", "invalid host name"),
         ("localhost", "the container itself"),
         ("a.localhost:80", "the container itself"),
         ("127.0.0.1", "is loopback"),
@@ -175,10 +175,10 @@ fn rules_are_refused_with_what_was_expected() {
         ("169.254.169.254:80", "is link-local"),
         ("[::ffff:10.0.0.1]", "is private"),
         ("203.0.113.1", "is reserved"),
-        ("2606:4700::1111", "stands in brackets"),
-        ("[2606:4700::1111]443", "no port"),
-        ("[2606:4700::1111", "no port"),
-        ("[2606:4700::zz]", "no name of a host"),
+        ("2606:4700::1111", "needs brackets"),
+        ("[2606:4700::1111]443", "invalid port"),
+        ("[2606:4700::1111", "invalid port"),
+        ("[2606:4700::zz]", "invalid host name"),
     ];
     for (text, expected) in table {
         let error = text.parse::<Rule>().expect_err(text).to_string();
@@ -204,7 +204,7 @@ fn a_rule_is_stored_as_its_text() {
 }
 
 #[test]
-fn a_stored_rule_is_read_for_ever_and_reaches_no_more_for_it() {
+fn stored_rule_stays_readable_without_permitting_more() {
     for text in ["10.0.0.1:443", "localhost:80"] {
         assert!(text.parse::<Rule>().is_err(), "{text}");
         let stored: Rule = serde_json::from_value(text.into()).expect("a stored rule");
@@ -232,7 +232,7 @@ fn capsule_and_operator_must_both_allow() {
     let refused = check(&listed, &permit("*:80"), &api, 443).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "api.example.com:443 is not permitted by the operator of this node (--egress)"
+        "the operator of this node does not permit api.example.com:443 (--egress)"
     );
     assert!(matches!(
         check(&listed, &[], &api, 443),
@@ -241,13 +241,13 @@ fn capsule_and_operator_must_both_allow() {
     let refused = check(&listed, &permit("*"), &host("evil.org"), 443).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "evil.org:443 is not in the list \"egress\" of the capsule's agent.yaml, which has \
+        "evil.org:443 is not in the list \"egress\" of the capsule's agent.yaml, which lists \
          api.example.com:443, *.example.org:443"
     );
 }
 
 #[test]
-fn the_first_public_address_is_taken_and_none_refused() {
+fn first_public_address_is_chosen_and_none_is_refused() {
     let api = host("api.example.com");
     let of = |texts: &[&str]| {
         let addresses: Vec<IpAddr> = texts.iter().map(|text| address(text)).collect();

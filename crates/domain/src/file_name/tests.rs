@@ -162,7 +162,7 @@ fn serde_checks_too() {
 }
 
 #[test]
-fn only_the_meant_directory_is_stripped() {
+fn only_the_given_directory_is_stripped() {
     assert_eq!(
         Directory::Outgoing.relative("/io/handoff/outgoing/a/b"),
         "a/b"
@@ -229,7 +229,7 @@ fn a_file_and_a_directory_of_one_name_clash() {
 }
 
 #[test]
-fn a_number_finds_room_in_the_longest_names() {
+fn number_fits_into_the_longest_names() {
     let long = "ü".repeat(127);
     check_unique(&long, &[&long], &format!("{}-2", "ü".repeat(126)));
     let full = format!("{0}/{0}/{0}/{0}/xyyy", "x".repeat(254));

@@ -1,23 +1,22 @@
-//! Another name for a file whose own is taken.
+//! A new name for a file whose name is taken.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::{COMPONENT_LENGTH_BYTES_MAX, FileName, NAME_LENGTH_BYTES_MAX};
 
-/// Longest extension that is kept behind the number, in bytes with its dots: `.tar.zst` and the
-/// like; what is longer is text that happens to follow a dot.
+/// Longest extension that stays after the number, in bytes with its dots: `.tar.zst` and the like; a longer text after
+/// a dot is not an extension.
 const EXTENSION_LENGTH_BYTES_MAX: usize = 16;
 
-/// `name` itself when it is free, else the first free one of `name-2`, `name-3`, ….
+/// `name` itself if it is free, else the first free one of `name-2`, `name-3`, ….
 ///
-/// The number stands before the extension: `report-2.pdf`, `a/b-2.tar.gz` (`.tar` belongs to the
-/// extension), `.env-2` (a leading dot begins none).
-/// A name also clashes when it lies below a taken one, or a taken one below it: one of them would
-/// have to be a directory. When a taken file stands where `report/page` needs a directory, the
-/// number goes to that part: `report-2/page`.
-/// A part that grows too long loses characters before its number; in a name without any room left
-/// only the last part is kept.
+/// The number comes before the extension: `report-2.pdf`, `a/b-2.tar.gz` (`.tar` belongs to the extension), `.env-2` (a
+/// leading dot begins no extension).
+/// A name also clashes if a taken name is below it or above it, because one of them would have to be a directory. If a
+/// taken file is where `report/page` needs a directory, that part gets the number: `report-2/page`.
+/// A part that grows too long loses characters before its number; if the whole name is too long, only the last part is
+/// kept.
 pub fn unique_name(name: &FileName, taken: &BTreeSet<FileName>) -> FileName {
     if clashes(name.as_str(), taken) {
         renamed(name, taken)
@@ -35,8 +34,8 @@ fn renamed(name: &FileName, taken: &BTreeSet<FileName>) -> FileName {
         .expect("there is always room for a number at the top")
 }
 
-/// Candidates differ in the part that carries the number, so each taken name rules out at most one
-/// of them: among one more than there are taken names, one is free, if it fits.
+/// Candidates differ in the part with the number, so each taken name excludes at most one of them: among one more
+/// candidates than taken names, one is free, if it fits.
 fn first_free(clashing: &str, rest: &str, taken: &BTreeSet<FileName>) -> Option<FileName> {
     let number_last = taken.len() + 2;
     (2..=number_last)
@@ -44,7 +43,7 @@ fn first_free(clashing: &str, rest: &str, taken: &BTreeSet<FileName>) -> Option<
         .find(|candidate| !clashes(candidate.as_str(), taken))
 }
 
-/// Where the shortest proper prefix of `name` that is a taken file ends.
+/// The end of the shortest proper prefix of `name` that is a taken file.
 fn first_taken_prefix(name: &str, taken: &BTreeSet<FileName>) -> Option<usize> {
     name.match_indices('/')
         .map(|(end, _)| end)
@@ -57,7 +56,7 @@ fn clashes(candidate: &str, taken: &BTreeSet<FileName>) -> bool {
         || has_below(candidate, taken)
 }
 
-/// Whether a taken name lies in the directory `candidate`.
+/// Whether a taken name is in the directory `candidate`.
 fn has_below(candidate: &str, taken: &BTreeSet<FileName>) -> bool {
     let directory = format!("{candidate}/");
     taken
@@ -66,7 +65,7 @@ fn has_below(candidate: &str, taken: &BTreeSet<FileName>) -> bool {
         .is_some_and(|name| name.as_str().starts_with(&directory))
 }
 
-/// `clashing` with the number in its last component, and `rest` behind it.
+/// `clashing` with the number in its last component, then `rest`.
 fn numbered(clashing: &str, rest: &str, number: usize) -> String {
     let component_start = clashing.rfind('/').map_or(0, |slash| slash + 1);
     let (parent, component) = clashing.split_at(component_start);
@@ -78,7 +77,7 @@ fn numbered(clashing: &str, rest: &str, number: usize) -> String {
     format!("{parent}{}{suffix}{rest}", shortened(stem, room))
 }
 
-/// The longest beginning of `text` that has at most `length` bytes.
+/// The longest prefix of `text` with at most `length` bytes.
 fn shortened(text: &str, length: usize) -> &str {
     let end = (0..=length.min(text.len()))
         .rev()
@@ -86,7 +85,7 @@ fn shortened(text: &str, length: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Where the extension of `component` begins, its dot included; its length when it has none.
+/// Start of the extension of `component`, including its dot; its length without an extension.
 fn extension_start(component: &str) -> usize {
     let start = match component.rfind('.') {
         None | Some(0) => component.len(),

@@ -1,4 +1,4 @@
-//! Who is next: what would be if some more were admitted than are.
+//! Selects the next run to admit, assuming that some more runs are already admitted.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -7,19 +7,19 @@ use jiff::Timestamp;
 
 use super::{Block, Flow, Lane, ROOTS_PER_SLOT, RuleKey, Slots, earlier};
 use crate::id::RunId;
-use crate::subject::{Class, Label};
+use crate::subject::{Class, Pool};
 
-/// What would be if some more were admitted than are.
+/// The state of the flow if some more runs were admitted.
 pub(super) struct Ahead<'a> {
     flow: &'a Flow,
     slots: &'a Slots,
     now: Timestamp,
-    /// Of each lane, how many of its runs were admitted in thought.
+    /// Number of assumed admissions of each lane.
     taken: BTreeMap<&'a Lane, usize>,
-    /// The same by the rooms that they are in, those that they pass through, and their labels.
+    /// The same number by the buckets that they hold, the buckets that they share, and their pools.
     entered: HashMap<&'a RuleKey, usize>,
     begun: HashMap<&'a RuleKey, usize>,
-    roots: HashMap<&'a Label, usize>,
+    roots: HashMap<&'a Pool, usize>,
 }
 
 impl<'a> Ahead<'a> {
@@ -35,15 +35,15 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// The next run that may go.
+    /// The next run that may be admitted.
     pub(super) fn admit(&mut self) -> Option<RunId> {
-        // Most of those that wait, wait for slots: that is told at once.
+        // Most waiting runs wait for slots, and this check is cheap.
         self.take(|ahead, lane| {
-            ahead.block_by_slots(lane).is_none() && ahead.block_by_rooms(lane).is_none()
+            ahead.block_by_slots(lane).is_none() && ahead.block_by_buckets(lane).is_none()
         })
     }
 
-    /// Takes the first run of all lanes of which `is_open` says so.
+    /// Takes the first run of all lanes that `is_open` accepts.
     pub(super) fn take(&mut self, is_open: impl Fn(&Self, &Lane) -> bool) -> Option<RunId> {
         let heads = self.flow.lanes.iter().filter_map(|(lane, queue)| {
             let taken = self.taken.get(lane).copied().unwrap_or_default();
@@ -53,19 +53,19 @@ impl<'a> Ahead<'a> {
         let open = heads.filter(|(lane, ..)| is_open(self, lane));
         let (lane, _, run) = open.min_by(|one, other| self.compare(one, other))?;
         *self.taken.entry(lane).or_default() += 1;
-        for room in &lane.rooms {
-            *self.begun.entry(room).or_default() += 1;
+        for bucket in &lane.buckets {
+            *self.begun.entry(bucket).or_default() += 1;
         }
-        for room in lane.held() {
-            *self.entered.entry(room).or_default() += 1;
+        for bucket in lane.held() {
+            *self.entered.entry(bucket).or_default() += 1;
         }
         if lane.class == Class::Root {
-            *self.roots.entry(&lane.label).or_default() += 1;
+            *self.roots.entry(&lane.pool).or_default() += 1;
         }
         Some(run)
     }
 
-    /// Callees first, then by priority; then whoever has least of its share; then whoever came first.
+    /// Callees first, then by priority, then by the smallest share, then by age.
     fn compare(
         &self,
         (one, one_at, _): &(&'a Lane, u64, RunId),
@@ -80,61 +80,64 @@ impl<'a> Ahead<'a> {
     fn compare_shares(&self, one: &Lane, other: &Lane) -> Ordering {
         match (self.flow.share(one), self.flow.share(other)) {
             (Some((one, one_weight)), Some((other, other_weight))) => {
-                let one = self.in_room(one) as u64;
-                let other = self.in_room(other) as u64;
-                // Who has less for its weight once it has one more.
+                let one = self.in_bucket(one) as u64;
+                let other = self.in_bucket(other) as u64;
+                // Compares the shares by weight after one more admission each.
                 ((one + 1) * other_weight).cmp(&((other + 1) * one_weight))
             }
             _ => Ordering::Equal,
         }
     }
 
-    fn in_room(&self, room: &RuleKey) -> usize {
-        let entered = self.entered.get(room).copied().unwrap_or_default();
-        self.flow.going_in(room) + entered
+    fn in_bucket(&self, bucket: &RuleKey) -> usize {
+        let entered = self.entered.get(bucket).copied().unwrap_or_default();
+        self.flow.going_in(bucket) + entered
     }
 
-    /// Why the next run of `lane` may not go now.
+    /// The limit that blocks the next run of `lane` now.
     pub(super) fn block(&self, lane: &Lane) -> Option<Block> {
-        self.block_by_rooms(lane)
+        self.block_by_buckets(lane)
             .or_else(|| self.block_by_slots(lane))
     }
 
-    fn block_by_rooms(&self, lane: &Lane) -> Option<Block> {
-        let mut rooms = lane.rooms.iter();
-        rooms.find_map(|room| self.block_in(lane, room))
+    fn block_by_buckets(&self, lane: &Lane) -> Option<Block> {
+        let mut buckets = lane.buckets.iter();
+        buckets.find_map(|bucket| self.block_in(lane, bucket))
     }
 
-    fn block_in(&self, lane: &Lane, room: &RuleKey) -> Option<Block> {
-        if let Some(max) = self.flow.limit_reached(room, lane, self.in_room(room)) {
+    fn block_in(&self, lane: &Lane, bucket: &RuleKey) -> Option<Block> {
+        if let Some(max) = self
+            .flow
+            .limit_reached(bucket, lane, self.in_bucket(bucket))
+        {
             return Some(Block::Concurrency {
-                room: room.clone(),
+                bucket: bucket.clone(),
                 max,
             });
         }
-        let rate = self.flow.rate_of(room)?;
+        let rate = self.flow.rate_of(bucket)?;
         let since = earlier(self.now, rate.seconds);
-        let begun = self.begun.get(room).copied().unwrap_or_default();
-        (self.flow.begun_in(room, since) + begun >= rate.runs as usize).then(|| Block::Rate {
-            room: room.clone(),
+        let begun = self.begun.get(bucket).copied().unwrap_or_default();
+        (self.flow.begun_in(bucket, since) + begun >= rate.runs as usize).then(|| Block::Rate {
+            bucket: bucket.clone(),
             rate,
         })
     }
 
-    /// Roots wait for slots; what was called has to go, or its caller would wait for ever.
+    /// Roots wait for slots; callees must be admitted, or their callers would wait for ever.
     fn block_by_slots(&self, lane: &Lane) -> Option<Block> {
         if lane.class == Class::Child {
             return None;
         }
-        let label = &lane.label;
-        let Some(&slots) = self.slots.get(label) else {
-            return Some(Block::NoNode(label.clone()));
+        let pool = &lane.pool;
+        let Some(&slots) = self.slots.get(pool) else {
+            return Some(Block::NoNode(pool.clone()));
         };
-        let entered = self.roots.get(label).copied().unwrap_or_default();
-        let roots = self.flow.roots.get(label);
+        let entered = self.roots.get(pool).copied().unwrap_or_default();
+        let roots = self.flow.roots.get(pool);
         let going = roots.map_or(0, |roots| roots.going.len()) + entered;
         (going >= ROOTS_PER_SLOT * slots).then(|| Block::Slots {
-            label: label.clone(),
+            pool: pool.clone(),
             slots,
         })
     }

@@ -1,8 +1,8 @@
-//! Runs that wait for themselves: each for a room whose runs cannot end, because what they called waits in the
-//! same way.
+//! Deadlocks: callees that wait for buckets whose runs cannot end, because the callees of those runs wait in the same
+//! way.
 //!
-//! A run is taken not to end before all that it called. That a capsule may give a callee up by itself does not
-//! count: until it does, nobody else can know.
+//! A run is assumed to end only after all its callees. A capsule may abandon a callee by itself, but nobody knows that
+//! in advance.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,13 +12,13 @@ use petgraph::graphmap::DiGraphMap;
 use super::{Flow, Lane, RuleKey};
 use crate::id::RunId;
 
-/// Callees that wait for one another, and so each for itself; the oldest first.
+/// Callees that wait for one another; the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadlock(Vec<Callee>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Callee {
-    /// The sequence of its request.
+    /// The sequence of the request.
     sequence: u64,
     run: RunId,
     caller: Option<RunId>,
@@ -29,8 +29,8 @@ impl Deadlock {
         self.0.iter().map(|callee| callee.run)
     }
 
-    /// Whose end lets their caller go on, and others with it: of those in `lasting` the youngest, and all others
-    /// of the same caller.
+    /// The callees whose end lets their caller continue, and with it the rest: the youngest of those in `lasting`, and
+    /// all others of the same caller.
     pub fn youngest(&self, lasting: &BTreeSet<RunId>) -> Vec<RunId> {
         let lasts = |callee: &&Callee| lasting.contains(&callee.run);
         let Some(youngest) = self.0.iter().rfind(lasts) else {
@@ -42,18 +42,17 @@ impl Deadlock {
     }
 }
 
-/// Callees below the same runs that wait for the same rooms, of which nobody can leave.
+/// Callees below the same runs that wait for the same buckets, which no run can leave.
 struct Stuck<'a> {
     lane: &'a Lane,
     above: &'a BTreeSet<RunId>,
     callees: Vec<Callee>,
-    /// The runs in those rooms.
+    /// The runs in those buckets.
     holders: BTreeSet<RunId>,
 }
 
 impl Flow {
-    /// Those that wait for themselves, together if they wait for one another; none if not all that were admitted
-    /// are taken in.
+    /// The deadlocks, one for all callees that wait for one another; none if not all admissions are applied.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
         if self.behind.is_some() {
             return Vec::new();
@@ -64,7 +63,7 @@ impl Flow {
         for one in &stuck {
             let cycle = |run: &RunId| cycle_of.get(run).copied();
             let holders: BTreeSet<_> = one.holders.iter().filter_map(cycle).collect();
-            // It is above whoever keeps it waiting.
+            // A run above it holds one of the buckets that it waits for.
             let mut own = one.above.iter().filter_map(cycle);
             if let Some(cycle) = own.find(|cycle| holders.contains(cycle)) {
                 deadlocks.entry(cycle).or_default().extend(&one.callees);
@@ -79,8 +78,8 @@ impl Flow {
         deadlocks
     }
 
-    /// All that cannot go as long as nobody is ended. Found by leaving out, again and again, who waits for a run
-    /// above nobody who is left.
+    /// All callees that can never be admitted unless a run is ended. Found by repeatedly removing callees that need
+    /// no bucket in which every run has a remaining callee below it.
     fn stuck(&self) -> Vec<Stuck<'_>> {
         let mut stuck = self.callees();
         loop {
@@ -97,7 +96,7 @@ impl Flow {
         }
     }
 
-    /// All waiting callees below runs in rooms.
+    /// All waiting callees below runs in buckets.
     fn callees(&self) -> Vec<Stuck<'_>> {
         let mut alike: HashMap<_, Vec<Callee>> = HashMap::new();
         for (&run, waiting) in &self.waiting {
@@ -120,24 +119,24 @@ impl Flow {
         stuck.collect()
     }
 
-    /// Who is in those rooms that runs of `lane` need of which everybody is in `waiting_for_callees`.
+    /// The runs in those buckets needed by `lane` in which every run is in `waiting_for_callees`.
     fn holders_for_ever(
         &self,
         lane: &Lane,
         waiting_for_callees: &BTreeSet<RunId>,
     ) -> BTreeSet<RunId> {
-        let going = |room: &RuleKey| Some(&self.rooms.get(room)?.going);
-        let rooms = lane.rooms.iter().filter_map(|room| {
-            let going = going(room)?;
-            self.limit_reached(room, lane, going.len())?;
+        let going = |bucket: &RuleKey| Some(&self.buckets.get(bucket)?.going);
+        let buckets = lane.buckets.iter().filter_map(|bucket| {
+            let going = going(bucket)?;
+            self.limit_reached(bucket, lane, going.len())?;
             going.is_subset(waiting_for_callees).then_some(going)
         });
-        rooms.flatten().copied().collect()
+        buckets.flatten().copied().collect()
     }
 }
 
-/// The runs in rooms that wait for the ends of others in rooms, with numbers that are the same for those that wait
-/// for one another.
+/// The runs in buckets that wait for the ends of other such runs, with a number that is the same for runs that wait for
+/// one another.
 fn cycles(stuck: &[Stuck<'_>]) -> HashMap<RunId, usize> {
     let mut waits_for: DiGraphMap<RunId, ()> = DiGraphMap::new();
     for one in stuck {

@@ -1,4 +1,4 @@
-//! Runs that were admitted and have not got further since.
+//! Runs that were admitted and made no progress since.
 
 use std::collections::BTreeSet;
 
@@ -25,30 +25,29 @@ impl Grant {
 }
 
 impl Flow {
-    /// Runs that were admitted before `before`, and whose launches are not stored yet: whoever admitted them
-    /// may have died over it.
+    /// Runs admitted before `before` whose launches are not stored yet, for example because the gateway died.
     pub fn not_launched(&self, before: Timestamp) -> Vec<Grant> {
         self.late(before, |going| !going.is_launched)
     }
 
-    /// Runs that were admitted before `before` and that no node has taken, while callees wait for a room that they
-    /// are in. They may wait for memory or devices, which the callers of those keep until they have their answers.
+    /// Runs admitted before `before` that no node has taken, while callees wait for a bucket that these runs hold. They
+    /// may wait for memory or devices, which waiting callers keep.
     pub fn not_taken(&self, before: Timestamp) -> Vec<Grant> {
         if self.behind.is_some() {
             return Vec::new();
         }
         let callees = self.lanes.keys().filter(|lane| lane.class == Class::Child);
         let full = callees.flat_map(|lane| {
-            let is_full = |room: &&RuleKey| {
-                let going = self.going_in(room);
-                self.limit_reached(room, lane, going).is_some()
+            let is_full = |bucket: &&RuleKey| {
+                let going = self.going_in(bucket);
+                self.limit_reached(bucket, lane, going).is_some()
             };
-            lane.rooms.iter().filter(is_full)
+            lane.buckets.iter().filter(is_full)
         });
         let full: BTreeSet<&RuleKey> = full.collect();
         self.late(before, |going| {
-            let is_in_the_way = || going.lane.held().any(|room| full.contains(room));
-            // A callee without devices waits for a slot at the most, which those who wait give away.
+            let is_in_the_way = || going.lane.held().any(|bucket| full.contains(bucket));
+            // A callee without devices waits at most for a slot, which waiting callers free.
             let may_wait_for_callers = going.lane.class == Class::Root || going.takes_devices;
             going.is_launched && !going.is_taken && may_wait_for_callers && is_in_the_way()
         })

@@ -7,19 +7,20 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::*;
+use crate::chain::Chain as _;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
 use crate::run::fixtures::{NOW, ended, launched, launched_child, node_holder};
 use crate::run::{Admitted, Lease, Payload, Returned};
 
-/// A log of what flow control goes by, and what it adds up to.
+/// A log of flow control, and the state after it.
 #[derive(Clone, Default)]
 struct Log {
     flow: Flow,
     sequence: u64,
     seconds: i64,
     slots: Slots,
-    /// Everything in its order.
+    /// All events in their order.
     history: Vec<Stored>,
 }
 
@@ -55,7 +56,7 @@ fn by(part: &str) -> Vec<KeyPart> {
 impl Log {
     fn with(rules: impl IntoIterator<Item = Rule>) -> Self {
         let mut log = Self {
-            slots: BTreeMap::from([(Label::any(), 1_000)]),
+            slots: BTreeMap::from([(Pool::any(), 1_000)]),
             ..Self::default()
         };
         rules.into_iter().for_each(|rule| log.set(rule));
@@ -84,7 +85,7 @@ impl Log {
         self.take(Stored::Rule(recorded));
     }
 
-    /// Asks for `id` with these labels and arguments.
+    /// Requests `id` with these labels and arguments.
     fn ask(&mut self, id: RunId, team: &str, arguments: Value, priority: i8) {
         let launched = Launched {
             labels: BTreeMap::from([("team".to_owned(), team.to_owned())]),
@@ -112,7 +113,7 @@ impl Log {
             arguments,
         };
         let class = launched.placement.class;
-        let admission = Admission::of(self.flow.rules(), &facts, priority, shared, class)?;
+        let admission = Admission::of(self.flow.rules().iter(), &facts, priority, shared, class)?;
         launched.admission = Some(Box::new(admission.clone()));
         if admission.must_wait() {
             let recorded = self.recorded(run::Event::Requested(Box::new(launched)));
@@ -121,7 +122,7 @@ impl Log {
         Some(admission)
     }
 
-    /// Admits whoever may go now, and tells who they are.
+    /// Admits all runs that may be admitted now, and returns them.
     fn admit(&mut self) -> Vec<RunId> {
         let Some(granted) = self.flow.next(&self.slots, self.now()) else {
             return Vec::new();
@@ -132,7 +133,7 @@ impl Log {
         runs
     }
 
-    /// Stores what follows for a run.
+    /// Stores the next event of a run.
     fn store(&mut self, id: RunId, event: run::Event) {
         let recorded = self.recorded(event);
         self.take(Stored::Run(id, recorded));
@@ -148,7 +149,7 @@ impl Log {
     }
 
     fn give_back(&mut self, Grant { run, granted }: Grant) {
-        self.store(run, run::Event::Returned(Returned { granted }));
+        self.store(run, run::Event::AdmissionReturned(Returned { granted }));
     }
 
     fn end(&mut self, id: RunId) {
@@ -160,7 +161,7 @@ impl Log {
         self.history.push(stored);
     }
 
-    /// As a gateway that begins: rules and the last admission are looked up, then everything comes again.
+    /// Restarts the gateway: loads rules and the last admission, then applies all events again.
     fn restart(&mut self) -> Vec<RunId> {
         let granted = self.history.iter().rev().find_map(|stored| match stored {
             Stored::Granted(granted) => Some(granted.clone()),
@@ -185,14 +186,16 @@ impl Log {
 
 fn apply(flow: &mut Flow, stored: &Stored) {
     match stored {
-        Stored::Rule(recorded) => flow.apply_rule(recorded.clone()),
+        Stored::Rule(recorded) => {
+            let Ok(()) = flow.rules_mut().apply(recorded.clone());
+        }
         Stored::Run(id, recorded) => flow.apply_run(*id, recorded),
         Stored::Granted(recorded) => flow.apply_granted(recorded),
     }
 }
 
 #[test]
-fn who_has_not_taken_all_admissions_in_admits_nobody() {
+fn gateway_that_lacks_an_admission_admits_no_run() {
     let one = Rule {
         concurrency_max: Some(1),
         ..rule("one")
@@ -215,7 +218,7 @@ fn who_has_not_taken_all_admissions_in_admits_nobody() {
     assert_eq!(flow.next(&log.slots, NOW), None, "it was admitted already");
     apply(&mut flow, &log.history[3]);
     apply(&mut flow, &log.history[2]);
-    assert_eq!(flow.next(&log.slots, NOW), None, "the room is full");
+    assert_eq!(flow.next(&log.slots, NOW), None, "the bucket is full");
     let flow = log.flow.begin(5, Some(granted));
     assert_eq!(
         flow.last(),
@@ -226,7 +229,7 @@ fn who_has_not_taken_all_admissions_in_admits_nobody() {
 }
 
 #[test]
-fn a_room_takes_so_many_at_once_and_the_next_when_one_has_ended() {
+fn full_bucket_admits_the_next_run_after_an_end() {
     let two = Rule {
         concurrency_max: Some(2),
         key: by("argument:/site"),
@@ -248,7 +251,7 @@ fn a_room_takes_so_many_at_once_and_the_next_when_one_has_ended() {
 }
 
 #[test]
-fn a_run_that_ends_while_it_waits_takes_no_room() {
+fn a_run_that_ends_while_it_waits_takes_no_bucket() {
     let one = Rule {
         concurrency_max: Some(1),
         ..rule("one")
@@ -257,7 +260,7 @@ fn a_run_that_ends_while_it_waits_takes_no_room() {
     log.ask(run(1), "a", json!({}), 0);
     log.ask(run(2), "a", json!({}), 0);
     log.end(run(1));
-    // As an admission that was decided on before the end was known.
+    // Like an admission that was decided before the end was known.
     let late = log.recorded(Granted::Granted {
         runs: vec![run(1)],
         rules: 1,
@@ -267,7 +270,7 @@ fn a_run_that_ends_while_it_waits_takes_no_room() {
 }
 
 #[test]
-fn a_callee_goes_with_its_caller_through_the_room_that_it_has() {
+fn callee_shares_the_bucket_of_its_caller() {
     let one = Rule {
         concurrency_max: Some(1),
         ..rule("one")
@@ -287,21 +290,21 @@ fn a_callee_goes_with_its_caller_through_the_room_that_it_has() {
     };
     let child = run(1).child(&Digest::of("call"));
     let admission = log.request(child, callee, 7, caller);
-    let admission = admission.expect("it waits for its own room");
-    let rooms: Vec<&str> = admission
-        .rooms
+    let admission = admission.expect("it waits for its own bucket");
+    let buckets: Vec<&str> = admission
+        .buckets
         .iter()
-        .map(|room| room.rule.as_str())
+        .map(|bucket| bucket.rule.as_str())
         .collect();
-    assert_eq!(rooms, ["sites"]);
+    assert_eq!(buckets, ["sites"]);
     assert_eq!(log.admit(), [child]);
     let shared = admission.shared_below(child);
     let below = log.request(child, launched_child(), 7, shared);
-    assert!(below.is_some_and(|below| !below.must_wait() || below.rooms.len() == 1));
+    assert!(below.is_some_and(|below| !below.must_wait() || below.buckets.len() == 1));
 }
 
 #[test]
-fn fair_shares_are_for_roots_alone() {
+fn fair_shares_apply_to_roots_only() {
     let fair = Rule {
         is_fair: true,
         key: by("label:team"),
@@ -312,7 +315,7 @@ fn fair_shares_are_for_roots_alone() {
 }
 
 #[test]
-fn no_more_begin_within_a_time_than_may() {
+fn rate_limits_starts_within_its_period() {
     let rated = Rule {
         rate: Some(Rate {
             runs: 2,
@@ -327,7 +330,7 @@ fn no_more_begin_within_a_time_than_may() {
     assert_eq!(log.admit(), [run(1), run(2)]);
     log.end(run(1));
     log.seconds = 9;
-    assert_eq!(log.admit(), [], "an end makes no room in a rate");
+    assert_eq!(log.admit(), [], "an end frees nothing of a rate");
     let next = log.why(run(3));
     assert_eq!(next.estimate, Some(NOW + SignedDuration::from_secs(10)));
     let last = log.why(run(5));
@@ -338,7 +341,7 @@ fn no_more_begin_within_a_time_than_may() {
 }
 
 #[test]
-fn rooms_that_nobody_needs_any_more_are_forgotten() {
+fn unused_buckets_are_dropped() {
     let rated = Rule {
         rate: Some(Rate {
             runs: 1,
@@ -348,16 +351,16 @@ fn rooms_that_nobody_needs_any_more_are_forgotten() {
         ..rule("rated")
     };
     let mut log = Log::with([rated]);
-    for number in 0..=2 * ROOMS_KEPT_MAX as u128 {
+    for number in 0..=2 * BUCKETS_KEPT_MAX as u128 {
         log.ask(run(number), "a", json!({"number": number.to_string()}), 0);
         log.admit();
         log.end(run(number));
         log.seconds += i64::from(number % 2 == 0);
     }
     assert!(
-        log.flow.rooms.len() <= ROOMS_KEPT_MAX,
+        log.flow.buckets.len() <= BUCKETS_KEPT_MAX,
         "{}",
-        log.flow.rooms.len()
+        log.flow.buckets.len()
     );
 }
 
@@ -383,7 +386,7 @@ fn callees_go_first_and_then_the_highest_priority() {
 }
 
 #[test]
-fn whoever_has_less_than_its_share_goes_first() {
+fn key_below_its_share_goes_first() {
     let fair = Rule {
         is_fair: true,
         key: by("label:team"),
@@ -391,7 +394,7 @@ fn whoever_has_less_than_its_share_goes_first() {
         ..rule("teams")
     };
     let mut log = Log::with([fair]);
-    log.slots = BTreeMap::from([(Label::any(), 4)]);
+    log.slots = BTreeMap::from([(Pool::any(), 4)]);
     for number in 0..100 {
         log.ask(run(number), "heavy", json!({}), 0);
     }
@@ -409,32 +412,32 @@ fn whoever_has_less_than_its_share_goes_first() {
     assert_eq!(
         log.admit(),
         [run(6)],
-        "whoever has ended makes room for its own"
+        "an ended run frees its bucket for runs of the same key"
     );
     log.end(run(100));
     assert_eq!(log.admit(), [run(102)]);
 }
 
 #[test]
-fn roots_wait_for_slots_and_say_so() {
+fn roots_without_slots_wait_and_report_it() {
     let mut log = Log::with([rule("in-order")]);
-    log.slots = BTreeMap::from([(Label::any(), 1)]);
+    log.slots = BTreeMap::from([(Pool::any(), 1)]);
     for number in 1..=4 {
         log.ask(run(number), "a", json!({}), 0);
     }
     assert_eq!(log.admit(), [run(1), run(2)]);
     let why = log.why(run(4));
-    let label = Label::any();
-    assert_eq!(why.block, Some(Block::Slots { label, slots: 1 }));
+    let pool = Pool::any();
+    assert_eq!(why.block, Some(Block::Slots { pool, slots: 1 }));
     assert_eq!(why.place, 2);
     assert_eq!(why.holders, [run(1), run(2)]);
-    assert_eq!(why.estimate, None, "nobody has ended yet");
+    assert_eq!(why.estimate, None, "no run has ended yet");
     log.slots.clear();
-    assert_eq!(log.why(run(4)).block, Some(Block::NoNode(Label::any())));
+    assert_eq!(log.why(run(4)).block, Some(Block::NoNode(Pool::any())));
 }
 
 #[test]
-fn an_estimate_goes_by_the_ends_there_were() {
+fn estimate_follows_recent_ends() {
     let one = Rule {
         concurrency_max: Some(1),
         ..rule("one")
@@ -459,7 +462,7 @@ fn an_estimate_goes_by_the_ends_there_were() {
 }
 
 #[test]
-fn a_rule_that_changes_counts_at_once_and_one_that_is_gone_holds_nobody() {
+fn changed_rule_applies_immediately_and_removed_rule_blocks_no_run() {
     let one = |max| Rule {
         concurrency_max: Some(max),
         ..rule("one")
@@ -478,12 +481,12 @@ fn a_rule_that_changes_counts_at_once_and_one_that_is_gone_holds_nobody() {
         name: "one".parse().expect("a name"),
         requested_by: "operator".into(),
     });
-    log.flow.apply_rule(removed);
+    let Ok(()) = log.flow.rules_mut().apply(removed);
     assert_eq!(log.admit(), [run(3), run(4)]);
 }
 
 #[test]
-fn a_launch_that_was_left_out_is_known() {
+fn admission_without_launch_is_found() {
     let mut log = Log::with([rule("in-order")]);
     log.ask(run(1), "a", json!({}), 0);
     log.ask(run(2), "a", json!({}), 0);
@@ -496,7 +499,7 @@ fn a_launch_that_was_left_out_is_known() {
     assert_eq!(log.flow.not_launched(log.now()), [Grant { run, granted }]);
 }
 
-/// A room for one, with a run that is launched and that no node takes.
+/// A bucket for one run, with a launched run that no node takes.
 fn unused(launched: Launched) -> (Log, Grant) {
     let one = Rule {
         concurrency_max: Some(1),
@@ -513,9 +516,9 @@ fn unused(launched: Launched) -> (Log, Grant) {
 }
 
 #[test]
-fn a_run_that_no_node_takes_lets_callees_go_first() {
+fn untaken_run_lets_callees_go_first() {
     let (mut log, unused) = unused(launched());
-    assert_eq!(log.flow.not_taken(log.now()), [], "nobody waits");
+    assert_eq!(log.flow.not_taken(log.now()), [], "no run waits");
     log.request(run(2), launched_child(), 0, vec![]);
     assert_eq!(log.flow.not_taken(log.now()), [unused]);
     log.give_back(unused);
@@ -529,7 +532,7 @@ fn a_run_that_no_node_takes_lets_callees_go_first() {
 }
 
 #[test]
-fn who_is_in_no_callees_way_keeps_its_admission() {
+fn untaken_run_without_waiting_callees_keeps_its_admission() {
     let (mut log, _) = unused(launched());
     log.ask(run(2), "a", json!({}), 0);
     assert_eq!(log.flow.not_taken(log.now()), [], "a root can wait");
@@ -543,7 +546,7 @@ fn who_is_in_no_callees_way_keeps_its_admission() {
 }
 
 #[test]
-fn of_callees_only_those_with_devices_give_their_admission_back() {
+fn only_callees_with_devices_return_their_admission() {
     let (mut log, _) = unused(launched_child());
     log.request(run(2), launched_child(), 0, vec![]);
     assert_eq!(log.flow.not_taken(log.now()), [], "it waits for a slot");
@@ -556,7 +559,7 @@ fn of_callees_only_those_with_devices_give_their_admission_back() {
 }
 
 #[test]
-fn long_keys_are_told_by_their_hash() {
+fn long_keys_are_replaced_by_their_hash() {
     let name = "survey".parse().expect("a name");
     let arguments = json!({"text": "x".repeat(1_000), "number": 7});
     let facts = Facts {
@@ -572,7 +575,7 @@ fn long_keys_are_told_by_their_hash() {
             key: key.collect(),
             ..rule("one")
         };
-        rule.room(&facts).expect("a room").key
+        rule.bucket(&facts).expect("a bucket").key
     };
     assert_eq!(
         key(&["tenant", "capsule", "argument:/number", "label:team"]),
@@ -591,7 +594,7 @@ fn of_tenant(tenant: &str) -> Launched {
 }
 
 #[test]
-fn tenants_share_by_weight_however_many_they_have_waiting() {
+fn tenants_share_by_weight_regardless_of_waiting_runs() {
     let fair = Rule {
         key: by("tenant"),
         is_fair: true,
@@ -599,21 +602,21 @@ fn tenants_share_by_weight_however_many_they_have_waiting() {
         ..rule("tenants")
     };
     let mut log = Log::with([fair]);
-    log.slots = BTreeMap::from([(Label::any(), 3)]);
+    log.slots = BTreeMap::from([(Pool::any(), 3)]);
     for number in 1..=20 {
         log.request(run(number), of_tenant("large"), 0, vec![]);
     }
     for number in 101..=104 {
         log.request(run(number), of_tenant("small"), 0, vec![]);
     }
-    // Two for each slot: of each three, two are of the one with twice the weight.
+    // Two roots for each slot: of each three, two belong to the tenant with twice the weight.
     let admitted = log.admit();
     let of_small = admitted.iter().filter(|&&id| id >= run(101));
     assert_eq!((admitted.len(), of_small.count()), (6, 4));
 }
 
 #[test]
-fn a_rule_for_one_tenant_leaves_others_alone_and_names_none_of_their_runs() {
+fn rule_for_one_tenant_ignores_other_tenants_and_hides_their_runs() {
     let one = Rule {
         tenants: vec!["acme".parse().expect("a name")],
         concurrency_max: Some(1),
@@ -657,9 +660,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Places in line are those in which they would go.
+    /// Places in line match the order of admission.
     #[test]
-    fn a_place_in_line_is_the_one_that_comes(
+    fn place_in_line_matches_the_order_of_admission(
         steps in proptest::collection::vec(step(), 1..60),
         weights in proptest::collection::btree_map("[0-2]", 1..5u32, 0..3),
     ) {
@@ -673,7 +676,7 @@ proptest! {
         let mut asked = 0;
         let mut going = Vec::new();
         for step in steps {
-            log.slots = BTreeMap::from([(Label::any(), 2)]);
+            log.slots = BTreeMap::from([(Pool::any(), 2)]);
             match step {
                 Step::Ask { team, priority } => {
                     asked += 1;
@@ -686,7 +689,7 @@ proptest! {
                 _ => going.extend(log.admit()),
             }
         }
-        log.slots = BTreeMap::from([(Label::any(), 0)]);
+        log.slots = BTreeMap::from([(Pool::any(), 0)]);
         let mut ahead = Ahead::new(&log.flow, &log.slots, NOW);
         let mut place = 0;
         while let Some(next) = ahead.take(|_, _| true) {
@@ -696,10 +699,10 @@ proptest! {
         prop_assert_eq!(place, log.flow.waiting());
     }
 
-    /// Whatever is asked for, ends and changes, in whatever order: nobody is admitted into a full room, nobody
-    /// twice, everybody is admitted in the end, and no room is left over.
+    /// For any order of requests, ends and changes: no run is admitted into a full bucket or twice, all runs are
+    /// admitted in the end, and all buckets are empty.
     #[test]
-    fn no_room_is_given_twice_or_lost(steps in proptest::collection::vec(step(), 1..80)) {
+    fn no_place_in_a_bucket_is_granted_twice_or_lost(steps in proptest::collection::vec(step(), 1..80)) {
         let limited = |max| Rule {
             concurrency_max: Some(max),
             key: by("label:team"),
@@ -754,7 +757,31 @@ proptest! {
                 log.end(id);
             }
             rounds += 1;
-            prop_assert!(rounds <= asked + 1, "somebody waits for ever");
+            prop_assert!(rounds <= asked + 1, "a run waits for ever");
         }
     }
+}
+
+#[test]
+fn rules_are_bounded_and_only_existing_rules_are_removed() {
+    let set = |number: usize| Event::Set {
+        rule: rule(&format!("rule-{number}")),
+        requested_by: "operator".into(),
+    };
+    let removed = |number: usize| Event::Removed {
+        name: rule(&format!("rule-{number}")).name,
+        requested_by: "operator".into(),
+    };
+    let mut log = Log::default();
+    for number in 0..RULES_MAX {
+        assert_eq!(check(log.flow.rules(), &set(number)), Ok(()));
+        log.set(rule(&format!("rule-{number}")));
+    }
+    let rules = log.flow.rules();
+    assert_eq!(check(rules, &set(RULES_MAX)), Err(Rejection::TooMany));
+    assert_eq!(check(rules, &set(0)), Ok(()), "a rule is replaced");
+    assert_eq!(check(rules, &removed(0)), Ok(()));
+    let unknown = rule(&format!("rule-{RULES_MAX}")).name;
+    let refused = check(rules, &removed(RULES_MAX));
+    assert_eq!(refused, Err(Rejection::Unknown(unknown)));
 }

@@ -1,4 +1,5 @@
-//! Why a run waits for admission: what holds it, who is in its way, its place in line, and an estimate.
+//! Why a run waits for admission: the limit that blocks it, the runs that hold places, its place in line, and an
+//! estimate.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,36 +7,36 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Ahead, Flow, Lane, Rate, RuleKey, Slots, Waiting, earlier};
 use crate::id::RunId;
-use crate::subject::{Class, Label};
+use crate::subject::{Class, Pool};
 
-/// Holders that are named.
+/// Maximum holders that are named.
 const HOLDERS_MAX: usize = 10;
 
-/// What holds a run.
+/// The limit that blocks a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// So many as may are in the room.
-    Concurrency { room: RuleKey, max: u32 },
-    /// So many as may have begun lately.
-    Rate { room: RuleKey, rate: Rate },
-    /// All slots of this label have work, and as much again is in their queue.
-    Slots { label: Label, slots: usize },
-    /// No node of this label is there.
-    NoNode(Label),
+    /// The bucket has its maximum number of runs.
+    Concurrency { bucket: RuleKey, max: u32 },
+    /// The bucket had its maximum number of starts within the period of its rate.
+    Rate { bucket: RuleKey, rate: Rate },
+    /// All slots of this pool have work, and the same number of roots is in the queue.
+    Slots { pool: Pool, slots: usize },
+    /// This pool has no online node.
+    NoNode(Pool),
 }
 
 /// Why a run waits for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// None if it is about to be admitted.
+    /// None if the run is about to be admitted.
     pub block: Option<Block>,
-    /// Runs of its own tenant that it waits for the end of, the first ten.
+    /// The first ten runs of its own tenant whose end it waits for.
     pub holders: Vec<RunId>,
-    /// How many there are, of all tenants.
+    /// Number of all such runs, of all tenants.
     pub holders_count: usize,
-    /// From 1, among those that what holds it holds, as they would go now.
+    /// From 1, among the runs that the same limit blocks, in the order in which they would be admitted now.
     pub place: usize,
-    /// When it goes, if all goes on as it did lately; none if nothing is known of that.
+    /// The expected admission, at the recent pace; none if nothing is known about that.
     pub estimate: Option<Timestamp>,
 }
 
@@ -67,16 +68,18 @@ impl Flow {
     }
 
     fn holders(&self, block: Option<&Block>) -> BTreeSet<RunId> {
-        let room = match block {
-            Some(Block::Concurrency { room, .. }) => self.rooms.get(room),
-            Some(Block::Slots { label, .. }) => self.roots.get(label),
+        let bucket = match block {
+            Some(Block::Concurrency { bucket, .. }) => self.buckets.get(bucket),
+            Some(Block::Slots { pool, .. }) => self.roots.get(pool),
             Some(Block::Rate { .. } | Block::NoNode(_)) | None => None,
         };
-        room.map(|room| room.going.clone()).unwrap_or_default()
+        bucket
+            .map(|bucket| bucket.going.clone())
+            .unwrap_or_default()
     }
 
-    /// Which of those that wait for the same thing it is: as many go before it as have a higher class or priority,
-    /// and of its own those whose share is smaller by then.
+    /// Its place among the runs that wait for the same: before it come runs of a higher class or priority, and of its
+    /// own class and priority those whose share is smaller by then.
     fn place(&self, lane: &Lane, sequence: u64, block: Option<&Block>) -> usize {
         let mut before = 0;
         let mut shares: BTreeMap<Option<&RuleKey>, Share> = BTreeMap::new();
@@ -88,7 +91,7 @@ impl Flow {
             let share = self.share(other);
             let new = || Share::of(self, share);
             let share = shares
-                .entry(share.map(|(room, _)| room))
+                .entry(share.map(|(bucket, _)| bucket))
                 .or_insert_with(new);
             if order.is_lt() {
                 before += queue.len();
@@ -100,7 +103,7 @@ impl Flow {
         for share in shares.values_mut() {
             share.waiting.sort_unstable();
         }
-        let own = self.share(lane).map(|(room, _)| room);
+        let own = self.share(lane).map(|(bucket, _)| bucket);
         let Some(mine) = shares.get(&own) else {
             return 1;
         };
@@ -113,27 +116,36 @@ impl Flow {
     }
 
     fn estimate(&self, block: Option<&Block>, place: usize, now: Timestamp) -> Option<Timestamp> {
-        let room = match block? {
-            Block::Concurrency { room, .. } => self.rooms.get(room),
-            Block::Slots { label, .. } => self.roots.get(label),
-            Block::Rate { room, rate } => return Some(self.next_by_rate(room, *rate, place, now)),
+        let bucket = match block? {
+            Block::Concurrency { bucket, .. } => self.buckets.get(bucket),
+            Block::Slots { pool, .. } => self.roots.get(pool),
+            Block::Rate { bucket, rate } => {
+                return Some(self.next_by_rate(bucket, *rate, place, now));
+            }
             Block::NoNode(_) => None,
         }?;
-        let each = mean_pause(&room.ended)?;
+        let each = mean_pause(&bucket.ended)?;
         let span = each.checked_mul(i32::try_from(place).ok()?)?;
-        let since = room.ended.back().copied().unwrap_or(now);
+        let since = bucket.ended.back().copied().unwrap_or(now);
         Some(since.checked_add(span).ok()?.max(now))
     }
 
-    /// When the room has been passed by few enough for the one at `place`.
-    fn next_by_rate(&self, room: &RuleKey, rate: Rate, place: usize, now: Timestamp) -> Timestamp {
+    /// The time at which the bucket has few enough recent starts for the run at `place`.
+    fn next_by_rate(
+        &self,
+        bucket: &RuleKey,
+        rate: Rate,
+        place: usize,
+        now: Timestamp,
+    ) -> Timestamp {
         let since = earlier(now, rate.seconds);
-        let begun: Vec<Timestamp> = self.rooms.get(room).map_or_else(Vec::new, |room| {
-            let begun = room.begun.iter().copied();
+        let begun: Vec<Timestamp> = self.buckets.get(bucket).map_or_else(Vec::new, |bucket| {
+            let begun = bucket.begun.iter().copied();
             begun.filter(|at| *at > since).collect()
         });
         let (runs, period) = (rate.runs.max(1) as usize, i64::from(rate.seconds));
-        // Whoever goes frees its place a period later: the line moves by as many as begin in each.
+        // Each admitted run frees its place one period later, so the line advances by the maximum of the rate each
+        // period.
         let index = begun.len() + place - 1;
         let (rounds, first) = (index / runs, index % runs);
         let from = begun.get(first).copied().unwrap_or(now);
@@ -146,9 +158,9 @@ impl Flow {
     }
 }
 
-/// Those of one share that wait with somebody, by when they asked.
+/// The waiting runs of one share, by the time of their requests.
 struct Share {
-    /// Those that go, or will before any of these.
+    /// Runs of the share that are admitted, or will be before any of these.
     going: u64,
     weight: u64,
     waiting: Vec<u64>,
@@ -157,13 +169,14 @@ struct Share {
 impl Share {
     fn of(flow: &Flow, share: Option<(&RuleKey, u64)>) -> Self {
         Self {
-            going: share.map_or(0, |(room, _)| flow.going_in(room) as u64),
+            going: share.map_or(0, |(bucket, _)| flow.going_in(bucket) as u64),
             weight: share.map_or(1, |(_, weight)| weight),
             waiting: Vec::new(),
         }
     }
 
-    /// How many of these go before the one of `other` that has `rank` before it there, and asked at `sequence`.
+    /// Number of these runs that go before the run of `other` requested at `sequence`, which has `rank` runs before it
+    /// there.
     fn before(&self, other: &Self, rank: usize, sequence: u64) -> usize {
         let theirs = other.going + rank as u64 + 1;
         let waiting = self.waiting.iter().enumerate();
@@ -176,15 +189,15 @@ impl Share {
     }
 }
 
-/// Whether `block` holds the runs of `lane`, too.
+/// Whether `block` blocks the runs of `lane`, too.
 fn is_held(lane: &Lane, block: Option<&Block>) -> bool {
     match block {
         None => true,
-        Some(Block::Slots { label, .. } | Block::NoNode(label)) => {
-            lane.class == Class::Root && lane.label == *label
+        Some(Block::Slots { pool, .. } | Block::NoNode(pool)) => {
+            lane.class == Class::Root && lane.pool == *pool
         }
-        Some(Block::Concurrency { room, .. } | Block::Rate { room, .. }) => {
-            lane.rooms.contains(room)
+        Some(Block::Concurrency { bucket, .. } | Block::Rate { bucket, .. }) => {
+            lane.buckets.contains(bucket)
         }
     }
 }

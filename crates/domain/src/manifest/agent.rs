@@ -1,4 +1,4 @@
-//! `agent.yaml`: how a capsule is called, what its agent uses, and what its container needs.
+//! `agent.yaml`: the names of a capsule, the settings of its agent, and the needs of its container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::ManifestProblem;
 use super::fields::{count, part, texts, timeout, version};
 use super::model::{Model, Settings, all_settings, model};
-use super::name::CapsuleName;
 use super::reader::{Mapping, Node, Reader};
-use crate::capsule::{ModelGrant, Resources};
-use crate::contract::quoted;
 use crate::egress;
 use crate::file_name::FileName;
+use crate::grant::ModelGrant;
+use crate::name::CapsuleName;
 use crate::placement::{DEVICE_KINDS_MAX, DEVICES_MAX, Name, REQUIREMENTS_MAX, Requirements};
+use crate::resources::Resources;
 use crate::spending::{Budget, Cost};
+use crate::text::quoted;
 
-/// Least memory of a container, in bytes. Source: dockerd refuses less than 6 MiB.
+/// Minimum memory of a container, in bytes. Source: dockerd rejects less than 6 MiB.
 const MEMORY_BYTES_MIN: u64 = 6 << 20;
 
-/// Least processors of a container. Source: dockerd refuses less than a hundredth.
+/// Minimum CPUs of a container. Source: dockerd rejects less than a hundredth.
 const CPUS_MIN: f64 = 0.01;
 
-/// Most processors anyone asks for: more than one machine has.
+/// Maximum CPUs: more than one machine has.
 const CPUS_MAX: f64 = 1_024.0;
 
-/// Most processes of a container. Source: `PID_MAX_LIMIT` of Linux on 64 bits.
+/// Maximum processes of a container. Source: `PID_MAX_LIMIT` of Linux on 64 bits.
 const PIDS_MAX: i64 = 4_194_304;
 
-/// Beginnings of well-known access keys; such a value in a manifest is a leaked secret.
+/// Prefixes of well-known access keys; such a value in a manifest is a leaked secret.
 const KEY_PREFIXES: [&str; 11] = [
     "AIza",
     "AKIA",
@@ -46,16 +47,16 @@ const KEY_PREFIXES: [&str; 11] = [
 /// `agent.yaml`; an absent or empty file is [`AgentManifest::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentManifest {
-    /// None: the directory's name, as a [`super::slug`].
+    /// None: the name of the directory, as a [`super::slug`].
     pub name: Option<CapsuleName>,
     pub title: Option<String>,
     pub description: Option<String>,
     pub aliases: Vec<String>,
-    /// `provider/model`, `provider:model`, a key of `models`, or a bare name as capsules of the
-    /// original implementation have it; none for a capsule without a model.
+    /// `provider/model`, `provider:model`, a key of `models`, or a bare name as in agent-on-demand; none for a capsule
+    /// without a model.
     pub model: Option<String>,
     pub models: BTreeMap<String, Model>,
-    /// References of models that are tried in turn when one is not available.
+    /// Models to try in this order if `model` is unavailable.
     pub fallback: Vec<String>,
     pub settings: Settings,
     pub output_mode: OutputMode,
@@ -63,15 +64,15 @@ pub struct AgentManifest {
     pub limits: Limits,
     pub prompts: Prompts,
     pub secrets: Vec<Secret>,
-    /// Where its container may connect to, if the operator permits it too.
+    /// Hosts that its container may connect to, if the operator permits them too.
     pub egress: Vec<egress::Rule>,
-    /// Variables of its container, besides those of the contract, which win.
+    /// Variables of its container in addition to those of the contract, which win.
     pub env: BTreeMap<String, String>,
     pub resources: Resources,
-    /// What its nodes must have.
+    /// Requirements for its nodes.
     pub placement: Requirements,
     pub network: Network,
-    /// Whether the capsule's log holds the texts of prompts and answers.
+    /// Whether the capsule's log contains the texts of prompts and answers.
     pub capture_content: bool,
 }
 
@@ -84,7 +85,7 @@ pub enum OutputMode {
     Prompted,
 }
 
-/// How often each kind of failure is tried again.
+/// Maximum retries for each kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
     pub model: u32,
@@ -95,14 +96,14 @@ pub struct Retries {
 impl Default for Retries {
     fn default() -> Self {
         Self {
-            model: 2,
+            model: 5,
             tool: 1,
             output: 2,
         }
     }
 }
 
-/// Where the agent's loop stops.
+/// Limits of the agent's loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     pub turns_max: u32,
@@ -135,17 +136,17 @@ pub struct Prompts {
     pub task: Option<FileName>,
 }
 
-/// A secret that the operator keeps, by name.
+/// The name of a secret that the operator stores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret {
     pub name: String,
-    /// The variable `<env>_FILE` names the file with the value; the name itself unless given.
+    /// The variable `<env>_FILE` contains the path of the secret's file; default: the name of the secret.
     pub env: String,
-    /// Whether a run is refused without it.
+    /// Whether a run without the secret is refused.
     pub required: bool,
 }
 
-/// What a container reaches besides its orchestrator.
+/// The network of a container besides its channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
     #[default]
@@ -157,7 +158,7 @@ impl AgentManifest {
     /// Reads `agent.yaml`, at most [`super::MANIFEST_SIZE_BYTES_MAX`].
     ///
     /// # Errors
-    /// All that is wrong with it; a mistake of YAML itself comes alone.
+    /// All mistakes in the file; a YAML syntax error comes alone.
     pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
         Reader::read("agent.yaml", yaml, |reader, root| {
             root.and_then(|root| reader.mapping(root, agent))
@@ -167,7 +168,7 @@ impl AgentManifest {
 }
 
 impl AgentManifest {
-    /// What the capsule may have of models, as it is registered: all that the file names.
+    /// The models and budget that the capsule registers: all models that the file names.
     pub fn model_grant(&self) -> Option<ModelGrant> {
         let named = self.models.values();
         let named = named.map(|model| format!("{}/{}", model.provider, model.model));
@@ -277,7 +278,7 @@ fn prompts(reader: &mut Reader, mapping: &mut Mapping) -> Prompts {
     }
 }
 
-/// Most secrets of a capsule: one has a handful.
+/// Maximum secrets of a capsule: one has a handful.
 const SECRETS_MAX: usize = 32;
 
 fn secrets(reader: &mut Reader, node: Node) -> Option<Vec<Secret>> {
@@ -285,7 +286,7 @@ fn secrets(reader: &mut Reader, node: Node) -> Option<Vec<Secret>> {
     bounded(reader, node, SECRETS_MAX, |reader, node| {
         let place = node.place();
         let secret = secret(reader, node)?;
-        // Two of one name would be one file, two of one variable a matter of luck.
+        // Two secrets of one name would share a file; two of one variable would conflict.
         for (what, text) in [("name", &secret.name), ("env", &secret.env)] {
             if !taken.insert((what, text.clone())) {
                 reader.problem_at(place, format!("the {what} {} is given twice", quoted(text)));
@@ -350,24 +351,24 @@ pub fn is_secret_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
-/// The name of a secret or of a variable. What looks like the secret itself is not repeated.
+/// The name of a secret or of a variable. The message does not repeat a text that resembles a key.
 pub(super) fn secret_name(text: &str) -> Result<String, String> {
     if looks_like_key(text) {
         return Err(
-            "this looks like a key; expected only its name, keys stay with the operator".to_owned(),
+            "this looks like a key; expected the name of a secret, whose value only the operator stores".to_owned(),
         );
     }
     if is_secret_name(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "{} is no name of a secret; expected such as OPENAI_API_KEY",
+            "invalid secret name {}; expected a name such as OPENAI_API_KEY",
             quoted(text)
         ))
     }
 }
 
-/// Most bytes of all names and values: they travel in the events of each run.
+/// Maximum bytes of all names and values: the events of each run contain them.
 const ENVIRONMENT_BYTES_MAX: usize = 4 * 1024;
 
 fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, String>> {
@@ -375,7 +376,7 @@ fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, Strin
     let variables = reader.table(node, env_value)?;
     for name in variables.keys().filter(|name| !is_variable(name)) {
         let text = format!(
-            "{} is no name of a variable; expected letters, digits and _, and no digit first",
+            "invalid variable name {}; expected letters, digits and _, not starting with a digit",
             quoted(name)
         );
         reader.problem_at(place, text);
@@ -405,14 +406,14 @@ fn env_value(reader: &mut Reader, node: Node) -> Option<String> {
     }
     reader.parsed(node, |text| {
         if looks_like_key(text) {
-            Err("this looks like a key; expected its name under \"secrets\"")
+            Err("this looks like a key; expected the name of a secret under \"secrets\"")
         } else {
             Ok(text.to_owned())
         }
     })
 }
 
-/// Whether `text` begins as access keys of well-known services do, and is as long.
+/// Whether `text` has the prefix and the length of a well-known access key.
 pub fn looks_like_key(text: &str) -> bool {
     text.len() >= 16 && KEY_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
@@ -490,11 +491,11 @@ fn cpu_millis(reader: &mut Reader, node: Node) -> Option<u32> {
 }
 
 fn memory(reader: &mut Reader, node: Node) -> Option<u64> {
-    // A bare number is a number of bytes, as it is for Docker.
+    // A bare number is a number of bytes, as in Docker.
     let bytes = |text: &str| {
         memory_bytes(text).ok_or_else(|| {
             format!(
-                "{} is no amount of memory; expected such as 512m or 2g, 6m or more",
+                "invalid amount of memory {}; expected at least 6m, such as 512m or 2g",
                 quoted(text)
             )
         })
@@ -506,7 +507,7 @@ fn memory(reader: &mut Reader, node: Node) -> Option<u64> {
     reader.integer(node, minimum..=i64::MAX)
 }
 
-/// `2g`, `512M`, `2GiB`: units are powers of 1,024, as they are for Docker.
+/// `2g`, `512M`, `2GiB`: units are powers of 1,024, as in Docker.
 fn memory_bytes(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let digits_end = lower.find(|character: char| !character.is_ascii_digit());

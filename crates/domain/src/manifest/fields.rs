@@ -1,11 +1,11 @@
-//! Fields that both manifests, or several of their parts, have alike.
+//! Fields that both manifests, or several of their parts, share.
 
 use super::reader::{Mapping, Reader};
 
-/// Longest `timeout_s` of any kind, in seconds: a day, as a run lives no longer by default.
+/// Maximum `timeout_s` of any kind, in seconds: a day, the default lifetime of a run.
 pub(super) const TIMEOUT_SECONDS_MAX: i64 = 24 * 60 * 60;
 
-/// Most of anything that is counted.
+/// Maximum of all counts.
 const COUNT_MAX: i64 = 1_000_000_000;
 
 /// Only format 1 exists.

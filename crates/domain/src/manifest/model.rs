@@ -1,10 +1,10 @@
-//! The models of `agent.yaml`, and how they are set.
+//! The models of `agent.yaml`, and their settings.
 
 use super::agent::secret_name;
 use super::fields::{count, part, timeout};
 use super::reader::{Mapping, Node, Reader};
 
-/// A model with a name of its own.
+/// A model with its own name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     pub provider: String,
@@ -15,18 +15,18 @@ pub struct Model {
     pub settings: Settings,
 }
 
-/// Settings of a model; what is none is left to the provider.
+/// Settings of a model; the provider chooses what is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub temperature: Option<f64>,
     pub top_p: Option<f64>,
     pub max_tokens: Option<u64>,
     pub seed: Option<i64>,
-    /// For one request.
+    /// Of one request.
     pub timeout_seconds: Option<u32>,
     pub thinking: Option<Thinking>,
     pub parallel_tool_calls: Option<bool>,
-    /// Whether answers come in pieces.
+    /// Whether the provider streams answers.
     pub stream: Option<bool>,
 }
 
@@ -58,8 +58,7 @@ pub(super) fn model(reader: &mut Reader, node: Node) -> Option<Model> {
     })?
 }
 
-/// `settings`, and `temperature` and `max_tokens` at the top, where the original has them;
-/// `settings` wins.
+/// `settings`, and `temperature` and `max_tokens` at the top level, where agent-on-demand has them; `settings` wins.
 pub(super) fn all_settings(reader: &mut Reader, mapping: &mut Mapping) -> Settings {
     let top = Settings {
         temperature: temperature(reader, mapping),

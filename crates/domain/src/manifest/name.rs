@@ -1,95 +1,14 @@
-//! The name of a capsule, and how a caller's word for it is understood.
+//! How a target resolves to a capsule.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::nearest;
-use crate::contract::quoted;
+use crate::name::{CAPSULE_NAME_BYTES_MAX, CapsuleName};
+use crate::text::{nearest, quoted};
 
-/// Longest name, in bytes: a label of DNS, so that it fits images, hosts and tools alike.
-const NAME_LENGTH_BYTES_MAX: usize = 63;
-
-/// `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`: also the name of the image and of the tool.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct CapsuleName(String);
-
-/// A text that is not a [`CapsuleName`].
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{text} is no capsule name; expected 1 to {NAME_LENGTH_BYTES_MAX} of a-z, 0-9 and -, \
-     without a - at either end"
-)]
-pub struct MalformedName {
-    text: String,
-}
-
-impl CapsuleName {
-    pub fn parse(text: &str) -> Result<Self, MalformedName> {
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_proper = text.len() <= NAME_LENGTH_BYTES_MAX
-            && text.bytes().all(|byte| is_plain(byte) || byte == b'-')
-            && text.bytes().next().is_some_and(is_plain)
-            && text.bytes().next_back().is_some_and(is_plain);
-        if is_proper {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(MalformedName { text: quoted(text) })
-        }
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for CapsuleName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for CapsuleName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl FromStr for CapsuleName {
-    type Err = MalformedName;
-
-    fn from_str(text: &str) -> Result<Self, MalformedName> {
-        Self::parse(text)
-    }
-}
-
-impl TryFrom<String> for CapsuleName {
-    type Error = MalformedName;
-
-    fn try_from(text: String) -> Result<Self, MalformedName> {
-        Self::parse(&text)
-    }
-}
-
-impl From<CapsuleName> for String {
-    fn from(name: CapsuleName) -> Self {
-        name.0
-    }
-}
-
-impl AsRef<str> for CapsuleName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The name that a title stands for: `Capsule B` is `capsule-b`.
+/// The name for a title: `Capsule B` becomes `capsule-b`.
 ///
-/// A name stands for itself. Of other texts letters become lower case, everything else one `-`, and
-/// what is too long is cut; none when no letter or digit of ASCII is left.
+/// A name stays as it is. In other texts letters become lower case, everything else one `-`, and the result is cut to
+/// the maximum length; none if no ASCII letter or digit is left.
 pub fn slug(title: &str) -> Option<CapsuleName> {
     if let Ok(name) = CapsuleName::parse(title) {
         return Some(name);
@@ -100,11 +19,11 @@ pub fn slug(title: &str) -> Option<CapsuleName> {
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
         .join("-");
-    name.truncate(NAME_LENGTH_BYTES_MAX);
+    name.truncate(CAPSULE_NAME_BYTES_MAX);
     CapsuleName::parse(name.trim_end_matches('-')).ok()
 }
 
-/// A capsule that a target may mean.
+/// A capsule that a target can refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct Registered<'a> {
     pub name: &'a CapsuleName,
@@ -112,20 +31,22 @@ pub struct Registered<'a> {
     pub aliases: &'a [String],
 }
 
-/// Why a target means no one capsule.
+/// Why a target does not resolve to one capsule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResolveError {
-    #[error("no capsule is called {target}{hint}")]
+    #[error("no capsule is named {target}{hint}")]
     Unknown { target: String, hint: String },
-    #[error("{target} is the title or an alias of several capsules ({names}); expected one")]
+    #[error(
+        "{target} is the title or an alias of several capsules ({names}); use the name of one of them"
+    )]
     Ambiguous { target: String, names: String },
 }
 
-/// The capsule that `target` means: the one with exactly that title or alias, else the one whose
-/// name is the [`slug`] of it.
+/// The capsule that `target` refers to: the one with exactly that title or alias, else the one with its [`slug`] as
+/// name.
 ///
 /// # Errors
-/// [`ResolveError::Ambiguous`] when a title or alias belongs to several; registration refuses those.
+/// [`ResolveError::Ambiguous`] if several capsules have the title or alias; registration rejects those.
 pub fn resolve<'a>(
     target: &str,
     registered: impl IntoIterator<Item = Registered<'a>>,
@@ -170,8 +91,9 @@ fn unknown(target: &str, registered: &[Registered<'_>]) -> ResolveError {
             .chain(aliases)
             .chain([capsule.name.as_str()])
     });
-    let hint = nearest(target, known)
-        .map_or_else(String::new, |name| format!("; is {} meant?", quoted(name)));
+    let hint = nearest(target, known).map_or_else(String::new, |name| {
+        format!("; did you mean {}?", quoted(name))
+    });
     ResolveError::Unknown {
         target: quoted(target),
         hint,

@@ -1,7 +1,6 @@
-//! Reads YAML into a tree that knows its places, and takes typed fields out of it.
+//! Reads YAML into a tree with line and column of each node, and extracts typed fields.
 //!
-//! Not by derived deserialization, which stops at the first mistake: here everything that is wrong
-//! in a file is reported at once, with line and column.
+//! Derived deserialization would stop at the first mistake; this reader reports all mistakes of a file together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,24 +10,23 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem, nearest};
-use crate::contract::quoted;
+use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
+use crate::text::{nearest, quoted};
 
-/// Most nodes and replayed aliases of a file; a file of the largest size has fewer nodes, aliases
-/// multiply them.
+/// Maximum nodes and replayed aliases of a file: aliases multiply the nodes of a file.
 const NODES_MAX: usize = 50_000;
 
-/// Most problems of one answer.
+/// Maximum problems of one answer.
 const PROBLEMS_MAX: usize = 50;
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug)]
 pub(super) struct Node {
     place: Place,
     content: Content,
 }
 
-/// Where something stands; of a list its beginning.
+/// The place of a value; of a list its beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     line: u64,
@@ -94,7 +92,7 @@ impl Node {
         matches!(self.content, Content::Null)
     }
 
-    /// What stands there, for a message.
+    /// The value, for a message.
     fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
@@ -188,7 +186,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 }
 
-/// A mapping whose fields are taken out one by one; what is left at the end is unknown.
+/// A mapping whose fields are extracted one by one; fields left at the end are unknown.
 pub(super) struct Mapping {
     place: Place,
     entries: Vec<(Key, Node)>,
@@ -196,7 +194,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// The value of `key`; none when it is absent or null.
+    /// The value of `key`; none if `key` is absent or null.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Node> {
         self.known.push(key);
         let position = self
@@ -207,14 +205,14 @@ impl Mapping {
     }
 }
 
-/// Collects what is wrong in one file.
+/// Collects the problems of one file.
 pub(super) struct Reader {
     file: &'static str,
     problems: Vec<ManifestProblem>,
 }
 
 impl Reader {
-    /// Parses `yaml` and lets `read` make something of it; none stands for an empty document.
+    /// Parses `yaml` and converts it with `read`; none stands for an empty document.
     pub(super) fn read<T>(
         file: &'static str,
         yaml: &[u8],
@@ -287,7 +285,7 @@ impl Reader {
         None
     }
 
-    /// Reads the fields of a mapping; afterwards, those that `read` did not ask for are unknown.
+    /// Reads the fields of a mapping; a field that `read` does not take is unknown.
     pub(super) fn mapping<T>(
         &mut self,
         node: Node,
@@ -304,7 +302,7 @@ impl Reader {
         let value = read(self, &mut mapping);
         for (key, _) in &mapping.entries {
             let meant = nearest(&key.text, mapping.known.iter().copied());
-            let hint = meant.map_or_else(String::new, |known| format!("; is {known:?} meant?"));
+            let hint = meant.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
             let message = format!(
                 "unknown key {}; expected one of {}{hint}",
                 quoted(&key.text),
@@ -315,7 +313,7 @@ impl Reader {
         Some(value)
     }
 
-    /// The field `key`, if it is there and `read` makes something of it.
+    /// The field `key`, if it exists and `read` accepts it.
     pub(super) fn field<T>(
         &mut self,
         mapping: &mut Mapping,
@@ -325,7 +323,7 @@ impl Reader {
         mapping.take(key).and_then(|node| read(self, node))
     }
 
-    /// As [`Reader::field`], and its absence is a problem.
+    /// As [`Reader::field`], but the absence of the field is a problem.
     pub(super) fn required<T>(
         &mut self,
         mapping: &mut Mapping,
@@ -333,7 +331,7 @@ impl Reader {
         read: impl FnOnce(&mut Self, Node) -> Option<T>,
     ) -> Option<T> {
         let Some(node) = mapping.take(key) else {
-            let message = format!("key {key:?} is missing; expected it here");
+            let message = format!("the required key {key:?} is missing");
             self.problems.push(self.at(mapping.place, message));
             return None;
         };
@@ -350,7 +348,7 @@ impl Reader {
         }
     }
 
-    /// Text, or a plain value that is taken as text, as environment variables are.
+    /// Text, or a plain value converted to text, as in environment variables.
     pub(super) fn plain(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
@@ -359,7 +357,7 @@ impl Reader {
         }
     }
 
-    /// Text that `parse` takes; its error becomes the problem.
+    /// Text that `parse` accepts; its error becomes the problem.
     pub(super) fn parsed<T, E: fmt::Display>(
         &mut self,
         node: Node,
@@ -376,7 +374,7 @@ impl Reader {
         }
     }
 
-    /// One of a few words.
+    /// One of several words.
     pub(super) fn choice<T: Copy>(&mut self, node: Node, choices: &[(&str, T)]) -> Option<T> {
         self.parsed(node, |text| {
             let found = choices.iter().find(|(word, _)| *word == text);
@@ -457,7 +455,7 @@ impl Reader {
         )
     }
 
-    /// A mapping whose keys are the author's own.
+    /// A mapping with keys that the author chooses.
     pub(super) fn table<T>(
         &mut self,
         node: Node,

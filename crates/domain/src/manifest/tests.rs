@@ -1,5 +1,6 @@
 //! Rules of manifests and names; the `check…` functions are the only callers of the code under test.
 
+use crate::text::nearest;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -13,7 +14,7 @@ fn check_tools(yaml: &str) -> ToolsManifest {
     ToolsManifest::parse(yaml.as_bytes()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-/// The problems, in order, begin with their places and contain the words.
+/// The problems, in order, begin with these places and contain these words.
 fn check_problems<T: fmt::Debug>(
     found: Result<T, Vec<ManifestProblem>>,
     expected: &[(&str, &str)],
@@ -41,7 +42,7 @@ fn check_tools_problems(yaml: &str, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_originals_agent_loads() {
+fn agent_on_demand_agent_loads() {
     let agent = check_agent("model: gpt-4o-mini\ntemperature: 0.4\nmax_tokens: 10000\n");
     assert_eq!(agent.model.as_deref(), Some("gpt-4o-mini"));
     assert_eq!(
@@ -57,7 +58,7 @@ fn the_originals_agent_loads() {
 }
 
 #[test]
-fn an_empty_file_says_nothing() {
+fn empty_file_has_the_defaults() {
     for yaml in ["", "\n", "# nothing\n", "---\n", "~", "{}"] {
         assert_eq!(check_agent(yaml), AgentManifest::default(), "{yaml:?}");
         assert_eq!(check_tools(yaml), ToolsManifest::default(), "{yaml:?}");
@@ -178,7 +179,7 @@ fn amounts_of_memory_have_units() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_their_places() {
+fn all_mistakes_are_reported_together_with_their_places() {
     check_agent_problems(
         "version: 2
 titel: x
@@ -196,8 +197,8 @@ description: 5
                 "2 found; expected a whole number from 1 to 1",
             ),
             ("agent.yaml:2:1: ", "unknown key \"titel\""),
-            ("agent.yaml:3:7: ", "\"Capsule B\" is no capsule name"),
-            ("agent.yaml:5:3: ", "is \"temperature\" meant?"),
+            ("agent.yaml:3:7: ", "invalid capsule name \"Capsule B\""),
+            ("agent.yaml:5:3: ", "did you mean \"temperature\"?"),
             (
                 "agent.yaml:6:16: ",
                 "3 found; expected a number from 0 to 2",
@@ -215,11 +216,14 @@ description: 5
             ),
         ],
     );
-    check_agent_problems("titel: x", &[("agent.yaml:1:1: ", "is \"title\" meant?")]);
+    check_agent_problems(
+        "titel: x",
+        &[("agent.yaml:1:1: ", "did you mean \"title\"?")],
+    );
 }
 
 #[test]
-fn mistakes_of_yaml_are_told_with_their_place() {
+fn yaml_syntax_errors_are_reported_with_their_place() {
     check_agent_problems("title: [a\nname: b\n", &[("agent.yaml:2:", "")]);
     check_agent_problems("a: 1\na: 2\n", &[("agent.yaml:2:1: ", "duplicate")]);
     check_agent_problems(
@@ -257,11 +261,11 @@ fn hostile_yaml_is_refused() {
 }
 
 #[test]
-fn hosts_that_no_capsule_reaches_are_refused_all_at_once() {
+fn unreachable_hosts_are_refused_together() {
     check_agent_problems(
         "egress:\n- '*'\n- api.example.com\n- 10.0.0.1\n- localhost:80\n",
         &[
-            ("agent.yaml:2:3: ", "is every host"),
+            ("agent.yaml:2:3: ", "permits every host"),
             ("agent.yaml:4:3: ", "10.0.0.1 is private"),
             ("agent.yaml:5:3: ", "the container itself"),
         ],
@@ -279,8 +283,8 @@ fn variables_have_names_and_are_few() {
     check_agent_problems(
         &format!("env:\n  A B: 1\n  2C: {large}\n"),
         &[
-            ("agent.yaml:2:3: ", "\"2C\" is no name of a variable"),
-            ("agent.yaml:2:3: ", "\"A B\" is no name of a variable"),
+            ("agent.yaml:2:3: ", "invalid variable name \"2C\""),
+            ("agent.yaml:2:3: ", "invalid variable name \"A B\""),
             ("agent.yaml:2:3: ", "bytes; expected at most 4096"),
         ],
     );
@@ -298,7 +302,7 @@ fn a_secret_is_named_once() {
 }
 
 #[test]
-fn keys_are_not_taken_and_not_repeated() {
+fn secret_values_are_refused_and_not_repeated() {
     let key = "sk-proj-0123456789abcdef";
     for yaml in [
         format!("secrets: [{key}]"),
@@ -315,7 +319,7 @@ fn keys_are_not_taken_and_not_repeated() {
 }
 
 #[test]
-fn the_originals_tools_load_and_grant_nothing() {
+fn agent_on_demand_tools_load_and_grant_nothing() {
     let tools = check_tools(
         "- name: web_search
   description: Searches the web.
@@ -378,7 +382,7 @@ python: ['tools.math:add']
 }
 
 #[test]
-fn a_bare_list_of_names_is_the_capsules() {
+fn bare_list_of_names_lists_capsules() {
     let tools = check_tools("[capsule-b, Capsule C]");
     let targets: Vec<_> = tools
         .capsules
@@ -389,7 +393,7 @@ fn a_bare_list_of_names_is_the_capsules() {
 }
 
 #[test]
-fn mistakes_in_tools_are_told_at_once() {
+fn mistakes_in_tools_are_reported_together() {
     check_tools_problems(
         "capsules: [{nmae: x}, '', 5, '*']
 mcp_servers: {a: {command: x}, b: {allow: some, url: x}, c: {allow: []}}
@@ -398,7 +402,7 @@ tools: []
 ",
         &[
             ("tools.yaml:1:12: ", "key \"name\" is missing"),
-            ("tools.yaml:1:13: ", "is \"name\" meant?"),
+            ("tools.yaml:1:13: ", "did you mean \"name\"?"),
             ("tools.yaml:1:23: ", "an empty name"),
             ("tools.yaml:1:27: ", "5 found; expected a mapping"),
             ("tools.yaml:1:30: ", "expected each capsule by name"),
@@ -516,10 +520,10 @@ fn a_target_is_a_title_an_alias_or_a_name() {
     check_resolve("Both", Err("several capsules (capsule-b, other)"));
     check_resolve(
         "capsul-b",
-        Err("no capsule is called \"capsul-b\"; is \"capsule-b\" meant?"),
+        Err("no capsule is named \"capsul-b\"; did you mean \"capsule-b\"?"),
     );
-    check_resolve("", Err("no capsule is called \"\""));
-    check_resolve("日本", Err("no capsule is called"));
+    check_resolve("", Err("no capsule is named \"\""));
+    check_resolve("日本", Err("no capsule is named"));
 }
 
 #[test]

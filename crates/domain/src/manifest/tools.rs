@@ -1,4 +1,4 @@
-//! `tools.yaml`: whom a capsule may call, and the tools of its agent.
+//! `tools.yaml`: the capsules that a capsule may call, and the tools of its agent.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use serde_json::Value;
 use super::ManifestProblem;
 use super::fields::{texts, timeout, version};
 use super::reader::{Mapping, Node, Reader};
-use crate::capsule::{Grant, Handoffs};
+use crate::grant::{Grant, Handoffs};
 
-/// Most calls of one target that can be asked for: as many as a tree of runs may have.
+/// Maximum calls of one target: the maximum number of runs in a tree.
 const CALLS_MAX: i64 = 10_000;
 
 /// `tools.yaml`; an absent or empty file allows nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolsManifest {
-    /// The capsules that may be called, and no others.
+    /// The capsules that may be called.
     pub capsules: Vec<CapsuleGrant>,
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// Local functions, `module:function`.
     pub python: Vec<String>,
-    /// Tools that the capsule implements itself, as the original has them; they allow no calls.
+    /// Tools that the capsule implements itself, in agent-on-demand's format; they allow no calls.
     pub functions: Vec<Function>,
 }
 
 /// A capsule that may be called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapsuleGrant {
-    /// As the author wrote it: a title, an alias or a name; see [`super::resolve`].
+    /// As the author wrote the target: a title, an alias or a name; see [`super::resolve`].
     pub target: String,
     /// Name of the tool, `as` in the file.
     pub tool_name: Option<String>,
     pub description: Option<String>,
     pub calls_max: Option<u32>,
     pub timeout_seconds: Option<u32>,
-    /// Whether the model sees it, or only the capsule's code may call it.
+    /// Whether the model sees the tool, or only the capsule's code may call it.
     pub visible_to_ai: bool,
-    /// Arguments that are fixed and that the model does not see.
+    /// Fixed arguments, which the model does not see.
     pub args: BTreeMap<String, Value>,
 }
 
@@ -54,7 +54,7 @@ impl CapsuleGrant {
     }
 }
 
-/// A server of the Model Context Protocol.
+/// An MCP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpServer {
     pub transport: Transport,
@@ -62,7 +62,7 @@ pub struct McpServer {
     pub timeout_seconds: Option<u32>,
 }
 
-/// How a server is reached.
+/// The connection to a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transport {
     Command {
@@ -76,7 +76,7 @@ pub enum Transport {
     },
 }
 
-/// Which tools of a server may be used.
+/// The allowed tools of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     All,
@@ -93,11 +93,11 @@ pub struct Function {
 }
 
 impl ToolsManifest {
-    /// Reads `tools.yaml`, at most [`super::MANIFEST_SIZE_BYTES_MAX`]: a mapping, or a bare list of
-    /// names of capsules, or the original's list of functions.
+    /// Reads `tools.yaml`, at most [`super::MANIFEST_SIZE_BYTES_MAX`]: a mapping, a bare list of capsule names, or
+    /// agent-on-demand's list of functions.
     ///
     /// # Errors
-    /// All that is wrong with it; a mistake of YAML itself comes alone.
+    /// All mistakes in the file; a YAML syntax error comes alone.
     pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
         Reader::read("tools.yaml", yaml, |reader, root| match root {
             None => Self::default(),
@@ -108,7 +108,7 @@ impl ToolsManifest {
 }
 
 impl ToolsManifest {
-    /// Whom the capsule may call, as it is registered.
+    /// The capsules that the capsule may call, for its registration.
     pub fn handoffs(&self) -> Handoffs {
         let grants = self.capsules.iter().map(|grant| Grant {
             target: grant.target.clone(),
@@ -246,7 +246,7 @@ fn python(reader: &mut Reader, node: Node) -> Option<String> {
         }
         _ => Err(format!(
             "{} found; expected module:function",
-            crate::contract::quoted(text)
+            crate::text::quoted(text)
         )),
     })
 }

@@ -1,33 +1,30 @@
-//! What nodes must know of queues that are for more than a label.
+//! Events about queues for requirements.
 
 use serde::{Deserialize, Serialize};
 
 use super::Requirements;
-use crate::subject::{self, Label, Subject};
+use crate::subject::{self, Pool, Subject};
 
-/// What is stored about such a queue; the latest counts.
+/// An event about such a queue; the latest counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// Runs that require this are about to wait, or wait still.
-    #[serde(rename = "dev.aod.placement.asked.v1")]
-    Asked {
-        label: Label,
+    /// Runs with these requirements wait, or are about to wait.
+    #[serde(rename = "dev.aod.placement.queue_opened.v1")]
+    QueueOpened {
+        pool: Pool,
         requirements: Requirements,
     },
 }
 
 impl Event {
-    /// The queue that it is about.
-    pub fn queue(&self) -> Label {
-        let Self::Asked {
-            label,
-            requirements,
-        } = self;
-        requirements.queue(label)
+    /// The queue of the event.
+    pub fn queue(&self) -> Pool {
+        let Self::QueueOpened { pool, requirements } = self;
+        requirements.queue(pool)
     }
 
     pub fn subject(&self) -> Subject {
-        subject::placement_event(&self.queue(), "asked")
+        subject::placement_event(&self.queue(), "queue_opened")
     }
 }

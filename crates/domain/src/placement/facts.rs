@@ -1,4 +1,4 @@
-//! What a node is, as its operator says, and which of its devices are free.
+//! The properties of a node that its operator sets, and its free devices.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::requirement::check_value;
 use super::{MalformedRequirement, Name};
 
-/// Attributes of one node, which all its announcements hold.
+/// Maximum attributes of one node: all its announcements contain them.
 pub const ATTRIBUTES_MAX: usize = 32;
 
-/// What a node has, whatever it is busy with. An older node says nothing of it.
+/// The equipment of a node, regardless of its load. An older node does not announce it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Equipment {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, String>,
-    /// The devices of each kind.
+    /// The number of devices of each kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<Name, usize>,
-    /// Thousandths of processors that runs may be promised together; without it they are not counted.
+    /// Maximum CPU reservation of all runs, in thousandths; without it, CPUs are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u32>,
-    /// Memory of the whole machine; without it, it is not known.
+    /// Memory of the whole machine; none if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -31,7 +31,7 @@ impl Equipment {
         self.devices.get(device).copied().unwrap_or_default()
     }
 
-    /// Reads an attribute as an operator writes it, `name=value`, or a name alone for one that is just there.
+    /// Parses an attribute as operators write it: `name=value`, or a name alone for one without a value.
     pub fn read_attribute(text: &str) -> Result<(Name, String), MalformedRequirement> {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
         check_value(value)?;
@@ -39,7 +39,7 @@ impl Equipment {
     }
 }
 
-/// Devices by their kinds: those of a node, or those that a run has. Each is a file of the host, or only counted.
+/// Devices by their kinds, of a node or of a run. A device is a file of the host, or only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices(BTreeMap<Name, Vec<Option<String>>>);
 
@@ -62,7 +62,7 @@ impl Devices {
         })
     }
 
-    /// Takes so many of each kind out; none if there are not as many.
+    /// Removes the wanted number of each kind; none if there are too few.
     pub fn take(&mut self, wanted: &BTreeMap<Name, u16>) -> Option<Self> {
         if !self.has(wanted) {
             return None;
@@ -76,14 +76,14 @@ impl Devices {
         Some(Self(taken))
     }
 
-    /// Puts back what was taken.
+    /// Returns devices that were taken.
     pub fn give_back(&mut self, taken: Self) {
         for (name, devices) in taken.0 {
             self.0.entry(name).or_default().extend(devices);
         }
     }
 
-    /// The files of each kind.
+    /// The device files of each kind.
     pub fn files(&self) -> impl Iterator<Item = (&Name, Vec<&str>)> {
         let kinds = self.0.iter();
         kinds.map(|(name, devices)| (name, devices.iter().filter_map(Option::as_deref).collect()))

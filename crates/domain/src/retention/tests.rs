@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::archive::{self, Archive, Artifact, Segment};
 use crate::capsule::{self, Registration};
+use crate::chain::Chain as _;
 use crate::dead_letter;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
@@ -13,7 +14,7 @@ use crate::id::{EventId, RunId};
 use crate::run::fixtures::{NOW, child, ended, error, file, image, launched, launched_child, root};
 use crate::run::{Ended, Event as RunEvent, LogsSummary, Outcome, Payload};
 use crate::spending::{self, Answered, Contents, ModelCall, Settled};
-use crate::subject::Label;
+use crate::subject::Pool;
 use crate::tenant::Tenant;
 
 const DAY: u64 = 24 * 60 * 60;
@@ -46,9 +47,20 @@ impl Log {
         self
     }
 
+    fn remove(mut self, tenant: &str, name: &str, time: Timestamp) -> Self {
+        let tenant = tenant.parse().expect("the name of a tenant");
+        let removed = capsule::Removed {
+            name: name.parse().expect("a name"),
+            requested_by: "operator".into(),
+        };
+        let event = capsule::Event::Removed(removed);
+        self.add(&event.subject(&tenant), time, event);
+        self
+    }
+
     fn register(mut self, tenant: &str, registration: Registration, time: Timestamp) -> Self {
         let tenant = tenant.parse().expect("the name of a tenant");
-        let event = capsule::Event::Registered(registration);
+        let event = capsule::Event::Registered(Box::new(registration));
         self.add(&event.subject(&tenant), time, event);
         self
     }
@@ -69,12 +81,12 @@ fn end() -> RunEvent {
     }))
 }
 
-/// The log of one tree that has ended.
+/// The log of one ended tree.
 fn one_tree() -> Log {
     Log::default().run(root(), [begun(), end()])
 }
 
-/// Everything that trees of the fixtures name, and something that nothing names.
+/// All artifacts of the fixtures' trees, and one that nothing names.
 fn store() -> Vec<Digest> {
     let named = ["archive", "content", "schema", "logs", "nobody's"];
     let files = ["penguins.csv", "report.pdf"].map(|name| file(name).digest);
@@ -124,8 +136,8 @@ fn plan(retention: &Retention, now: Timestamp, log: &Log) -> Plan {
     survey.finish()
 }
 
-/// Which of the store may go, by the texts whose digests they are.
-fn check(retention: &Retention, now: Timestamp, log: &Log, expected: &[&str]) {
+/// The artifacts that may be deleted, by the texts of their digests.
+fn assert_plan(retention: &Retention, now: Timestamp, log: &Log, expected: &[&str]) {
     let plan = plan(retention, now, log);
     let mut expected: Vec<Digest> = expected.iter().map(Digest::of).collect();
     expected.sort_unstable();
@@ -134,27 +146,27 @@ fn check(retention: &Retention, now: Timestamp, log: &Log, expected: &[&str]) {
 }
 
 #[test]
-fn without_a_policy_only_what_nothing_names_goes() {
-    check(&retention([]), later(1_000), &one_tree(), &["nobody's"]);
+fn without_policies_only_unnamed_artifacts_are_deleted() {
+    assert_plan(&retention([]), later(1_000), &one_tree(), &["nobody's"]);
     let plan = plan(&retention([]), later(1_000), &one_tree());
     assert_eq!(plan.collect[0].class, None);
     assert_eq!(plan.kept[&Kept::NoPolicy].artifacts, 6);
 }
 
 #[test]
-fn each_class_goes_in_its_own_time() {
+fn each_class_is_deleted_after_its_own_time() {
     let retention = retention([policy("all", 1, 5, 9)]);
     let log = one_tree();
     let all = ["nobody's", "logs", "penguins.csv", "report.pdf"];
-    check(&retention, later(1), &log, &all[..2]);
-    check(&retention, later(4), &log, &all[..2]);
-    check(&retention, later(5), &log, &all);
+    assert_plan(&retention, later(1), &log, &all[..2]);
+    assert_plan(&retention, later(4), &log, &all[..2]);
+    assert_plan(&retention, later(5), &log, &all);
     let more = [&all[..], &["archive", "content", "schema"]].concat();
-    check(&retention, later(9), &log, &more);
+    assert_plan(&retention, later(9), &log, &more);
 }
 
 #[test]
-fn the_longest_of_all_policies_for_a_tree_counts() {
+fn longest_matching_policy_counts() {
     let days = |name: &str, days| policy(name, days, days, days);
     let birds = Policy {
         for_labels: BTreeMap::from([("team".into(), "birds".into())]),
@@ -174,15 +186,15 @@ fn the_longest_of_all_policies_for_a_tree_counts() {
     let log = one_tree();
     let gone = ["nobody's", "logs", "archive", "content", "schema"];
     let retention = retention([days("short", 1), birds, forever, others]);
-    check(&retention, later(8), &log, &["nobody's"]);
-    check(&retention, later(9), &log, &gone);
+    assert_plan(&retention, later(8), &log, &["nobody's"]);
+    assert_plan(&retention, later(9), &log, &gone);
 }
 
 #[test]
-fn what_was_put_a_moment_ago_stays_whatever_is_laid_down() {
+fn young_artifacts_stay_under_any_policy() {
     let retention = retention([policy("all", 0, 0, 0)]);
     let now = NOW + UNNAMED_FOR - SignedDuration::from_secs(2);
-    check(&retention, now, &one_tree(), &[]);
+    assert_plan(&retention, now, &one_tree(), &[]);
     assert_eq!(
         plan(&retention, now, &one_tree()).kept[&Kept::Young].artifacts,
         7
@@ -229,33 +241,33 @@ fn segments_of_the_log_stay_for_ever() {
 }
 
 #[test]
-fn a_tree_that_goes_on_keeps_all_that_it_names() {
+fn live_tree_keeps_all_its_artifacts() {
     let retention = retention([policy("all", 0, 0, 0)]);
     let live = Log::default().run(root(), [begun()]);
     let ended = ["nobody's", "logs", "report.pdf"];
-    check(&retention, later(9), &live, &ended);
-    // The root has ended, and somebody below it has not.
+    assert_plan(&retention, later(9), &live, &ended);
+    // The root has ended, and a run below it has not.
     let below = RunEvent::Launched(Box::new(launched_child()));
     let log = Log::default()
         .run(root(), [begun()])
         .run(child(), [below.clone()])
         .run(root(), [end()]);
-    check(&retention, later(9), &log, &["nobody's"]);
+    assert_plan(&retention, later(9), &log, &["nobody's"]);
     let log = log.run(child(), [end()]);
     assert_eq!(plan(&retention, later(9), &log).collect.len(), 7);
 }
 
 #[test]
-fn a_tree_that_is_held_keeps_all_that_it_names() {
+fn tree_with_a_hold_keeps_all_its_artifacts() {
     let mut retention = retention([policy("all", 0, 0, 0)]);
     retention.holds.insert(root(), hold());
-    check(&retention, later(9), &one_tree(), &["nobody's"]);
+    assert_plan(&retention, later(9), &one_tree(), &["nobody's"]);
     let kept = plan(&retention, later(9), &one_tree()).kept;
     assert_eq!(kept[&Kept::Held].artifacts, 6);
 }
 
 #[test]
-fn a_registered_capsule_keeps_what_it_needs_and_its_former_version_goes_by_policy() {
+fn registered_capsule_stays_and_its_former_version_follows_policies() {
     let registration = |content: &str| Registration {
         name: "survey".parse().expect("a name"),
         title: None,
@@ -270,31 +282,35 @@ fn a_registered_capsule_keeps_what_it_needs_and_its_former_version_goes_by_polic
         handoffs: capsule::Handoffs::Open,
         models: None,
         needs: capsule::Needs::default(),
-        label: Label::any(),
+        pool: Pool::any(),
         registered_by: "operator".into(),
     };
     let log = one_tree().register("default", registration("content"), NOW);
     let zero = retention([policy("all", 0, 0, 0)]);
     let files = ["nobody's", "logs", "penguins.csv", "report.pdf"];
-    check(&zero, later(9), &log, &files);
-    // Only the packed directory is another one, since a day ago.
+    assert_plan(&zero, later(9), &log, &files);
+    // Only the packed directory changed, a day ago.
     let log = log.register("default", registration("another content"), later(8));
-    check(&zero, later(8) + UNNAMED_FOR / 2, &log, &files);
+    assert_plan(&zero, later(8) + UNNAMED_FOR / 2, &log, &files);
     let gone = [&files[..], &["content"]].concat();
-    check(&zero, later(9) + UNNAMED_FOR, &log, &gone);
-    check(&retention([]), later(99), &log, &["nobody's"]);
-    // Somebody else's capsule of this name is another one.
+    assert_plan(&zero, later(9) + UNNAMED_FOR, &log, &gone);
+    assert_plan(&retention([]), later(99), &log, &["nobody's"]);
+    // The capsule with this name of another tenant is another capsule.
     let log = log.register("acme", registration("content"), NOW);
-    check(&zero, later(9) + UNNAMED_FOR, &log, &files);
+    assert_plan(&zero, later(9) + UNNAMED_FOR, &log, &files);
+    // A removed capsule is like a former version.
+    let log = log.remove("acme", "survey", later(8));
+    assert_plan(&zero, later(8) + UNNAMED_FOR / 2, &log, &files);
+    assert_plan(&zero, later(9) + UNNAMED_FOR, &log, &gone);
 }
 
 #[test]
-fn a_policy_may_be_for_some_tenants_only() {
+fn policy_can_match_some_tenants_only() {
     let others = Policy {
         for_tenants: vec!["acme".parse().expect("a tenant")],
         ..policy("acme", 0, 0, 0)
     };
-    check(&retention([others]), later(9), &one_tree(), &["nobody's"]);
+    assert_plan(&retention([others]), later(9), &one_tree(), &["nobody's"]);
     let own = Policy {
         for_tenants: vec!["acme".parse().expect("a tenant"), Tenant::default()],
         ..policy("both", 0, 0, 0)
@@ -306,7 +322,7 @@ fn a_policy_may_be_for_some_tenants_only() {
 }
 
 #[test]
-fn a_node_whose_clock_is_behind_makes_no_tree_old() {
+fn slow_node_clock_makes_no_tree_old() {
     let mut log = Log::default();
     let mut add = |event: RunEvent, time| {
         let subject = event.subject(&Tenant::default(), root());
@@ -315,12 +331,12 @@ fn a_node_whose_clock_is_behind_makes_no_tree_old() {
     add(begun(), later(7));
     add(end(), NOW);
     let retention = retention([policy("all", 1, 1, 1)]);
-    check(&retention, later(7), &log, &["nobody's"]);
+    assert_plan(&retention, later(7), &log, &["nobody's"]);
     assert_eq!(plan(&retention, later(8), &log).collect.len(), 7);
 }
 
 #[test]
-fn a_dead_letter_keeps_its_tree_until_somebody_has_dealt_with_it() {
+fn dead_letter_keeps_its_tree_while_open() {
     let zero = retention([policy("all", 0, 0, 0)]);
     let reason = serde_json::json!({"reason": "attempts_lost"});
     let error = error(ErrorCode::DeadLetter).with_detail(reason);
@@ -328,7 +344,7 @@ fn a_dead_letter_keeps_its_tree_until_somebody_has_dealt_with_it() {
     let given_up = RunEvent::Ended(Box::new(given_up));
     let mut log = Log::default().run(root(), [begun(), given_up]);
     let files = ["nobody's", "logs", "report.pdf"];
-    check(&zero, later(9), &log, &files);
+    assert_plan(&zero, later(9), &log, &files);
     let event = dead_letter::Event::Purged {
         run: root(),
         requested_by: "operator".into(),
@@ -338,7 +354,7 @@ fn a_dead_letter_keeps_its_tree_until_somebody_has_dealt_with_it() {
 }
 
 #[test]
-fn what_comes_after_the_end_goes_with_its_tree() {
+fn artifacts_named_after_the_end_follow_their_tree() {
     let said = |kept: &str| {
         let call = ModelCall {
             id: EventId::new(Uuid::from_u128(1)),
@@ -372,13 +388,13 @@ fn what_comes_after_the_end_goes_with_its_tree() {
     let mut log = one_tree();
     let event = said("nobody's");
     log.add(&event.subject(&Tenant::default()), NOW, event);
-    check(&retention([policy("all", 9, 9, 9)]), later(8), &log, &[]);
+    assert_plan(&retention([policy("all", 9, 9, 9)]), later(8), &log, &[]);
     let zero = retention([policy("all", 0, 0, 0)]);
     assert_eq!(plan(&zero, later(9), &log).collect.len(), 7);
 }
 
 #[test]
-fn the_image_of_a_build_goes_with_its_capsules_class() {
+fn image_of_a_build_follows_the_class_of_capsules() {
     let built = RunEvent::Ended(Box::new(Ended {
         output: Some(Payload::Inline(
             serde_json::to_value(image()).expect("plain data"),
@@ -388,11 +404,11 @@ fn the_image_of_a_build_goes_with_its_capsules_class() {
     let log = Log::default().run(root(), [begun(), built]);
     let retention = retention([policy("all", 0, 0, 100)]);
     let gone = ["nobody's", "logs", "penguins.csv", "report.pdf"];
-    check(&retention, later(9), &log, &gone);
+    assert_plan(&retention, later(9), &log, &gone);
 }
 
 #[test]
-fn what_is_not_understood_keeps_everything_that_it_may_name() {
+fn unknown_event_keeps_every_artifact_it_may_name() {
     let mut log = one_tree();
     let text = format!(
         r#"{{"type":"dev.aod.log.archived.v9","data":{{"x":"{}"}}}}"#,
@@ -400,78 +416,90 @@ fn what_is_not_understood_keeps_everything_that_it_may_name() {
     );
     for subject in ["ev.default.log.1.archived", "ev.default.capsule.a.moved"] {
         log.0.push((subject.into(), text.clone().into_bytes()));
-        check(&retention([]), later(9), &log, &[]);
+        assert_plan(&retention([]), later(9), &log, &[]);
         log.0.pop();
     }
-    check(&retention([]), later(9), &log, &["nobody's"]);
-    // What says that something was collected does not name it.
-    let event = ArtifactEvent::Collected {
+    assert_plan(&retention([]), later(9), &log, &["nobody's"]);
+    // An event about a deletion does not name the artifact.
+    let event = ArtifactEvent::Deleted {
         artifacts: vec![Digest::of("nobody's")],
         size_bytes: 10,
         requested_by: "operator".into(),
     };
     log.add(&event.subject(), NOW, event);
-    check(&retention([]), later(9), &log, &["nobody's"]);
+    assert_plan(&retention([]), later(9), &log, &["nobody's"]);
 }
 
 #[test]
-fn what_operators_did_adds_up() {
+fn policies_and_holds_follow_from_their_events() {
     let event = |sequence, event: Event| {
         let header = Header {
             id: EventId::new(Uuid::from_u128(sequence)),
             source: "/test".into(),
             time: NOW,
         };
-        let bytes = CloudEvent::new(header, event.about(), None, event);
+        let bytes = CloudEvent::new(header, "retention".into(), None, event);
         let bytes = bytes.encode().expect("a small event");
         let sequence = u64::try_from(sequence).expect("a small number");
         Recorded::decode(sequence, &bytes).expect("an event of ours")
     };
     let requested_by = || "operator".to_owned();
     let mut found = Retention::default();
+    let apply = |found: &mut Retention, recorded| {
+        let Ok(()) = found.apply(recorded);
+    };
     let set = |policy| Event::PolicySet {
         policy,
         requested_by: requested_by(),
     };
-    found.apply(event(1, set(policy("all", 1, 1, 1))));
-    found.apply(event(2, set(policy("all", 2, 2, 2))));
-    found.apply(event(
-        3,
-        Event::Held {
-            run: root(),
-            reason: "a lawsuit".into(),
-            requested_by: requested_by(),
-        },
-    ));
+    apply(&mut found, event(1, set(policy("all", 1, 1, 1))));
+    apply(&mut found, event(2, set(policy("all", 2, 2, 2))));
+    apply(
+        &mut found,
+        event(
+            3,
+            Event::HoldPlaced {
+                run: root(),
+                reason: "a lawsuit".into(),
+                requested_by: requested_by(),
+            },
+        ),
+    );
     let expected = Retention {
         holds: BTreeMap::from([(root(), hold())]),
-        last: 3,
+        last: found.last,
         ..retention([policy("all", 2, 2, 2)])
     };
     assert_eq!(found, expected);
-    found.apply(event(
-        4,
-        Event::HoldRemoved {
-            run: root(),
-            requested_by: requested_by(),
-        },
-    ));
-    found.apply(event(
-        5,
-        Event::PolicyRemoved {
-            name: "all".parse().expect("a name"),
-            requested_by: requested_by(),
-        },
-    ));
+    apply(
+        &mut found,
+        event(
+            4,
+            Event::HoldRemoved {
+                run: root(),
+                requested_by: requested_by(),
+            },
+        ),
+    );
+    apply(
+        &mut found,
+        event(
+            5,
+            Event::PolicyRemoved {
+                name: "all".parse().expect("a name"),
+                requested_by: requested_by(),
+            },
+        ),
+    );
     let nothing = Retention {
-        last: 5,
+        last: found.last,
         ..Retention::default()
     };
     assert_eq!(found, nothing);
 }
 
 #[test]
-fn one_event_tells_of_artifacts_with_one_first_digit_and_fits() {
+fn deletion_event_has_artifacts_of_one_first_digit_and_fits() {
     let digest = |number: u32| Digest::of(number.to_be_bytes());
     let mut digests: Vec<Digest> = (0..10_000).map(digest).collect();
     digests.sort_unstable();
@@ -483,10 +511,10 @@ fn one_event_tells_of_artifacts_with_one_first_digit_and_fits() {
             class: None,
         })
         .collect();
-    let mut told = Vec::new();
+    let mut deleted = Vec::new();
     for batch in batches(&collect) {
         let artifacts: Vec<Digest> = batch.iter().map(|found| found.digest).collect();
-        let event = ArtifactEvent::Collected {
+        let event = ArtifactEvent::Deleted {
             artifacts: artifacts.clone(),
             size_bytes: u64::MAX,
             requested_by: "x".repeat(256),
@@ -503,41 +531,53 @@ fn one_event_tells_of_artifacts_with_one_first_digit_and_fits() {
         CloudEvent::new(header, "artifacts".into(), None, event)
             .encode()
             .expect("it fits an event");
-        told.extend(artifacts);
+        deleted.extend(artifacts);
     }
-    assert_eq!(told, digests);
+    assert_eq!(deleted, digests);
 }
 
 #[test]
-fn times_go_there_and_back() {
-    for (text, seconds) in [
-        ("0d", 0),
-        ("30d", 30 * DAY),
-        ("25h", 25 * 3_600),
-        ("90m", 5_400),
-        ("45s", 45),
-    ] {
-        assert_eq!(text.parse(), Ok(Keep::Seconds(seconds)), "{text}");
-        assert_eq!(Keep::Seconds(seconds).to_string(), text);
-    }
-    assert_eq!("forever".parse(), Ok(Keep::Forever));
+fn policies_and_holds_are_bounded_and_only_existing_ones_are_removed() {
+    let requested_by = || "operator".to_owned();
+    let set = |name: &str| Event::PolicySet {
+        policy: policy(name, 1, 1, 1),
+        requested_by: requested_by(),
+    };
+    let removed = |name: &str| Event::PolicyRemoved {
+        name: name.parse().expect("a name"),
+        requested_by: requested_by(),
+    };
+    let names: Vec<String> = (0..POLICIES_MAX)
+        .map(|number| format!("p{number}"))
+        .collect();
+    let mut full = retention(names.iter().map(|name| policy(name, 1, 1, 1)));
+    assert_eq!(check(&full, &set("more")), Err(Rejection::TooManyPolicies));
+    assert_eq!(check(&full, &set("p0")), Ok(()), "a policy is replaced");
+    assert_eq!(check(&full, &removed("p0")), Ok(()));
+    let unknown = Rejection::UnknownPolicy("more".parse().expect("a name"));
+    assert_eq!(check(&full, &removed("more")), Err(unknown));
+
+    let tree = |number: usize| RunId::root_of(Uuid::from_u128(number as u128));
+    let placed = |number| Event::HoldPlaced {
+        run: tree(number),
+        reason: "a lawsuit".into(),
+        requested_by: requested_by(),
+    };
+    let lifted = |number| Event::HoldRemoved {
+        run: tree(number),
+        requested_by: requested_by(),
+    };
     assert_eq!(
-        "7200s".parse::<Keep>().map(|keep| keep.to_string()),
-        Ok("2h".into())
+        check(&full, &lifted(0)),
+        Err(Rejection::UnknownHold(tree(0)))
     );
-    for text in [
-        "",
-        "d",
-        "30",
-        "-1d",
-        "+1d",
-        "1.5d",
-        "1y",
-        "99999999999999999999d",
-        "40000d",
-        "Forever",
-    ] {
-        assert!(text.parse::<Keep>().is_err(), "{text}");
-    }
-    assert!(Keep::Forever > Keep::Seconds(KEEP_SECONDS_MAX));
+    full.holds = (0..HOLDS_MAX)
+        .map(|number| (tree(number), hold()))
+        .collect();
+    assert_eq!(
+        check(&full, &placed(HOLDS_MAX)),
+        Err(Rejection::TooManyHolds)
+    );
+    assert_eq!(check(&full, &placed(0)), Ok(()), "a hold is replaced");
+    assert_eq!(check(&full, &lifted(0)), Ok(()));
 }

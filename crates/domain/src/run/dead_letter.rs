@@ -1,9 +1,9 @@
-//! When a run is given up: it lost as many attempts as it may, or its launch was delivered again and
-//! again and never came to a lease.
+//! Dead-lettering: a run loses its maximum number of attempts, or its launch is delivered again and again without a
+//! lease.
 //!
-//! The broker counts every delivery, also those that a busy node gave back in good order. So its count
-//! raises a suspicion only; what is proof are deliveries that a node with room began on, each written
-//! down before anything else was done with it. A launch that kills its nodes leaves these behind.
+//! The broker counts every delivery, including those that a busy node returned properly, so its count only raises a
+//! suspicion. The proof is deliveries that a node with free capacity began on and stored before anything else. A launch
+//! that kills its nodes leaves these events behind.
 
 use std::fmt::Write as _;
 
@@ -13,25 +13,23 @@ use serde_json::json;
 use super::{ATTEMPTS_LOST_MAX, Ended, Outcome, Phase, Run, RunError, WorkPosition};
 use crate::error_code::{ErrorCode, ErrorSource};
 
-/// Deliveries in a row without a lease after which a launch is given up. Source: the settled points
-/// of the design.
+/// Deliveries in a row without a lease after which a launch is dead-lettered.
 pub const DELIVERIES_MAX: u64 = DELIVERIES_UNCOUNTED + DELIVERIES_COUNTED_MAX as u64;
 
-/// Deliveries in a row without a lease that are nobody's concern yet: nodes without room give launches
-/// back, the broker restarts. They cost no event.
+/// Deliveries in a row without a lease that are still normal: nodes without free capacity return launches, and the
+/// broker restarts. They cost no event.
 pub const DELIVERIES_UNCOUNTED: u64 = 45;
 
-/// Deliveries after those that a node began on, and that came to no lease: as many as attempts may be
-/// lost.
+/// Further deliveries that a node began on without a lease: the maximum number of lost attempts.
 pub const DELIVERIES_COUNTED_MAX: u32 = ATTEMPTS_LOST_MAX;
 
-/// Why a run was given up.
+/// Why a run is dead-lettered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadLetterReason {
-    /// Attempt after attempt ended without a result.
+    /// All attempts ended without a result.
     AttemptsLost,
-    /// Delivery after delivery came to no lease.
+    /// All deliveries ended without a lease.
     NotLeased,
 }
 
@@ -44,14 +42,14 @@ impl DeadLetterReason {
     }
 }
 
-/// What the log tells of the deliveries of a launch.
+/// The deliveries of a launch, according to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deliveries {
-    /// The last that the log has heard of.
+    /// The last delivery in the log.
     pub last: Option<WorkPosition>,
-    /// The last that came to a lease.
+    /// The last delivery that led to a lease.
     pub leased: Option<WorkPosition>,
-    /// Those that a node began on since then and wrote down.
+    /// Later deliveries that a node began on and stored.
     pub counted: u32,
 }
 
@@ -61,8 +59,7 @@ impl Deliveries {
         self.counted += 1;
     }
 
-    /// A lease was granted, by `work` or to a gateway. More than the last that is allowed is only
-    /// leased to be ended.
+    /// A lease was granted, by `work` or to a gateway. A lease beyond the last allowed one only ends the run.
     pub(super) fn lease(&mut self, work: Option<WorkPosition>) {
         if let Some(work) = work {
             self.last = Some(work);
@@ -75,7 +72,7 @@ impl Deliveries {
 }
 
 impl Run {
-    /// Whether a node that begins on `work` writes that down first.
+    /// Whether a node that begins on `work` must first store the delivery.
     pub fn is_suspected(&self, work: &WorkPosition) -> bool {
         let leased = self
             .deliveries
@@ -87,7 +84,7 @@ impl Run {
         matches!(self.phase, Phase::Queued) && since > DELIVERIES_UNCOUNTED
     }
 
-    /// Why the run is given up, if it is.
+    /// Why the run is dead-lettered, if it is.
     pub fn dead_letter(&self) -> Option<DeadLetterReason> {
         if self.attempts_lost >= ATTEMPTS_LOST_MAX {
             return Some(DeadLetterReason::AttemptsLost);
@@ -96,7 +93,7 @@ impl Run {
         is_undeliverable.then_some(DeadLetterReason::NotLeased)
     }
 
-    /// What a run that is given up for `reason` ends with.
+    /// The error of a run that is dead-lettered for `reason`.
     pub(super) fn dead_letter_error(&self, reason: DeadLetterReason) -> RunError {
         let deliveries = self.deliveries.last.map_or(0, |last| last.delivery);
         let mut text = match reason {
@@ -104,7 +101,9 @@ impl Run {
                 format!("{} attempts ended without a result", self.attempts_lost)
             }
             DeadLetterReason::NotLeased => {
-                format!("{deliveries} deliveries of the launch, and the last came to no attempt")
+                format!(
+                    "the launch was delivered {deliveries} times, and the last delivery led to no attempt"
+                )
             }
         };
         if let Some(error) = &self.last_loss {
@@ -121,7 +120,7 @@ impl Run {
 }
 
 impl Ended {
-    /// Why the run was given up, if this is the end of one that was.
+    /// Why the run was dead-lettered, if this is the end of a dead letter.
     pub fn dead_letter(&self) -> Option<DeadLetterReason> {
         let error = self.error.as_ref()?;
         (self.outcome == Outcome::Failed).then(|| error.dead_letter())?
@@ -129,7 +128,7 @@ impl Ended {
 }
 
 impl RunError {
-    /// Why the run was given up that ended with this; capsules choose codes of their own.
+    /// Why a run that ended with this error was dead-lettered; capsules choose their own codes.
     fn dead_letter(&self) -> Option<DeadLetterReason> {
         let is_ours = self.source == ErrorSource::Platform;
         if !is_ours || self.code != ErrorCode::DeadLetter.as_str() {
@@ -139,9 +138,9 @@ impl RunError {
         DeadLetterReason::deserialize(reason).ok()
     }
 
-    /// What became of an attempt whose lease another one took over.
+    /// The error of an attempt whose lease another attempt took over.
     pub fn replaced() -> Self {
-        let text = "nothing was heard of its holder for the lease time";
+        let text = "the holder reported no progress for the lease time";
         Self::new(ErrorCode::NodeLost, text)
     }
 }

@@ -1,4 +1,4 @@
-//! What may happen to a run next: one command, at most one event.
+//! Decisions about a run: one command, at most one event.
 
 use jiff::Timestamp;
 use thiserror::Error;
@@ -7,63 +7,62 @@ use super::{
     Admitted, AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered,
     Ended, Event, Holder, Launched, Lease, Phase, Refused, Returned, Run, RunError, Sealed,
 };
-use crate::flow::Admission;
+use crate::rule::Admission;
 
-/// What somebody wants to happen to a run.
+/// A command for a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Starts it, or joins it when it was asked for in the same words before.
+    /// Starts the run, or joins it if an identical request started it before.
     Launch(Box<Launched>),
-    /// Launches it: its admission is stored, at the sequence `granted`.
+    /// Launches the run: its admission is stored at the sequence `granted`.
     Admit { granted: u64 },
-    /// Gives that admission back, since no node takes the run.
+    /// Returns the admission, because no node takes the run.
     Return { granted: u64 },
-    /// Takes note that a node begins on a delivery.
+    /// Records that a node begins on a delivery.
     CountDelivery(Delivered),
-    /// Takes it on. A holder that has another message of the queue is replaced only if it
-    /// `is_holder_gone`, as far as can be seen.
+    /// Takes the lease. A holder with another message of the queue is replaced only if `is_holder_gone`, according to
+    /// presence.
     Lease {
         holder: Holder,
         is_holder_gone: bool,
     },
-    /// A gateway takes it on to end it: one that no node has, or whose holder is long overdue.
+    /// Gives the lease to a gateway that ends the run: no node has the run, or its holder is long overdue.
     TakeOverToEnd { holder: Holder, lease_seconds: u32 },
-    /// Gives `attempt` up, so that another can begin.
+    /// Ends `attempt` as lost, so that another one can begin.
     LoseAttempt { attempt: u32, error: RunError },
-    /// Gives it up since this node cannot run it.
+    /// Ends the attempt, because this node cannot run it.
     Refuse(Refused),
-    /// Gives an attempt up that failed, so that another can begin after a pause.
+    /// Ends a failed attempt, so that another one can begin after a pause.
     FailAttempt(Box<AttemptFailed>),
-    /// Asks its holder to end it.
+    /// Requests its holder to end the run.
     Cancel(CancelRequested),
-    /// Ends it.
+    /// Ends the run.
     End(Box<Ended>),
     /// Seals an ended root.
     Seal(Sealed),
 }
 
-/// An answer of the rules: no.
+/// Why a command is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Rejection {
     /// There is no such run.
-    #[error("the run is not known")]
+    #[error("the run does not exist")]
     Unknown,
     /// The idempotency key belongs to another request.
     #[error("the key belongs to another request")]
     KeyReused,
-    /// Another holds the lease now: stop, and change nothing more.
+    /// Another holder has the lease now: stop, and change nothing more.
     #[error("another attempt has taken over")]
     Superseded,
-    /// It has its result.
     #[error("the run has ended")]
     Ended,
-    /// Its holder is there, or not overdue yet.
-    #[error("the run is held")]
+    /// Its holder is present, or not overdue yet.
+    #[error("the run has another holder")]
     Held,
     /// The request wants no further attempt after this kind of failure.
-    #[error("no failure of this kind is tried again")]
+    #[error("the run has no retry left for this kind of failure")]
     NoRetry,
-    /// It waits for admission: what was said of an earlier one does not count any more.
+    /// The run waits for admission; earlier admissions no longer count.
     #[error("the run is not admitted")]
     NotAdmitted,
     /// Only an ended root is sealed.
@@ -71,10 +70,10 @@ pub enum Rejection {
     NotSealable,
 }
 
-/// The event to store, none when what the command wants is so already, or why not.
+/// The event to store; none if the state is already as the command wants; or the rejection.
 pub type Decision = Result<Option<Event>, Rejection>;
 
-/// Decides on `command` for a run in the state `run`, none if nothing is stored of it.
+/// Decides on `command` for the state `run`, none if the log has no events of the run.
 pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision {
     match (command, run) {
         (Command::Launch(launched), run) => launch(run, launched),
@@ -97,9 +96,9 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
             Some(run),
         ) => take_over_to_end(run, holder, *lease_seconds, now),
         (Command::LoseAttempt { attempt, error }, Some(run)) => lose_attempt(run, *attempt, error),
-        (Command::Refuse(refused), Some(run)) => {
-            give_up(run, refused.attempt, || Event::Refused(refused.clone()))
-        }
+        (Command::Refuse(refused), Some(run)) => give_up(run, refused.attempt, || {
+            Event::AttemptRefused(refused.clone())
+        }),
         (Command::FailAttempt(failed), Some(run)) => fail_attempt(run, failed),
         (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
         (Command::End(ended), Some(run)) => end(run, ended),
@@ -117,7 +116,7 @@ fn launch(run: Option<&Run>, launched: &Launched) -> Decision {
     }
 }
 
-/// Ids say nothing of tenants: nobody joins what is another's.
+/// Ids do not contain the tenant: no request joins a run of another tenant.
 fn is_same_request(one: &Launched, other: &Launched) -> bool {
     one.request == other.request && one.tenant == other.tenant
 }
@@ -127,7 +126,7 @@ fn must_wait(launched: &Launched) -> bool {
     admission.is_some_and(Admission::must_wait)
 }
 
-/// Whoever is cancelled need not be launched to be ended.
+/// A cancelled run can be ended without a launch.
 fn admit(run: &Run, granted: u64) -> Decision {
     match &run.phase {
         Phase::Requested if run.has_returned(granted) => Err(Rejection::NotAdmitted),
@@ -144,17 +143,17 @@ fn admit(run: &Run, granted: u64) -> Decision {
     }
 }
 
-/// Whoever has been at a node may have called others, which are where it is admitted to.
+/// A run that was at a node may have callees in its buckets.
 fn give_admission_back(run: &Run, granted: u64) -> Decision {
     match &run.phase {
         Phase::Ended(_) => Err(Rejection::Ended),
         _ if run.has_returned(granted) => Ok(None),
-        _ if run.may_return(granted) => Ok(Some(Event::Returned(Returned { granted }))),
+        _ if run.may_return(granted) => Ok(Some(Event::AdmissionReturned(Returned { granted }))),
         _ => Err(Rejection::Held),
     }
 }
 
-/// Only what no node has, each delivery once, and no more than give a launch up.
+/// Counts only deliveries that no lease covers, each once, up to the number that dead-letters a launch.
 fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
     let is_known = run.deliveries.last == Some(delivered.work);
     match &run.phase {
@@ -168,7 +167,7 @@ fn count_delivery(run: &Run, delivered: &Delivered) -> Decision {
 /// A later delivery of the launch takes over from an earlier one; no clock decides.
 fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
     match &run.phase {
-        // The launch of an admission that was given back is in the queue still.
+        // The launch of a returned admission is still in the queue.
         Phase::Requested => Err(Rejection::NotAdmitted),
         Phase::Queued => Ok(Some(next_lease(run, holder))),
         // The broker delivers at least once: a repeated command finds its work done.
@@ -190,15 +189,15 @@ fn next_lease(run: &Run, holder: &Holder) -> Event {
     })
 }
 
-/// What a delivery says of the lease that somebody has.
+/// What a delivery implies about the current lease.
 enum Claim {
-    /// The queue has not heard of the holder for the whole lease time, and so the holder has killed
-    /// what it ran; or the holder was a gateway that wanted to end the run, and died.
+    /// The queue received no progress from the holder for the whole lease time, so the holder has killed its capsule;
+    /// or the holder was a gateway that died while it ended the run.
     Redelivered,
-    /// The launch is in the queue a second time, as after a loss of the queue: this says nothing of the
-    /// holder, who keeps another message.
+    /// The launch is in the queue twice, as after a loss of the queue: this implies nothing about the holder, who keeps
+    /// another message.
     Another,
-    /// The lease is of a later delivery.
+    /// The lease belongs to a later delivery.
     Outdated,
 }
 
@@ -240,7 +239,7 @@ fn lose_attempt(run: &Run, attempt: u32, error: &RunError) -> Decision {
     })
 }
 
-/// Whoever failed has asked [`Run::retry_after`]; whether a cancel came since, the next attempt sees.
+/// The holder has checked [`Run::retry_after`]; the next attempt sees a cancel that came since.
 fn fail_attempt(run: &Run, failed: &AttemptFailed) -> Decision {
     if run.holds(failed.attempt) && !run.has_retry(failed.kind) {
         return Err(Rejection::NoRetry);
@@ -250,7 +249,7 @@ fn fail_attempt(run: &Run, failed: &AttemptFailed) -> Decision {
     })
 }
 
-/// Only the holder gives its attempt up.
+/// Only the holder ends its attempt.
 fn give_up(run: &Run, attempt: u32, event: impl FnOnce() -> Event) -> Decision {
     match &run.phase {
         Phase::Leased(lease) if lease.event.attempt == attempt => Ok(Some(event())),
@@ -288,7 +287,7 @@ fn seal(run: &Run, sealed: &Sealed) -> Decision {
         {
             Ok(Some(Event::Sealed(sealed.clone())))
         }
-        // What follows a result can only be its seal.
+        // Only its seal can follow a result.
         Phase::Ended(ended) if run.id.is_root() && run.last.hash != ended.hash => Ok(None),
         _ => Err(Rejection::NotSealable),
     }

@@ -1,4 +1,4 @@
-//! The state events of a run and what they hold. A stored shape never changes its meaning.
+//! The state events of a run and their contents. A stored event never changes its meaning.
 
 use std::collections::BTreeMap;
 
@@ -7,59 +7,58 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{FailureKind, Limits, Retries};
+use super::{LeftOut, RunError};
 use crate::capsule::{Handoffs, Image, ModelGrant, Needs, Resources};
 use crate::digest::{Digest, Hasher};
-use crate::error_code::{ErrorCode, ErrorSource};
-use crate::event::EVENT_SIZE_BYTES_MAX;
 use crate::file_name::FileName;
-use crate::flow::Admission;
-use crate::handoff::Lineage;
 use crate::id::{GatewayId, IncarnationId, NodeId, RunId};
+use crate::lineage::Lineage;
 use crate::manifest::CapsuleName;
 use crate::placement::{Near, Requirements};
+use crate::rule::Admission;
 use crate::spending::{Budget, Spent};
-use crate::subject::{self, Class, Label, Subject};
+use crate::subject::{self, Class, Pool, Subject};
 use crate::tenant::Tenant;
 use crate::trace::TraceParent;
 
-/// What happens to a run.
+/// A state event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    #[serde(rename = "dev.aod.run.launch.v1")]
+    #[serde(rename = "dev.aod.run.launched.v1")]
     Launched(Box<Launched>),
-    /// Instead of a launch: it waits for admission.
-    #[serde(rename = "dev.aod.run.request.v1")]
+    /// Instead of a launch: the run waits for admission.
+    #[serde(rename = "dev.aod.run.requested.v1")]
     Requested(Box<Launched>),
-    /// The launch of a request that has waited for admission.
+    /// The launch of a request that waited for admission.
     #[serde(rename = "dev.aod.run.admitted.v1")]
     Admitted(Admitted),
-    /// It waits for admission again: no node had room for it while others waited for its place.
-    #[serde(rename = "dev.aod.run.returned.v1")]
-    Returned(Returned),
-    /// Instead of a launch: nothing is started, a recorded result is taken over.
-    #[serde(rename = "dev.aod.run.reuse.v1")]
+    /// The run waits for admission again: no node had free capacity for it while other runs waited for its buckets.
+    #[serde(rename = "dev.aod.run.admission_returned.v1")]
+    AdmissionReturned(Returned),
+    /// Instead of a launch: the run does not start, and reuses a recorded result.
+    #[serde(rename = "dev.aod.run.reused.v1")]
     Reused(Box<Launched>),
     #[serde(rename = "dev.aod.run.delivered.v1")]
     Delivered(Delivered),
-    #[serde(rename = "dev.aod.run.lease.v1")]
+    #[serde(rename = "dev.aod.run.leased.v1")]
     Leased(Lease),
     #[serde(rename = "dev.aod.run.attempt_lost.v1")]
     AttemptLost(AttemptLost),
-    #[serde(rename = "dev.aod.run.refused.v1")]
-    Refused(Refused),
+    #[serde(rename = "dev.aod.run.attempt_refused.v1")]
+    AttemptRefused(Refused),
     #[serde(rename = "dev.aod.run.attempt_failed.v1")]
     AttemptFailed(Box<AttemptFailed>),
-    #[serde(rename = "dev.aod.run.cancel.v1")]
+    #[serde(rename = "dev.aod.run.cancel_requested.v1")]
     CancelRequested(CancelRequested),
-    #[serde(rename = "dev.aod.run.result.v1")]
+    #[serde(rename = "dev.aod.run.ended.v1")]
     Ended(Box<Ended>),
     #[serde(rename = "dev.aod.run.sealed.v1")]
     Sealed(Sealed),
 }
 
 impl Event {
-    /// Where the event of `run`, which is `tenant`'s, is stored.
+    /// The subject of the event of `run` of `tenant`.
     pub fn subject(&self, tenant: &Tenant, run: RunId) -> Subject {
         let kind = match self {
             Self::Launched(launched) => {
@@ -68,22 +67,22 @@ impl Event {
             Self::Admitted(Admitted { placement, .. }) => {
                 return launch_subject(tenant, run, placement);
             }
-            Self::Requested(_) => "request",
-            Self::Returned(_) => "returned",
-            Self::Reused(_) => "reuse",
+            Self::Requested(_) => "requested",
+            Self::AdmissionReturned(_) => "admission_returned",
+            Self::Reused(_) => "reused",
             Self::Delivered(_) => "delivered",
-            Self::Leased(_) => "lease",
+            Self::Leased(_) => "leased",
             Self::AttemptLost(_) => "attempt_lost",
-            Self::Refused(_) => "refused",
+            Self::AttemptRefused(_) => "attempt_refused",
             Self::AttemptFailed(_) => "attempt_failed",
-            Self::CancelRequested(_) => "cancel",
-            Self::Ended(_) => "result",
+            Self::CancelRequested(_) => "cancel_requested",
+            Self::Ended(_) => "ended",
             Self::Sealed(_) => "sealed",
         };
         subject::run_event(tenant, run, kind)
     }
 
-    /// What is asked for, of the first event of a run.
+    /// The request, if this is the first event of a run.
     pub fn launched(&self) -> Option<&Launched> {
         match self {
             Self::Launched(launched) | Self::Requested(launched) | Self::Reused(launched) => {
@@ -112,14 +111,28 @@ fn launch_subject(tenant: &Tenant, run: RunId, placement: &Placement) -> Subject
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
     Inline(Value),
-    /// The text is an object of the artifact store.
+    /// An artifact with the text.
     Artifact {
         digest: Digest,
         size_bytes: u64,
     },
 }
 
-/// Largest payload that an event holds, in bytes; a larger one is an artifact.
+impl Payload {
+    /// The digest of its artifact; none if it is in the event.
+    pub const fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Artifact { digest, .. } => Some(*digest),
+        }
+    }
+}
+
+/// Maximum number of labels of a run, and maximum length of a label's name and value, in bytes: events are small.
+pub const LABELS_MAX: usize = 32;
+pub const LABEL_BYTES_MAX: usize = 256;
+
+/// Largest payload in an event, in bytes; a larger one is an artifact.
 pub const PAYLOAD_INLINE_BYTES_MAX: usize = 16 * 1024;
 
 /// A file by its content.
@@ -130,7 +143,7 @@ pub struct FileEntry {
     pub size_bytes: u64,
 }
 
-/// What a node does for a run.
+/// The work of a node for a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(
@@ -156,7 +169,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The capsule it is about.
+    /// The capsule of the work.
     pub fn name(&self) -> &CapsuleName {
         match self {
             Self::Capsule { name, .. } | Self::Build { name, .. } => name,
@@ -164,23 +177,23 @@ impl Work {
     }
 }
 
-/// Where a run may be started.
+/// Where a run may start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    pub label: Label,
+    pub pool: Pool,
     pub class: Class,
-    /// What its node must have besides.
+    /// Requirements for its node in addition to the pool.
     #[serde(default, skip_serializing_if = "Requirements::is_nothing")]
     pub requirements: Requirements,
-    /// Where its files are, which is better but not needed.
+    /// The node that has its files: preferred, not required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Near>,
 }
 
 impl Placement {
-    pub fn new(label: Label, class: Class) -> Self {
+    pub fn new(pool: Pool, class: Class) -> Self {
         Self {
-            label,
+            pool,
             class,
             requirements: Requirements::default(),
             near: None,
@@ -188,30 +201,30 @@ impl Placement {
     }
 
     /// The queue in which the run waits.
-    pub fn queue(&self) -> Label {
-        self.requirements.queue(&self.label)
+    pub fn queue(&self) -> Pool {
+        self.requirements.queue(&self.pool)
     }
 }
 
-/// The run that called.
+/// The caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     pub run: RunId,
-    /// The attempt that called first.
+    /// The attempt that made the call first.
     pub attempt: u32,
     pub call_key: Digest,
-    /// The hash of the parent's event that the call was decided on.
+    /// The hash of the caller's event that the call was decided on.
     pub event: Digest,
 }
 
-/// A run was asked for, and everything that it needs is stored.
+/// A request for a run, after all its artifacts are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launched {
-    /// Whose the run is: the same in the whole tree.
+    /// The owner; the same in the whole tree.
     #[serde(default, skip_serializing_if = "Tenant::is_default")]
     pub tenant: Tenant,
     pub work: Work,
-    /// The payload after defaults, file references as the callee will find them.
+    /// The payload with defaults; file references are as the callee will find them.
     pub payload: Payload,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileEntry>,
@@ -226,97 +239,96 @@ pub struct Launched {
     /// With their defaults; launches of earlier versions have none.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
-    /// What the whole tree may spend on models: the same in all its launches.
+    /// The budget of the whole tree: the same in all its launches.
     #[serde(default, skip_serializing_if = "Budget::is_none")]
     pub budget: Budget,
-    /// When it must have ended, queueing included.
+    /// When the run must have ended, including queueing.
     pub deadline: Timestamp,
-    /// Who asked: a principal, or the parent's id.
+    /// A principal, or the parent's id.
     pub requested_by: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The hash of the request: the same idempotency key with another one is a mistake.
+    /// The hash of the request: an idempotency key with a different hash is an error.
     pub request: Digest,
-    /// How it waits for admission; none where no rule is for it.
+    /// How the run waits for admission; none if no rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Box<Admission>>,
-    /// The dead letter whose request this is.
+    /// The dead letter that was requeued as this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued_from: Option<RunId>,
-    /// What the run repeats, in a tree that is a rerun.
+    /// The recorded run that this run repeats, in a rerun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun: Option<Box<Rerun>>,
-    /// The recorded result that it takes over instead of being started.
+    /// The recorded result that the run reuses instead of starting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reuses: Option<Reuses>,
-    /// The trace that the root's request belongs to: the same in all launches of a tree.
+    /// The trace of the root's request: the same in all launches of a tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
 }
 
-/// A request may go: what nodes must know before they read the rest.
+/// An admitted launch: the facts that nodes need before they read the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admitted {
     pub placement: Placement,
     pub memory_bytes: u64,
-    /// Thousandths of a processor.
+    /// Thousandths of a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u32>,
 }
 
-/// An admission was of no use, and is spent.
+/// A returned admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returned {
-    /// Its sequence.
+    /// The sequence of the admission.
     pub granted: u64,
 }
 
-/// How a run repeats what is recorded. Its callees are found by the keys of their calls.
+/// How a run repeats a recorded run. Its callees are matched by the keys of their calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rerun {
-    /// The run that was asked for again: its tree says which images are used. The same in the whole tree.
+    /// The recorded run that the rerun was requested for; its tree determines the images. The same in the whole tree.
     pub tree: RunId,
-    /// The recorded run that this one repeats; none for a call that was not made then.
+    /// The recorded run that this one repeats; none for a call that is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<RunId>,
-    pub anew: Anew,
+    pub recompute: Recompute,
 }
 
-/// What a rerun starts anew although a success of it is recorded.
+/// The recorded successes that a rerun computes again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Anew {
-    /// Nothing: recorded successes of unchanged calls are taken over.
+pub enum Recompute {
+    /// None: recorded successes of unchanged calls are reused.
     Nothing,
-    /// The recorded runs on the way to the last of them, that one, and all below it.
+    /// The recorded runs on the path to the last of them, that run, and all runs below it.
     Way(Vec<RunId>),
-    /// Everything.
+    /// All.
     All,
 }
 
-/// A recorded result that is taken over.
+/// A recorded result to reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reuses {
     pub run: RunId,
-    /// Of its result.
+    /// Of the result.
     pub hash: Digest,
 }
 
-/// A node begins on a delivery of a launch that was delivered suspiciously often without a lease.
+/// A node begins on a launch with suspiciously many deliveries without a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     pub node: NodeId,
     pub work: WorkPosition,
 }
 
-/// The place of a delivery in the work queue: a later one takes over from an earlier one.
+/// The position of a delivery in the work queue: a later one takes over from an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkPosition {
-    /// When the queue took the launch in, in milliseconds since 1970: the queue is derived, so it
-    /// can be made anew and then takes it in again.
+    /// When the queue received the launch, in milliseconds since 1970. A rebuilt queue receives the launch again.
     pub queue_created_ms: i64,
     pub sequence: u64,
-    /// How often the launch was delivered, from 1.
+    /// The number of this delivery of the launch, from 1.
     pub delivery: u64,
 }
 
@@ -327,7 +339,7 @@ impl WorkPosition {
     }
 }
 
-/// Who has a lease.
+/// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
@@ -335,65 +347,77 @@ pub enum Holder {
         node: NodeId,
         incarnation: IncarnationId,
         work: WorkPosition,
-        /// Where the delivery is acknowledged, also by the node's next incarnation.
+        /// The subject that acknowledges the delivery, also for the node's next incarnation.
         ack_subject: String,
-        /// Of the token with which the node speaks for the run.
+        /// Of the run's token, which the node shows to gateways.
         token_sha256: Digest,
     },
     /// A gateway that ends a run which no node will end.
     Gateway { gateway: GatewayId },
 }
 
-/// A holder may act for the run, from now until it ends the run or another takes over.
+impl Holder {
+    pub const fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Node { node, .. } => Some(*node),
+            Self::Gateway { .. } => None,
+        }
+    }
+}
+
+/// A holder may act for the run until it ends the run or another holder takes over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Counts the leases of a run from 1. It fences: whoever comes with another number is refused.
+    /// Counts the leases of a run from 1. The number is a fence: writers with another number are rejected.
     pub attempt: u32,
     pub holder: Holder,
 }
 
-/// The current attempt ended without a result; the run waits for another.
+/// The current attempt ended without a result; the run waits for another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptLost {
     pub attempt: u32,
     pub error: RunError,
 }
 
-/// The node that holds the current attempt cannot run it, another may; the run waits for that.
+/// The node of the current attempt cannot run it; the run waits for another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub attempt: u32,
     pub node: NodeId,
-    /// Its code is the kind of the refusal.
+    /// The error code is the kind of the refusal.
     pub error: RunError,
 }
 
-/// The current attempt failed, and the request wants another; the run waits for it.
+/// The current attempt failed, and the request has a retry left; the run waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFailed {
     pub attempt: u32,
-    /// Which of the retries this uses up.
+    /// The retry that the failure uses up.
     pub kind: FailureKind,
-    /// What the run would have ended with.
+    /// The outcome that the run would have had.
     pub outcome: Outcome,
     pub error: RunError,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// What the container wrote, kept with each attempt.
+    /// Output of the container, stored for each attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<LogsSummary>,
-    /// How long the run rests before the next attempt.
+    /// The pause before the next attempt.
     pub pause_ms: u64,
 }
 
-/// Somebody wants the run to end.
+/// Maximum characters of a reason that a person gives: of a cancel request, of a hold.
+pub const REASON_LENGTH_MAX: usize = 1_000;
+
+/// A request to end the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequested {
     pub requested_by: String,
     pub reason: String,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -414,71 +438,7 @@ impl Outcome {
     }
 }
 
-/// Why a run failed, for people and programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunError {
-    /// An [`ErrorCode`], or with `source` `capsule` a code of the capsule's own.
-    pub code: String,
-    pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<Value>,
-    pub retryable: bool,
-    pub source: ErrorSource,
-}
-
-impl RunError {
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self {
-            code: code.as_str().into(),
-            message: message.into(),
-            detail: None,
-            retryable: code.is_retryable(),
-            source: code.source(),
-        }
-    }
-
-    /// The same, small enough for an event: what is too long is cut, of details that are too large
-    /// only the last lines of output stay.
-    #[must_use]
-    pub fn bounded(mut self) -> Self {
-        cut(&mut self.code, ERROR_CODE_BYTES_MAX);
-        cut(&mut self.message, ERROR_MESSAGE_BYTES_MAX);
-        let is_too_large = |detail: &Value| detail.to_string().len() > ERROR_DETAIL_BYTES_MAX;
-        if self.detail.as_ref().is_some_and(is_too_large) {
-            let lines = self
-                .detail
-                .as_ref()
-                .and_then(|detail| detail.get("last_lines"));
-            let lines = lines.map(|lines| serde_json::json!({"last_lines": lines}));
-            self.detail = lines.filter(|lines| !is_too_large(lines));
-        }
-        self
-    }
-
-    #[must_use]
-    pub fn with_detail(mut self, detail: Value) -> Self {
-        self.detail = Some(detail);
-        self
-    }
-}
-
-/// Bytes of an error in an event, each as JSON has them; together half of what an event holds.
-const ERROR_CODE_BYTES_MAX: usize = 256;
-const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
-const ERROR_DETAIL_BYTES_MAX: usize = 12 * 1024;
-
-/// Shortens `text` until its JSON has at most `bytes_max` bytes.
-fn cut(text: &mut String, bytes_max: usize) {
-    let json_bytes = |text: &str| Value::from(text).to_string().len();
-    let mut length = text.chars().count();
-    while json_bytes(text) > bytes_max {
-        // Never longer than so many characters; of those that take more the half goes each time.
-        length = (length / 2).min(bytes_max);
-        *text = text.chars().take(length).chain(['…']).collect();
-    }
-}
-
-/// How a container's main process ended; one of the two is set.
+/// The end of a container's main process; one of the two is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -494,17 +454,14 @@ pub struct ChildResult {
     pub hash: Digest,
 }
 
-/// Callees that a result lists one by one; of more it holds one hash.
+/// Maximum callees that a result lists; more callees are one hash.
 pub const CHILDREN_LISTED_MAX: usize = 64;
 
-/// Bytes of an event that its envelope takes at the most: ids, hashes, times and names of fields.
-const ENVELOPE_BYTES_MAX: usize = 2 * 1024;
-
-/// All callees of a run in one hash, where they are too many to be listed.
+/// One hash of all callees of a run, if they are too many to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildrenSummary {
     pub count: u64,
-    /// Of the ids and result hashes in the order of the ids, each field with its length before it.
+    /// Of the ids and result hashes in the order of the ids, each field after its length.
     pub digest: Digest,
 }
 
@@ -526,13 +483,13 @@ impl ChildrenSummary {
 /// The notes of the attempt that ended a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotesSummary {
-    /// The number of the last one.
+    /// The number of the last note.
     pub number: u32,
-    /// Its hash; every note names the hash of the one before it.
+    /// The hash of the last note; every note names the hash of the previous one.
     pub hash: Digest,
 }
 
-/// The container's whole output, kept as an artifact of JSON lines.
+/// The whole output of the container, an artifact of JSON lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogsSummary {
     pub digest: Digest,
@@ -541,7 +498,7 @@ pub struct LogsSummary {
     pub dropped_bytes: u64,
 }
 
-/// When an attempt did what, by its node's clock.
+/// The times of an attempt, by its node's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -550,30 +507,30 @@ pub struct Timings {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<Timestamp>,
-    /// Of the time between start and exit, how long at least one call was open.
+    /// Time between start and exit during which at least one call was open.
     #[serde(default)]
     pub waiting_ms: u64,
 }
 
-/// What a run used.
+/// The usage of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Files and payload brought to the node.
+    /// Files and payload that the node provided.
     #[serde(default)]
     pub input_bytes: u64,
-    /// What of files and image was not on the node and came from the artifact store.
+    /// The part of files and image that came from the artifact store.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fetched_bytes: u64,
-    /// Files collected.
+    /// Collected files.
     #[serde(default)]
     pub output_bytes: u64,
-    /// Calls made, joined ones included.
+    /// Number of calls, including joined ones.
     #[serde(default)]
     pub calls: u32,
-    /// What the attempt took of models, if it called any.
+    /// Model usage of the attempt, if it called any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<Spent>,
-    /// Connections to hosts outside, of a capsule that may have some.
+    /// Connections to external hosts, if the capsule may have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressUsage>,
 }
@@ -583,33 +540,36 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What a run sent to hosts outside, and got from them.
+/// Data sent to and received from external hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressUsage {
     pub connections: u32,
-    /// Connections that were refused.
+    /// Number of refused connections.
     pub refused: u32,
     pub bytes_sent: u64,
     pub bytes_received: u64,
 }
 
-/// The one terminal event of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     pub attempt: u32,
     pub outcome: Outcome,
-    /// What the capsule returned; with a failure what it wrote so far, if that is an object.
+    /// The output of the capsule; after a failure its incomplete output, if that is an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Payload>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileEntry>,
+    /// Output files that the node did not store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildResult>,
-    /// Instead of `children`, where there are more than [`CHILDREN_LISTED_MAX`].
+    /// Instead of `children`, if there are more than [`CHILDREN_LISTED_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children_summary: Option<ChildrenSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -623,13 +583,14 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The end of an attempt of which nothing but its outcome is known.
+    /// The end of an attempt of which only the outcome is known.
     pub fn without_start(attempt: u32, outcome: Outcome, error: RunError) -> Self {
         Self {
             attempt,
             outcome,
             output: None,
             files: Vec::new(),
+            left_out: None,
             error: Some(error),
             exit: None,
             children: Vec::new(),
@@ -652,35 +613,29 @@ impl Ended {
         }
         self.children_summary = Some(ChildrenSummary::of(children));
     }
-
-    /// Whether an event can hold this: only long lists of files make it too large.
-    pub fn fits_event(&self) -> bool {
-        let size_bytes = serde_json::to_vec(self).map_or(usize::MAX, |bytes| bytes.len());
-        size_bytes <= EVENT_SIZE_BYTES_MAX - ENVELOPE_BYTES_MAX
-    }
 }
 
-/// A gateway signed the result of a root, and with it the whole tree.
+/// A gateway's signature over the result of a root, and so over the whole tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// The hash of the root's result.
     pub result: Digest,
-    /// Everything that the log had of the tree before this event.
+    /// All events of the tree before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<SealedTree>,
     /// The public key, Ed25519, in hexadecimal.
     pub public_key: String,
-    /// With `tree` of [`crate::audit::signed_bytes`], in hexadecimal; without, of the 32 bytes of `result`.
+    /// With `tree`: of `audit::signed_bytes`, in hexadecimal; without: of the 32 bytes of `result`.
     pub signature: String,
 }
 
-/// All events of a tree in one hash: state events, notes and what was spent.
+/// All events of a tree in one hash: state events, notes and spending events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedTree {
     pub events: u64,
-    /// The sequence of the last of them.
+    /// The sequence of the last event.
     pub last: u64,
-    /// Of each event in the order of the log: its sequence as eight bytes, the highest first, its subject and
-    /// its hash, each with its length before it.
+    /// Of each event in the order of the log: its sequence as eight big-endian bytes, its subject and its hash, each
+    /// after its length.
     pub digest: Digest,
 }

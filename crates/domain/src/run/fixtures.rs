@@ -1,4 +1,4 @@
-//! Sample runs and events, for the tests of this crate and, with the feature `fixtures`, of others.
+//! Sample runs and events, for the tests of this crate and, with the feature `fixtures`, of other crates.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Admitted, Anew, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit,
+    Admitted, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit,
     FailureKind, FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement,
-    Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage, Work,
-    WorkPosition,
+    Recompute, Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage,
+    Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, Needs, Resources};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
-use crate::flow::{Admission, RuleKey};
-use crate::handoff::Lineage;
 use crate::id::{EventId, GatewayId, IncarnationId, NodeId, RunId};
+use crate::lineage::Lineage;
+use crate::rule::{Admission, RuleKey};
 use crate::spending::Budget;
-use crate::subject::{Class, Label};
+use crate::subject::{Class, Pool};
 use crate::tenant::Tenant;
 
-/// The time at which everything happens.
+/// The time of all sample events.
 pub const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// A root.
@@ -76,7 +76,7 @@ pub fn launched() -> Launched {
         lineage: Lineage {
             signatures: vec![Digest::of("signature")],
         },
-        placement: Placement::new(Label::any(), Class::Root),
+        placement: Placement::new(Pool::any(), Class::Root),
         resources: Resources::default(),
         retries: Retries::default(),
         limits: Limits::default(),
@@ -95,13 +95,13 @@ pub fn launched() -> Launched {
 
 /// The request for a root that waits for admission.
 pub fn requested() -> Launched {
-    let room = |rule: &str, key: &str| RuleKey {
+    let bucket = |rule: &str, key: &str| RuleKey {
         rule: rule.parse().expect("a name"),
         key: key.into(),
     };
     let admission = Admission {
         priority: 5,
-        rooms: vec![room("teams", "birds"), room("all", "")],
+        buckets: vec![bucket("teams", "birds"), bucket("all", "")],
         shared: Vec::new(),
     };
     Launched {
@@ -119,19 +119,19 @@ pub fn launched_child() -> Launched {
             call_key: Digest::of("call"),
             event: Digest::of("the parent's lease"),
         }),
-        placement: Placement::new(Label::any(), Class::Child),
+        placement: Placement::new(Pool::any(), Class::Child),
         requested_by: root().to_string(),
         ..launched()
     }
 }
 
-/// The beginning of a child in a rerun, which takes a recorded result over.
+/// The first event of a child in a rerun, which reuses a recorded result.
 pub fn reused() -> Launched {
     Launched {
         rerun: Some(Box::new(Rerun {
             tree: other_root(),
             of: Some(other_root().child(&Digest::of("call"))),
-            anew: Anew::Nothing,
+            recompute: Recompute::Nothing,
         })),
         reuses: Some(Reuses {
             run: other_root().child(&Digest::of("call")),
@@ -194,7 +194,7 @@ pub fn ended(attempt: u32) -> Ended {
     }
 }
 
-/// A failure of the capsule, after which the run rests for a second.
+/// A failure of the capsule, followed by a pause of one second.
 pub fn failed(attempt: u32) -> AttemptFailed {
     AttemptFailed {
         attempt,
@@ -232,7 +232,7 @@ pub fn every_event() -> Vec<Event> {
             memory_bytes: launched().resources.memory_bytes,
             cpu_millis: None,
         }),
-        Event::Returned(Returned { granted: 12 }),
+        Event::AdmissionReturned(Returned { granted: 12 }),
         Event::Reused(Box::new(reused())),
         Event::Delivered(delivered(46)),
         Event::Leased(Lease {
@@ -243,7 +243,7 @@ pub fn every_event() -> Vec<Event> {
             attempt: 1,
             error: error(ErrorCode::NodeLost),
         }),
-        Event::Refused(Refused {
+        Event::AttemptRefused(Refused {
             attempt: 1,
             node: NodeId::new(Uuid::from_u128(4)),
             error: error(ErrorCode::SecretMissing),
@@ -263,7 +263,7 @@ pub fn every_event() -> Vec<Event> {
     ]
 }
 
-/// `events` as the log would have them: numbered from 1 and chained.
+/// `events` as the log stores them: numbered from 1 and chained.
 pub fn recorded(events: impl IntoIterator<Item = Event>) -> Vec<Recorded<Event>> {
     let mut previous = None;
     let record = |(index, event): (usize, Event)| {
@@ -283,7 +283,7 @@ pub fn recorded(events: impl IntoIterator<Item = Event>) -> Vec<Recorded<Event>>
     events.into_iter().enumerate().map(record).collect()
 }
 
-/// The root run that `events` make.
+/// The root run after `events`.
 pub fn run_of(events: impl IntoIterator<Item = Event>) -> Run {
     Run::replay(root(), recorded(events))
         .expect("a history that follows")

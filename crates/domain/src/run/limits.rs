@@ -1,4 +1,4 @@
-//! How long the parts of a run may take, beside its running time and its deadline.
+//! Time limits on the parts of a run, in addition to its running time and its deadline.
 
 use std::time::Duration;
 
@@ -10,18 +10,16 @@ use super::{Launched, Outcome, Run, RunError, later};
 use crate::contract::pointer_part;
 use crate::error_code::ErrorCode;
 
-/// The longest that a limit can be, in seconds: thirty days, as long as a run can live.
+/// Maximum of a limit, in seconds: thirty days, the maximum lifetime of a run.
 pub const LIMIT_SECONDS_MAX: u32 = 30 * 24 * 60 * 60;
 
-/// How long image and files may take to be brought to a node, in seconds, unless the request says:
-/// an image of 10 GiB at 100 Mbit/s.
+/// Default time to bring image and files to a node, in seconds: an image of 10 GiB at 100 Mbit/s.
 pub const PREPARATION_SECONDS_DEFAULT: u32 = 15 * 60;
 
-/// How long outputs and logs may take to be stored, in seconds, unless the request says: as much as
-/// a run may write, 8 GiB, at 120 Mbit/s.
+/// Default time to store outputs and logs, in seconds: 8 GiB, the maximum that a run may write, at 120 Mbit/s.
 pub const COLLECTION_SECONDS_DEFAULT: u32 = 10 * 60;
 
-/// The names of the limits in a request, in the order in which a run meets them.
+/// The names of the limits in a request, in the order in which they apply.
 const NAMES: [&str; 4] = [
     "queue_seconds",
     "preparation_seconds",
@@ -29,16 +27,16 @@ const NAMES: [&str; 4] = [
     "collection_seconds",
 ];
 
-/// Limits on the parts of a run, in seconds. What has none here is bounded by the deadline alone.
+/// Limits on the parts of a run, in seconds. Without a limit, a part is bounded only by the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// From the request until a node takes the run for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_seconds: Option<u32>,
-    /// From the lease until image and files are there.
+    /// From the lease until image and files are on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparation_seconds: Option<u32>,
-    /// Between two signs of life of the capsule, waiting for callees not counted.
+    /// Between two signs of life of the capsule, without the time that it waits for callees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_seconds: Option<u32>,
     /// From the end of the capsule until its outputs and logs are stored.
@@ -51,17 +49,17 @@ impl Limits {
         *self == Self::default()
     }
 
-    /// Reads what a request says; `null` counts as nothing.
+    /// Parses the limits of a request; `null` counts as absent.
     ///
     /// # Errors
-    /// All that is wrong, as JSON pointers into `given` and what was expected there.
+    /// All mistakes, each with the JSON pointer into `given` and the expected value.
     pub fn read(given: &Map<String, Value>) -> Result<Self, Vec<(String, String)>> {
         let mut limits = Self::default();
         let mut errors = Vec::new();
         for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
             let pointer = format!("/{}", pointer_part(name));
             let Some(limit) = limits.get_mut(name) else {
-                let message = format!("no such limit; there are {}", NAMES.join(", "));
+                let message = format!("unknown limit; expected one of {}", NAMES.join(", "));
                 errors.push((pointer, message));
                 continue;
             };
@@ -79,7 +77,7 @@ impl Limits {
         }
     }
 
-    /// Whether every limit is one that can be asked for.
+    /// Whether all limits are within their bounds.
     pub fn are_possible(&self) -> bool {
         let given = [
             self.queue_seconds,
@@ -90,7 +88,7 @@ impl Limits {
         given.into_iter().flatten().all(is_possible)
     }
 
-    /// What holds for a capsule that is asked for with these: defaults are stored as if given.
+    /// These limits with defaults for a capsule: defaults are stored as if given.
     #[must_use]
     pub fn resolved(self) -> Self {
         Self {
@@ -133,20 +131,19 @@ fn duration(seconds: Option<u32>) -> Option<Duration> {
     seconds.map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Until when a node must have taken a run for the first time that was `launched` at `time`, if the
-/// request says.
+/// When a node must have taken a run that was `launched` at `time` for the first time, if the request limits that.
 pub fn queued_until(time: Timestamp, launched: &Launched) -> Option<Timestamp> {
     let seconds = launched.limits.queue_seconds?;
     Some(later(time, Duration::from_secs(seconds.into())))
 }
 
 impl Run {
-    /// As [`queued_until`].
+    /// Like [`queued_until`].
     pub fn queued_until(&self) -> Option<Timestamp> {
         queued_until(self.launched.time, &self.launched.event)
     }
 
-    /// Why the run ends unstarted if no node took it in time; later attempts are not asked.
+    /// Why the run ends unstarted, if no node took it in time; the limit does not apply to later attempts.
     pub(super) fn queued_too_long(&self, now: Timestamp) -> Option<(Outcome, RunError)> {
         let until = self.queued_until()?;
         if self.first_taken_at.unwrap_or(now) < until {

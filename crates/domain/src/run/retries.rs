@@ -1,4 +1,4 @@
-//! Which failures are tried again, how often, and after what pause.
+//! Retries: kinds of failures, maximum numbers, and pauses.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::contract::pointer_part;
 use crate::digest::Hasher;
 use crate::error_code::{ErrorCode, ErrorSource};
 
-/// Most retries that a request may ask for, for each kind: with the longest pause more than an hour.
+/// Maximum retries of each kind that a request may set: with the longest pause more than an hour.
 pub const RETRIES_MAX: u32 = 20;
 
-/// The pause before the first retry; each further one is twice as long, up to the longest.
+/// The pause before the first retry; it doubles with each retry, up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
 
-/// How often a failed run is tried again, by the kind of the failure. What the platform fails is
-/// tried again beside this, up to [`super::ATTEMPTS_LOST_MAX`]; a cancel and the deadline are final.
+/// Maximum retries of a failed run, by the kind of failure. In addition, AOD retries failures of the platform, up to
+/// [`super::ATTEMPTS_LOST_MAX`]; a cancel and the deadline are final.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
     /// After failures of the capsule.
     #[serde(default)]
     pub capsule: u32,
-    /// After running longer than it may, or showing no sign of life.
+    /// After the capsule exceeded its running time, or sent no sign of life.
     #[serde(default)]
     pub time: u32,
 }
@@ -34,10 +34,10 @@ impl Retries {
         *self == Self::default()
     }
 
-    /// Reads what a request says.
+    /// Parses the retries of a request.
     ///
     /// # Errors
-    /// All that is wrong, as JSON pointers into `given` and what was expected there.
+    /// All mistakes, each with the JSON pointer into `given` and the expected value.
     pub fn read(given: &Map<String, Value>) -> Result<Self, Vec<(String, String)>> {
         let mut retries = Self::default();
         let mut errors = Vec::new();
@@ -46,7 +46,7 @@ impl Retries {
                 "capsule" => FailureKind::Capsule,
                 "time" => FailureKind::Time,
                 _ => {
-                    let message = "no such kind of failures; there are capsule, time";
+                    let message = "unknown kind of failure; expected capsule or time";
                     errors.push((format!("/{}", pointer_part(name)), message.to_owned()));
                     continue;
                 }
@@ -82,13 +82,13 @@ impl Retries {
     }
 }
 
-/// Kinds of failures that may be tried again because the request says so.
+/// Kinds of failures that a request can have retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// The capsule failed.
     Capsule,
-    /// It ran longer than it may, or showed no sign of life.
+    /// The capsule exceeded its running time, or sent no sign of life.
     Time,
 }
 
@@ -103,7 +103,7 @@ impl FailureKind {
     fn of(outcome: Outcome, error: &RunError) -> Option<Self> {
         match outcome {
             Outcome::TimedOut if is_of_running(&error.code) => Some(Self::Time),
-            // Of an error of its own the capsule says whether another try is of use.
+            // For its own errors, the capsule reports whether a retry can help.
             Outcome::Failed if error.source == ErrorSource::Capsule => {
                 (is_ours(&error.code) || error.retryable).then_some(Self::Capsule)
             }
@@ -112,15 +112,15 @@ impl FailureKind {
     }
 }
 
-/// Whether a capsule that ran was ended for its time. What was queued too long, or is past its
-/// deadline, is not tried again.
+/// Whether a running capsule was ended for its time. Runs that waited too long in the queue, or passed their deadline,
+/// are not retried.
 fn is_of_running(code: &str) -> bool {
     [ErrorCode::TimedOut, ErrorCode::HeartbeatMissed]
         .iter()
         .any(|known| known.as_str() == code)
 }
 
-/// Whether we say of capsules that they failed like this, not they themselves.
+/// Whether AOD reports this failure of a capsule, not the capsule itself.
 fn is_ours(code: &str) -> bool {
     ErrorCode::ALL.iter().any(|known| {
         let is_told_by_capsules = *known == ErrorCode::CapsuleError;
@@ -129,8 +129,8 @@ fn is_ours(code: &str) -> bool {
 }
 
 impl Run {
-    /// After which pause the run is tried again if its attempt ends like this `now`; none if this is
-    /// its end: it may not be, it is to be cancelled, or its deadline would come first.
+    /// The pause before a retry, if the attempt ends like this `now`; none if this is the end of the run: no retry is
+    /// left, the run is to be cancelled, or its deadline would come first.
     pub fn retry_after(
         &self,
         outcome: Outcome,
@@ -145,8 +145,8 @@ impl Run {
         (now + pause < self.deadline()).then_some(Retry { kind, pause })
     }
 
-    /// Half to the whole of a pause that doubles. Where between is drawn from the run and its attempt,
-    /// so that many which failed together come back apart.
+    /// Half to the whole of a doubling pause. The run and its attempt determine the point in between, so that runs that
+    /// failed together return at different times.
     fn pause(&self) -> Duration {
         let failed = self.failed.capsule + self.failed.time;
         let longest = PAUSE_FIRST
@@ -159,7 +159,7 @@ impl Run {
         longest / 2 + longest / 2 * u32::from(draw) / u32::from(u8::MAX)
     }
 
-    /// Whether the request wants another attempt after one more failure of this kind.
+    /// Whether the request allows another attempt after one more failure of this kind.
     pub(super) fn has_retry(&self, kind: FailureKind) -> bool {
         self.failed.get(kind) < self.launched.event.retries.get(kind)
     }

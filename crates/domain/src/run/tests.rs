@@ -1,9 +1,10 @@
-//! What may happen to a run, and what may not.
+//! Allowed and rejected events of a run.
 
 mod admissions;
 mod dead_letters;
 mod limits;
 mod refusals;
+mod states;
 
 use proptest::prelude::*;
 
@@ -12,7 +13,7 @@ use super::*;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
 
-/// The only caller of `decide`: a new signature changes this, not the tests.
+/// The only caller of `decide`: a new signature changes only this function.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "tests read better without borrowing"
@@ -63,7 +64,7 @@ fn cancel() -> CancelRequested {
 }
 
 #[test]
-fn the_same_request_joins_and_another_is_refused() {
+fn same_request_joins_and_different_request_is_refused() {
     check(
         &[],
         Command::Launch(Box::new(launched())),
@@ -126,7 +127,7 @@ fn an_earlier_delivery_never_takes_over() {
 }
 
 #[test]
-fn a_queue_that_was_made_anew_replaces_only_who_is_gone() {
+fn rebuilt_queue_replaces_only_an_absent_holder() {
     let mut renewed = node_holder(2, 1);
     if let Holder::Node { work, .. } = &mut renewed {
         *work = WorkPosition {
@@ -185,7 +186,7 @@ fn a_lease_is_never_granted_after_a_result() {
 }
 
 #[test]
-fn a_gateway_ends_what_no_node_has() {
+fn gateway_ends_a_run_that_no_node_has() {
     let takeover = Command::TakeOverToEnd {
         holder: gateway_holder(),
         lease_seconds: 30,
@@ -208,7 +209,7 @@ fn a_gateway_ends_what_no_node_has() {
 }
 
 #[test]
-fn a_cancel_is_asked_for_once() {
+fn cancel_is_requested_once() {
     check(
         &[launch()],
         Command::Cancel(cancel()),
@@ -222,7 +223,7 @@ fn a_cancel_is_asked_for_once() {
 }
 
 #[test]
-fn a_run_that_must_not_start_says_why() {
+fn run_that_must_not_start_reports_why() {
     let why = |events: Vec<Event>, now| {
         run_of(events)
             .forbids_start(now)
@@ -249,7 +250,7 @@ fn a_takeover_counts_as_a_lost_attempt() {
     assert_eq!((run.attempts, run.attempts_lost), (2, 1));
 }
 
-/// A launch that is tried again so often.
+/// A launch with these retries.
 fn launch_with(capsule: u32, time: u32) -> Event {
     Event::Launched(Box::new(Launched {
         retries: Retries { capsule, time },
@@ -276,7 +277,7 @@ fn only_the_holder_fails_its_attempt() {
 }
 
 #[test]
-fn each_kind_of_failure_has_retries_of_its_own() {
+fn each_kind_of_failure_has_its_own_retries() {
     let exit = (Outcome::Failed, error(ErrorCode::CapsuleExit));
     let time = (Outcome::TimedOut, error(ErrorCode::TimedOut));
     let is_tried = |run: &Run, (outcome, error): &(Outcome, RunError)| {
@@ -298,13 +299,13 @@ fn each_kind_of_failure_has_retries_of_its_own() {
         }
     );
     assert!(!is_tried(&run, &exit) && is_tried(&run, &time));
-    // What the platform loses uses nothing up.
+    // Losses by the platform use up no retry.
     let run = run_of([launch_with(1, 0), leased(1, 1, 1), lost(1), leased(2, 1, 2)]);
     assert!(is_tried(&run, &exit) && !is_tried(&run, &time));
 }
 
 #[test]
-fn what_another_try_would_not_mend_is_not_tried_again() {
+fn permanent_failure_is_not_retried() {
     let run = run_of([launch_with(20, 20), leased(1, 1, 1)]);
     let tried = |outcome, error: &RunError| run.retry_after(outcome, error, NOW);
     for code in [ErrorCode::Cancelled, ErrorCode::DeadlineExceeded] {
@@ -318,24 +319,27 @@ fn what_another_try_would_not_mend_is_not_tried_again() {
     };
     assert_eq!(tried(Outcome::Failed, &own(false)), None);
     assert!(tried(Outcome::Failed, &own(true)).is_some());
-    // Without a code of its own, or with one that its callee had, it is the capsule's word all the same.
+    // Without a code of its own, or with a code of its callee, it is still the capsule's error.
     for code in [ErrorCode::CapsuleError, ErrorCode::ArgumentsInvalid] {
-        let told = RunError {
+        let problem = RunError {
             code: code.as_str().into(),
             ..own(false)
         };
-        assert_eq!(tried(Outcome::Failed, &told), None, "{code}");
+        assert_eq!(tried(Outcome::Failed, &problem), None, "{code}");
     }
 }
 
 #[test]
-fn no_more_is_tried_again_than_was_asked_for() {
+fn failures_are_retried_at_most_as_requested() {
     let history = [launch(), leased(1, 1, 1)];
     let fail = Command::FailAttempt(Box::new(failed(1)));
     check(&history, fail, &Err(Rejection::NoRetry));
     let events = recorded([launch(), leased(1, 1, 1), failed_event(1)]);
     let error = Run::replay(root(), events).expect_err("a retry that nobody wants");
-    assert_eq!(error.reason, "no failure of this kind is tried again");
+    assert_eq!(
+        error.reason,
+        "the run has no retry left for this kind of failure"
+    );
 }
 
 #[test]
@@ -350,14 +354,16 @@ fn an_error_of_any_size_fits_an_event() {
     let bounded = large.bounded();
     let bytes = serde_json::to_vec(&bounded).expect("JSON").len();
     assert!(bytes < 17 * 1024, "{bytes}");
-    let lines = serde_json::json!({"last_lines": ["the end"]});
-    assert_eq!(bounded.detail, Some(lines));
+    let lines = serde_json::json!(["the end"]);
+    let detail = bounded.detail.unwrap();
+    assert_eq!(detail["last_lines"], lines);
+    assert!(detail["omitted_bytes"].as_u64().unwrap() > 100_000);
     let small = error(ErrorCode::OutputInvalid);
     assert_eq!(small.clone().bounded(), small);
 }
 
 #[test]
-fn no_try_begins_after_a_cancel_or_the_deadline() {
+fn no_retry_begins_after_a_cancel_or_the_deadline() {
     let exit = error(ErrorCode::CapsuleExit);
     let history = [launch_with(1, 0), leased(1, 1, 1)];
     let run = run_of(history.clone());
@@ -389,7 +395,7 @@ fn pauses_double_up_to_five_minutes_and_differ() {
 }
 
 #[test]
-fn a_policy_is_read_with_all_that_is_wrong() {
+fn retries_are_read_with_all_mistakes() {
     let read = |value: serde_json::Value| Retries::read(value.as_object().expect("an object"));
     let good = read(serde_json::json!({"capsule": 2, "time": 20}));
     assert_eq!(
@@ -436,7 +442,7 @@ fn only_an_ended_root_is_sealed() {
 }
 
 #[test]
-fn times_beyond_the_end_of_all_time_are_its_end() {
+fn times_beyond_the_maximum_become_the_maximum() {
     let launch = Launched {
         deadline: Timestamp::MAX,
         retries: Retries {
@@ -466,11 +472,14 @@ fn a_history_with_a_gap_is_broken() {
     let mut history = recorded([launch(), leased(1, 1, 1), ended_event(1)]);
     history.remove(1);
     let error = Run::replay(root(), history).expect_err("a missing event");
-    assert_eq!(error.reason, "its chain names another event before it");
+    assert_eq!(
+        error.reason,
+        "the event names another event as its predecessor"
+    );
 }
 
 #[test]
-fn every_event_goes_there_and_back() {
+fn every_event_round_trips() {
     for event in every_event() {
         let header = Header {
             id: EventId::new(uuid::Uuid::from_u128(1)),
@@ -484,7 +493,7 @@ fn every_event_goes_there_and_back() {
     }
 }
 
-/// Commands that anybody may come with at any time.
+/// Commands that may come at any time.
 fn any_command() -> impl Strategy<Value = Command> {
     let holder = (1..4_u128, 1..6_u64).prop_map(|(node, delivery)| node_holder(node, delivery));
     prop_oneof![
@@ -506,8 +515,8 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
-    /// Whatever is asked in whatever order: what `decide` stores can be replayed, there is at most
-    /// one result, and nothing but a seal after it.
+    /// For any commands in any order: the stored events can be replayed, there is at most one result, and only a seal
+    /// follows it.
     #[test]
     fn decisions_make_histories(commands in prop::collection::vec(any_command(), 1..60)) {
         let mut events: Vec<Event> = Vec::new();
@@ -524,4 +533,18 @@ proptest! {
             prop_assert_eq!(run.attempts as usize, leases);
         }
     }
+}
+
+#[test]
+fn text_of_an_error_ends_with_the_last_lines_of_output() {
+    let detail = serde_json::json!({"code": 1, "last_lines": ["reading", "KeyError: 'x'"]});
+    assert_eq!(
+        error_text("failed", Some(&detail)),
+        "failed\nreading\nKeyError: 'x'"
+    );
+    assert_eq!(
+        error_text("failed", Some(&serde_json::json!([1]))),
+        "failed"
+    );
+    assert_eq!(error_text("failed", None), "failed");
 }

@@ -1,16 +1,16 @@
-//! The types of events, and where in the log each of them is.
+//! The types of events, and their subjects.
 
 use super::Scope;
 use crate::manifest::CapsuleName;
 
-/// What an event is about, which decides on its subject.
+/// The object of an event, which determines its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     /// The state of a run.
     State,
     /// A note on an attempt.
     Note,
-    /// What a run spends on models.
+    /// Spending on models.
     Spending,
     Capsule,
     Node,
@@ -28,7 +28,7 @@ enum Family {
 /// A type of events.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// As events name it.
+    /// As in stored events.
     pub name: &'static str,
     /// The last word of its name, a token of its subjects.
     pub word: &'static str,
@@ -37,12 +37,12 @@ pub struct Kind {
 
 /// A text that names no type of events.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is no type of events")]
+#[error("unknown event type {0:?}")]
 pub struct UnknownKind(String);
 
 macro_rules! kinds {
     ($($family:ident $group:literal: $($word:literal)*;)*) => {
-        /// All types, in the order in which they are told.
+        /// All types, in the order of listings.
         const ALL: &[Kind] = &[$($(Kind {
             name: concat!("dev.aod.", $group, ".", $word, ".v1"),
             word: $word,
@@ -52,34 +52,39 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "request" "launch" "admitted" "returned" "reuse" "delivered" "lease" "attempt_lost" "refused" "attempt_failed" "cancel" "result" "sealed";
-    Note "run": "preparing" "running" "waiting" "resumed" "collecting" "call_refused" "egress" "egress_refused";
+    State "run": "requested" "launched" "admitted" "admission_returned" "reused" "delivered" "leased" "attempt_lost" "attempt_refused" "attempt_failed" "cancel_requested" "ended" "sealed";
+    Note "run": "preparation_started" "capsule_started" "wait_started" "wait_ended" "collection_started" "call_refused" "egress_closed" "egress_refused";
     Spending "spending": "reserved" "settled";
-    Capsule "capsule": "registered";
-    Node "node": "drain" "resume";
+    Capsule "capsule": "registered" "removed";
+    Node "node": "drained" "resumed";
     DeadLetter "deadletter": "requeued" "purged";
     Rule "rule": "set" "removed";
     Admission "admission": "granted";
     Archive "archive": "archived" "released";
     Token "token": "issued" "revoked";
     File "file": "uploaded";
-    Placement "placement": "asked";
-    Retention "retention": "policy_set" "policy_removed" "held" "hold_removed";
-    Artifact "artifact": "collected";
+    Placement "placement": "queue_opened";
+    Retention "retention": "policy_set" "policy_removed" "hold_placed" "hold_removed";
+    Artifact "artifact": "deleted";
 }
 
 impl Kind {
     /// All types.
     pub const ALL: &'static [Self] = ALL;
 
-    /// The type that `text` names: as events do, or by its last word.
-    pub fn find(text: &str) -> Result<&'static Self, UnknownKind> {
-        let mut all = Self::ALL.iter();
-        all.find(|kind| kind.name == text || kind.word == text)
-            .ok_or_else(|| UnknownKind(text.chars().take(80).collect()))
+    /// The types for `text`: a full name, or the last word of one or more names.
+    pub fn find(text: &str) -> Result<Vec<&'static Self>, UnknownKind> {
+        let all = Self::ALL.iter();
+        let found: Vec<_> = all
+            .filter(|kind| kind.name == text || kind.word == text)
+            .collect();
+        if found.is_empty() {
+            return Err(UnknownKind(text.chars().take(80).collect()));
+        }
+        Ok(found)
     }
 
-    /// Where events of this type are, of one tenant or `*`, as far as subjects tell more.
+    /// The subjects of events of this type, for one tenant or `*`.
     pub(super) fn filter(
         &self,
         tenant: &str,
@@ -89,10 +94,9 @@ impl Kind {
         let word = self.word;
         let runs = || scope.map_or_else(|| "*.*".to_owned(), Scope::tokens);
         match self.family {
-            // A launch has its label and its class behind its type.
-            // Whatever brings a run into the queue.
-            Family::State if matches!(word, "launch" | "admitted") => {
-                format!("ev.{tenant}.run.{}.s.launch.>", runs())
+            // A launch, or an admission that acts as one, has pool and class after its type.
+            Family::State if matches!(word, "launched" | "admitted") => {
+                format!("ev.{tenant}.run.{}.s.launched.>", runs())
             }
             Family::State => format!("ev.{tenant}.run.{}.s.{word}", runs()),
             Family::Note => format!("ev.{tenant}.run.{}.n.{word}", runs()),

@@ -10,7 +10,8 @@ use crate::run::{Note, NoteKind};
 
 fn kinds(words: &[&str]) -> Vec<&'static Kind> {
     let found = words.iter().map(|word| Kind::find(word));
-    found.collect::<Result<_, _>>().expect("types of events")
+    let found: Result<Vec<_>, _> = found.collect();
+    found.expect("types of events").concat()
 }
 
 fn takes(selection: &Selection, subject: &str) -> bool {
@@ -22,7 +23,7 @@ fn takes(selection: &Selection, subject: &str) -> bool {
     })
 }
 
-/// Subjects of all kinds, as the log has them.
+/// Subjects of all kinds, as in the log.
 fn subjects() -> Vec<String> {
     let states = every_event();
     let mut subjects: Vec<String> = states
@@ -37,12 +38,16 @@ fn subjects() -> Vec<String> {
         previous: None,
     };
     let tenant = &Tenant::default();
-    subjects.push(Note::Running(kind).subject(tenant, child()).to_string());
+    subjects.push(
+        Note::CapsuleStarted(kind)
+            .subject(tenant, child())
+            .to_string(),
+    );
     subjects.push(subject::spending_event(tenant, child(), "settled").to_string());
     let chart = "chart".parse().expect("a name");
     subjects.push(subject::capsule_event(tenant, &chart, "registered").to_string());
     let node = NodeId::new(Uuid::from_u128(1));
-    subjects.push(subject::node_event(node, "drain").to_string());
+    subjects.push(subject::node_event(node, "drained").to_string());
     let purged = dead_letter::Event::Purged {
         run: child(),
         requested_by: "operator".into(),
@@ -60,8 +65,9 @@ fn subjects() -> Vec<String> {
 #[test]
 fn every_type_is_found_by_its_name_and_by_its_last_word() {
     for kind in Kind::ALL {
-        assert_eq!(Kind::find(kind.name), Ok(kind));
-        assert_eq!(Kind::find(kind.word), Ok(kind), "{}", kind.word);
+        assert_eq!(Kind::find(kind.name), Ok(vec![kind]));
+        let found = Kind::find(kind.word).expect("a type");
+        assert!(found.contains(&kind), "{}", kind.word);
     }
     assert!(Kind::find("lost").is_err());
     for event in every_event() {
@@ -77,7 +83,7 @@ fn every_type_is_found_by_its_name_and_by_its_last_word() {
 }
 
 #[test]
-fn the_broker_filters_what_subjects_tell() {
+fn broker_filter_covers_conditions_on_subjects() {
     let check = |selection: Selection, expected: &str| assert_eq!(selection.filter(), expected);
     check(Selection::default(), "ev.>");
     let (root, child) = (root(), child());
@@ -91,15 +97,15 @@ fn the_broker_filters_what_subjects_tell() {
     let ends = Selection {
         scope: Some(Scope::Run(child)),
         tenant: Some(Tenant::default()),
-        kinds: kinds(&["result"]),
+        kinds: kinds(&["ended"]),
         ..Selection::default()
     };
     check(
         ends,
-        &format!("ev.default.run.{of_root}.{of_child}.s.result"),
+        &format!("ev.default.run.{of_root}.{of_child}.s.ended"),
     );
     let several = Selection {
-        kinds: kinds(&["lease", "result"]),
+        kinds: kinds(&["leased", "ended"]),
         ..Selection::default()
     };
     check(several, "ev.*.run.*.*.s.*");
@@ -112,15 +118,15 @@ fn the_broker_filters_what_subjects_tell() {
 }
 
 #[test]
-fn whatever_is_taken_lies_under_the_filter() {
+fn selected_events_match_the_broker_filter() {
     let scopes = [None, Some(Scope::Run(child())), Some(Scope::Tree(root()))];
     let capsules = [None, Some("chart".parse().expect("a name"))];
     let sets: [&[&str]; 5] = [
         &[],
-        &["result"],
-        &["launch", "result"],
-        &["result", "purged"],
-        &["drain", "registered", "settled"],
+        &["ended"],
+        &["launched", "ended"],
+        &["ended", "purged"],
+        &["drained", "registered", "settled"],
     ];
     let mut taken = 0;
     for scope in scopes {
@@ -146,9 +152,9 @@ fn whatever_is_taken_lies_under_the_filter() {
 }
 
 #[test]
-fn what_a_filter_lets_through_beside_is_not_taken() {
+fn events_outside_the_selection_are_not_taken() {
     let selection = Selection {
-        kinds: kinds(&["lease", "purged"]),
+        kinds: kinds(&["leased", "purged"]),
         scope: Some(Scope::Run(child())),
         ..Selection::default()
     };
@@ -176,7 +182,7 @@ fn a_capsule_has_its_registrations_and_the_events_of_its_runs() {
     };
     assert!(takes(&selection, registered("chart").as_str()));
     assert!(!takes(&selection, registered("table").as_str()));
-    let lease = subject::run_event(&Tenant::default(), child(), "lease");
+    let lease = subject::run_event(&Tenant::default(), child(), "leased");
     assert!(takes(&selection, lease.as_str()));
     assert_eq!(selection.asks_about(lease.as_str()), Some(child()));
     let facts = |capsule: &str| LaunchFacts {
@@ -206,12 +212,12 @@ fn labels_of_a_root_are_those_of_its_tree() {
     let root = facts(&[("team", "birds")]);
     assert!(selection.takes_launch(&facts(&[("stage", "two")]), &root));
     assert!(!selection.takes_launch(&facts(&[]), &root));
-    let drain = subject::node_event(NodeId::new(Uuid::from_u128(1)), "drain");
+    let drain = subject::node_event(NodeId::new(Uuid::from_u128(1)), "drained");
     assert!(!takes(&selection, drain.as_str()));
 }
 
 #[test]
-fn words_are_looked_for_in_values_whatever_their_case() {
+fn words_match_values_in_any_case() {
     let data =
         json!({"error": {"message": "No Such Column", "code": 17}, "list": ["Ærø"], "no": null});
     let check = |text: &str, expected: bool| {
@@ -220,7 +226,7 @@ fn words_are_looked_for_in_values_whatever_their_case() {
             ..Selection::default()
         };
         let candidate = Candidate {
-            subject: "ev.default.node.x.drain",
+            subject: "ev.default.node.x.drained",
             time: NOW,
             data: &data,
         };
@@ -234,7 +240,7 @@ fn words_are_looked_for_in_values_whatever_their_case() {
 }
 
 #[test]
-fn times_are_those_of_writers_whose_clocks_are_a_little_apart() {
+fn time_search_allows_for_clock_differences() {
     let selection = Selection {
         since: Some(NOW),
         until: Some(NOW + SignedDuration::from_secs(10)),
@@ -243,7 +249,7 @@ fn times_are_those_of_writers_whose_clocks_are_a_little_apart() {
     let at = |seconds: i64| {
         let data = json!({});
         selection.takes(&Candidate {
-            subject: "ev.default.node.x.drain",
+            subject: "ev.default.node.x.drained",
             time: NOW + SignedDuration::from_secs(seconds),
             data: &data,
         })
@@ -255,7 +261,7 @@ fn times_are_those_of_writers_whose_clocks_are_a_little_apart() {
 }
 
 #[test]
-fn whoever_is_of_one_tenant_sees_nothing_of_others_or_of_the_cluster() {
+fn tenant_sees_no_events_of_other_tenants_or_of_the_cluster() {
     let of = |tenant: &str| Selection {
         tenant: Some(tenant.parse().expect("a name")),
         is_of_tenants_only: true,

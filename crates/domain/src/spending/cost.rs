@@ -1,4 +1,4 @@
-//! Money, counted so finely that the price of one token is a whole number.
+//! Money in units so small that the price of one token is a whole number.
 
 use std::fmt;
 use std::ops::Add;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Picodollars in a dollar.
 const DOLLAR: u64 = 1_000_000_000_000;
 
-/// The most dollars that are counted: a month of the largest fleets, and far below what 64 bits hold.
+/// Maximum dollars: a month of the largest fleets, and far below the range of 64 bits.
 const DOLLARS_MAX: f64 = 1e6;
 
-/// An amount of money in picodollars, the millionth of a millionth of a US dollar; at most 18 million dollars.
+/// An amount of money in picodollars (10^-12 US dollars); at most 18 million dollars.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -27,7 +27,7 @@ impl Cost {
         self.0
     }
 
-    /// Dollars from 0 to a million, to the nearest picodollar; nothing for other numbers.
+    /// Dollars from 0 to a million, to the nearest picodollar; none for other numbers.
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         if !(0.0..=DOLLARS_MAX).contains(&dollars) {
             return None;
@@ -42,14 +42,14 @@ impl Cost {
         Some(Self(picodollars))
     }
 
-    /// As people write it; exact to about 15 digits.
+    /// In dollars; exact to about 15 digits.
     pub fn dollars(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let dollars = self.0 as f64 / DOLLAR as f64;
         dollars
     }
 
-    /// The cost of `count` tokens, each at this.
+    /// The cost of `count` tokens at this cost each.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
@@ -65,7 +65,7 @@ impl Add for Cost {
 }
 
 impl fmt::Display for Cost {
-    /// `$0.0125`: to the ten-thousandth of a dollar, or to its first digits where there is less.
+    /// `$0.0125`: to the ten-thousandth of a dollar, or to the first digits of a smaller amount.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dollars, rest) = (self.0 / DOLLAR, self.0 % DOLLAR);
         let digits = format!("{rest:012}");

@@ -1,4 +1,4 @@
-//! Prices of models, as data: those of `prices.json`, and what an operator sets over them.
+//! Prices of models: the list in `prices.json`, and the operator's own prices.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::{Tokens, Worst};
 /// Public list prices for plain requests. Source: the price pages of the providers, as of 2026-11.
 const LISTED: &str = include_str!("prices.json");
 
-/// Tokens that a price in dollars is for.
+/// Number of tokens that a price in dollars is for.
 const PER_TOKENS: f64 = 1e6;
 
-/// What a model costs; each number is US dollars for a million tokens, from 0 to 10,000.
+/// The price of a model; each number is US dollars for a million tokens, from 0 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     pub input: f64,
-    /// Input that the provider had in its cache; as `input` if it is none.
+    /// Input from the provider's cache; without it, the price of `input` applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<f64>,
     pub output: f64,
@@ -37,7 +37,7 @@ impl Price {
         Cost::from_dollars(dollars / PER_TOKENS).unwrap_or_default()
     }
 
-    /// What `tokens` cost.
+    /// The cost of `tokens`.
     pub fn cost(&self, tokens: Tokens) -> Cost {
         let cached = tokens.cached_input.min(tokens.input);
         let fresh = tokens.input - cached;
@@ -47,7 +47,7 @@ impl Price {
             + Self::of(self.output).times(tokens.output)
     }
 
-    /// The most that so many tokens may cost: none of the input from a cache, unless that costs more.
+    /// The maximum cost of these tokens: without input from a cache, unless that costs more.
     pub fn worst(&self, input_tokens: u64, output_tokens: u64) -> Worst {
         let input = self.input.max(self.cached_input.unwrap_or_default());
         let cost = Self::of(input).times(input_tokens) + Self::of(self.output).times(output_tokens);
@@ -63,28 +63,28 @@ impl Price {
 pub struct Prices(BTreeMap<String, Price>);
 
 impl Default for Prices {
-    /// The listed ones.
+    /// The listed prices.
     fn default() -> Self {
         Self(serde_json::from_str(LISTED).expect("a test reads the list"))
     }
 }
 
 impl Prices {
-    /// The same, with `own` in place of and beside them.
+    /// These prices, replaced and extended by `own`.
     #[must_use]
     pub fn with(mut self, own: BTreeMap<String, Price>) -> Self {
         self.0.extend(own);
         self
     }
 
-    /// The price of `model`, also of a dated version of a listed one: `gpt-5.2-2025-12-11`.
+    /// The price of `model`, or of the listed model that it is a dated version of: `gpt-5.2-2025-12-11`.
     pub fn get(&self, provider: &str, model: &str) -> Option<&Price> {
         let exact = |model: &str| self.0.get(&format!("{provider}/{model}"));
         exact(model).or_else(|| exact(undated(model)?))
     }
 }
 
-/// `model` without `-20251211`, `-2025-12-11` or `-latest` at its end, if it has that.
+/// `model` without `-20251211`, `-2025-12-11` or `-latest` at its end; none if it has no such suffix.
 fn undated(model: &str) -> Option<&str> {
     if let Some(name) = model.strip_suffix("-latest") {
         return Some(name);

@@ -54,7 +54,7 @@ fn settled(number: usize, run: RunId, tokens: Option<u64>) -> Settled {
     }
 }
 
-/// An account and the events that made it.
+/// An account and its events.
 #[derive(Default)]
 struct Log {
     account: Account,
@@ -87,7 +87,7 @@ fn tokens(tokens_max: u64) -> Budget {
 }
 
 #[test]
-fn what_is_reserved_counts_until_it_is_settled() {
+fn reservation_counts_until_it_is_settled() {
     let mut log = Log::default();
     let none = Budget::default();
     assert_eq!(
@@ -115,7 +115,7 @@ fn what_is_reserved_counts_until_it_is_settled() {
 }
 
 #[test]
-fn a_run_has_a_budget_of_its_own_beside_the_trees() {
+fn run_budget_applies_in_addition_to_tree_budget() {
     let mut log = Log::default();
     let none = Budget::default();
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_run_has_a_budget_of_its_own_beside_the_trees() {
 }
 
 #[test]
-fn an_answer_that_does_not_tell_counts_as_its_worst_case() {
+fn answer_without_usage_counts_as_its_reservation() {
     let mut log = Log::default();
     let none = Budget::default();
     log.handle(&reserve(1, root(), 60, tokens(100), none))
@@ -147,7 +147,7 @@ fn an_answer_that_does_not_tell_counts_as_its_worst_case() {
 }
 
 #[test]
-fn what_a_provider_refuses_costs_nothing() {
+fn call_rejected_by_the_provider_costs_nothing() {
     let mut log = Log::default();
     log.handle(&reserve(1, root(), 60, tokens(100), Budget::default()))
         .unwrap();
@@ -168,7 +168,7 @@ fn a_call_is_settled_once() {
 }
 
 #[test]
-fn a_model_without_a_price_is_refused_where_cost_is_limited() {
+fn unpriced_model_is_refused_under_a_cost_limit() {
     let command = Command::Reserve {
         call: call(1, root()),
         worst: Worst {
@@ -196,7 +196,7 @@ fn a_price_is_for_a_million_tokens() {
         cached_input: 500_000,
         output: 10,
     };
-    // Half a million at $0.40, as many at $0.10, ten at $1.60 a million.
+    // Half a million at $0.40, half a million at $0.10, ten at $1.60 a million.
     assert_eq!(price.cost(tokens).picodollars(), 250_016_000_000);
     assert!(price.cost(tokens) <= price.worst(1_000_000, 10).cost.unwrap());
 }
@@ -224,8 +224,8 @@ fn costs_are_shown_to_their_first_digits() {
 }
 
 proptest! {
-    /// 64 runs below one budget, each with calls that reserve and settle in any order: what was taken
-    /// and what is reserved never come above what is allowed.
+    /// 64 runs below one budget, with calls that reserve and settle in any order: usage and reservations never exceed
+    /// the budget.
     #[test]
     fn no_order_of_calls_exceeds_a_budget(
         steps in vec((0usize..64, 1u64..500, 0u64..=100, any::<bool>()), 1..400),

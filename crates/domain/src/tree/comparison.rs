@@ -1,9 +1,8 @@
-//! In what two trees differ: what they were given, what they made, whom they called; and beside that,
-//! how long it took and what it cost, which differs nearly always and says nothing about the rest.
+//! How two trees differ: inputs, outputs and calls; and separately times and costs, which nearly always differ.
 //!
-//! Callees are paired by the keys of their calls, which are the same for the same call of whichever
-//! tree. What is left over is paired by capsule, in the order of the launches: a call with other
-//! arguments then shows as that, and not as one that is missing and one that is new.
+//! Callees are paired by the keys of their calls, which are equal for equal calls in both trees, then by capsule and
+//! inputs, because a caller may choose a new key for each call. Remaining callees are paired by capsule in the order of
+//! the launches, so a call with other arguments shows as changed, not as one missing and one new call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,26 +14,26 @@ use crate::digest::Digest;
 use crate::id::RunId;
 use crate::run::{FileEntry, Launched, Payload, Run, Work};
 
-/// Differences, and measures, that are told one by one; of more there is the number.
+/// Maximum differences and measures that are listed; the rest is counted.
 pub const DIFFERENCES_MAX: usize = 1_000;
 
-/// In what two trees differ.
+/// The differences between two trees.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Runs of both trees that differ in anything, their measures included.
+    /// Pairs of runs that differ in anything, including measures.
     pub pairs: Vec<Pair>,
     pub only_left: Vec<OneSided>,
     pub only_right: Vec<OneSided>,
-    /// Runs that were compared.
+    /// Number of compared runs.
     pub compared: usize,
-    /// Differences beyond [`DIFFERENCES_MAX`], which are not told one by one.
+    /// Number of differences beyond [`DIFFERENCES_MAX`].
     pub left_out: usize,
 }
 
-/// A run of the left tree and the one that stands for it in the right one.
+/// A run of the left tree and its counterpart in the right tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// The way from the root by names of capsules: `survey/chart[2]` is the second `chart` that `survey` called.
+    /// The path from the root by names of capsules: `survey/chart[2]` is the second `chart` that `survey` called.
     pub path: String,
     pub left: RunId,
     pub right: RunId,
@@ -44,17 +43,17 @@ pub struct Pair {
     pub measures: Vec<Difference>,
 }
 
-/// A run, and all below it, that the other tree has nothing for.
+/// A run, with all runs below it, without a counterpart in the other tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneSided {
     pub path: String,
     pub run: RunId,
-    /// Runs below it.
+    /// Number of runs below it.
     pub below: usize,
 }
 
 impl Comparison {
-    /// Whether both trees were given the same, called the same and made the same. Times and costs do not count.
+    /// Whether inputs, calls and outputs of both trees are equal. Times and costs do not count.
     pub fn is_same(&self) -> bool {
         let pairs = self.pairs.iter().all(|pair| pair.differences.is_empty());
         pairs && self.only_left.is_empty() && self.only_right.is_empty() && self.left_out == 0
@@ -70,7 +69,7 @@ pub fn compare(left: &Branch<'_>, right: &Branch<'_>) -> Comparison {
     comparison
 }
 
-/// Recursion as deep as calls may be nested.
+/// Recursion as deep as the maximum nesting of calls.
 fn descend(comparison: &mut Comparison, path: &str, left: &Branch<'_>, right: &Branch<'_>) {
     comparison.compared += 1;
     let differences = difference::between(&content(left.run), &content(right.run));
@@ -84,7 +83,11 @@ fn descend(comparison: &mut Comparison, path: &str, left: &Branch<'_>, right: &B
             measures,
         });
     }
-    let (pairs, only_left, only_right) = paired(&left.callees, &right.callees);
+    let Pairing {
+        pairs,
+        only_left,
+        only_right,
+    } = Pairing::of(&left.callees, &right.callees);
     let (left_names, right_names) = (names(&left.callees), names(&right.callees));
     for (index, other) in pairs {
         let below = format!("{path}/{}", left_names[index]);
@@ -108,40 +111,52 @@ fn descend(comparison: &mut Comparison, path: &str, left: &Branch<'_>, right: &B
     comparison.only_right.extend(found);
 }
 
-/// Indices that belong together, and those that are left over on either side.
-type Paired = (Vec<(usize, usize)>, Vec<usize>, Vec<usize>);
+/// Callees of two runs by their indices: pairs, and the unpaired ones of either side.
+pub(super) struct Pairing {
+    pub(super) pairs: Vec<(usize, usize)>,
+    only_left: Vec<usize>,
+    only_right: Vec<usize>,
+}
 
-fn paired(left: &[Branch<'_>], right: &[Branch<'_>]) -> Paired {
-    let mut pairs: Vec<(usize, usize)> = Vec::new();
-    let mut by_key: BTreeMap<Digest, usize> = BTreeMap::new();
-    by_key.extend((0..right.len()).filter_map(|index| Some((call_key(&right[index])?, index))));
-    let mut taken = BTreeSet::new();
-    let mut left_over = Vec::new();
-    for (index, branch) in left.iter().enumerate() {
-        match call_key(branch).and_then(|key| by_key.get(&key)) {
-            Some(&other) if taken.insert(other) => pairs.push((index, other)),
-            _ => left_over.push(index),
+impl Pairing {
+    pub(super) fn of(left: &[Branch<'_>], right: &[Branch<'_>]) -> Self {
+        let mut pairing = Self {
+            pairs: Vec::new(),
+            only_left: (0..left.len()).collect(),
+            only_right: (0..right.len()).collect(),
+        };
+        pairing.pair_by(left, right, call_key);
+        pairing.pair_by(left, right, |branch| Some(inputs(branch)));
+        pairing.pair_by(left, right, |branch| Some(name(branch)));
+        pairing.pairs.sort_unstable();
+        pairing
+    }
+
+    /// Pairs unpaired callees with equal values of `key`, in the order of their launches.
+    fn pair_by<'a, K: Ord>(
+        &mut self,
+        left: &[Branch<'a>],
+        right: &[Branch<'a>],
+        key: impl Fn(&Branch<'a>) -> Option<K>,
+    ) {
+        let mut others: BTreeMap<K, VecDeque<usize>> = BTreeMap::new();
+        for &index in &self.only_right {
+            if let Some(key) = key(&right[index]) {
+                others.entry(key).or_default().push_back(index);
+            }
         }
+        let mut taken = BTreeSet::new();
+        self.only_left.retain(|&index| {
+            let others = key(&left[index]).and_then(|key| others.get_mut(&key));
+            let Some(other) = others.and_then(VecDeque::pop_front) else {
+                return true;
+            };
+            self.pairs.push((index, other));
+            taken.insert(other);
+            false
+        });
+        self.only_right.retain(|index| !taken.contains(index));
     }
-    let mut by_name: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
-    for index in (0..right.len()).filter(|index| !taken.contains(index)) {
-        by_name
-            .entry(name(&right[index]))
-            .or_default()
-            .push_back(index);
-    }
-    let mut only_left = Vec::new();
-    for index in left_over {
-        let others = by_name.get_mut(name(&left[index]));
-        match others.and_then(VecDeque::pop_front) {
-            Some(other) => pairs.push((index, other)),
-            None => only_left.push(index),
-        }
-    }
-    pairs.sort_unstable();
-    let mut only_right: Vec<usize> = by_name.into_values().flatten().collect();
-    only_right.sort_unstable();
-    (pairs, only_left, only_right)
 }
 
 fn call_key(branch: &Branch<'_>) -> Option<Digest> {
@@ -149,11 +164,22 @@ fn call_key(branch: &Branch<'_>) -> Option<Digest> {
     parent.map(|parent| parent.call_key)
 }
 
+/// Capsule, arguments and files of a call, in one form for equal ones.
+fn inputs(branch: &Branch<'_>) -> String {
+    let launched = &branch.run.launched.event;
+    json!([
+        name(branch),
+        payload(&launched.payload),
+        files(&launched.files)
+    ])
+    .to_string()
+}
+
 fn name<'a>(branch: &Branch<'a>) -> &'a str {
     branch.run.launched.event.work.name().as_str()
 }
 
-/// Each callee by its capsule, with its number where that was called more than once.
+/// Each callee by its capsule, numbered if the capsule was called more than once.
 fn names(callees: &[Branch<'_>]) -> Vec<String> {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for callee in callees {
@@ -174,7 +200,7 @@ fn size(branch: &Branch<'_>) -> usize {
     1 + branch.callees.iter().map(size).sum::<usize>()
 }
 
-/// What a run was given and made: nothing that depends on where or when it ran.
+/// Inputs and outputs of a run, without anything that depends on place or time.
 fn content(run: &Run) -> Value {
     let launched = &run.launched.event;
     let mut content = json!({
@@ -222,7 +248,7 @@ fn capsule(launched: &Launched) -> Value {
     }
 }
 
-/// One that is an artifact is told by its digest: equal if and only if that is.
+/// A payload that is an artifact is represented by its digest.
 fn payload(payload: &Payload) -> Value {
     match payload {
         Payload::Inline(value) => value.clone(),
@@ -239,7 +265,7 @@ fn files(files: &[FileEntry]) -> Value {
     Value::Object(digests.collect())
 }
 
-/// How long a run took and what it used; what is not known is left out.
+/// Duration and usage of a run; unknown values are left out.
 fn measured(branch: &Branch<'_>) -> Value {
     let run = branch.run;
     let mut measured = json!({"attempts": run.attempts});
@@ -265,7 +291,7 @@ fn measured(branch: &Branch<'_>) -> Value {
     measured
 }
 
-/// Cuts what is told to [`DIFFERENCES_MAX`], and counts the rest of what makes trees differ.
+/// Limits the lists to [`DIFFERENCES_MAX`], and counts the rest.
 fn bound(comparison: &mut Comparison) {
     let mut room = DIFFERENCES_MAX;
     let mut room_for_measures = DIFFERENCES_MAX;
@@ -282,7 +308,7 @@ fn bound(comparison: &mut Comparison) {
         .retain(|pair| !pair.differences.is_empty() || !pair.measures.is_empty());
 }
 
-/// Keeps as much of `list` as there is room for, and answers how much was left out.
+/// Shortens `list` to the remaining `room`, and returns the number of removed items.
 fn cut<T>(list: &mut Vec<T>, room: &mut usize) -> usize {
     let kept = list.len().min(*room);
     let left_out = list.len() - kept;

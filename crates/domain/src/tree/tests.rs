@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::comparison::Pairing;
 use super::*;
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
@@ -8,7 +9,7 @@ use crate::run::fixtures::{
 };
 use crate::run::{Ended, Event, Launched, Lease, Outcome, Parent, Payload, Retries, Work};
 
-/// A run that was launched as `launched`, and ended as `ended` if it did.
+/// A run that was launched as `launched`, and ended as `ended` if given.
 fn run(launched: Launched, ended: Option<Ended>) -> Run {
     let mut events = vec![Event::Launched(Box::new(launched))];
     if let Some(ended) = ended {
@@ -51,12 +52,12 @@ fn branch<'a>(run: &'a Run, callees: Vec<Branch<'a>>) -> Branch<'a> {
 }
 
 #[test]
-fn a_run_waits_for_a_node_for_its_rest_or_for_what_it_called() {
+fn run_waits_for_a_node_a_pause_or_callees() {
     let queued = run(launched(), None);
-    let label = Label::any();
+    let pool = Pool::any();
     assert_eq!(
         branch(&queued, Vec::new()).waits_for(),
-        Some(Wait::Node(&label))
+        Some(Wait::Node(&pool))
     );
 
     let retries = Retries {
@@ -84,7 +85,7 @@ fn a_run_waits_for_a_node_for_its_rest_or_for_what_it_called() {
 }
 
 #[test]
-fn what_ran_twice_alike_is_the_same_whenever_it_ran() {
+fn equal_trees_are_equal_at_any_time() {
     let left = run(launched(), Some(ended(1)));
     let mut slower = ended(1);
     slower.timings.waiting_ms = 900;
@@ -97,7 +98,7 @@ fn what_ran_twice_alike_is_the_same_whenever_it_ran() {
 }
 
 #[test]
-fn everything_that_was_given_and_made_is_compared() {
+fn inputs_and_outputs_are_compared() {
     let left = run(launched(), Some(ended(1)));
     let mut other = launched();
     if let Work::Capsule { content, image, .. } = &mut other.work {
@@ -144,8 +145,8 @@ fn callees_are_paired_by_key_then_by_capsule_and_order() {
     let call = |capsule: &str, key: &str, number: u32| {
         run(called(capsule, key, json!({"n": number})), None)
     };
-    // The keys of a and b are the same on both sides, in another order; c and x are the same call with
-    // other arguments; d is called on the left alone, y and z on the right alone.
+    // a and b have the same keys on both sides, in another order; c and x are the same call with other arguments; only
+    // the left tree calls d, only the right tree calls y and z.
     let left = [
         call("chart", "a", 1),
         call("chart", "b", 2),
@@ -179,8 +180,53 @@ fn callees_are_paired_by_key_then_by_capsule_and_order() {
     );
 }
 
+/// Pairs the callees of two runs, which launch them in these orders.
+#[track_caller]
+fn check_pairs(left: &[Launched], right: &[Launched], expected: &[(usize, usize)]) {
+    let runs = |calls: &[Launched]| -> Vec<Run> {
+        calls.iter().map(|call| run(call.clone(), None)).collect()
+    };
+    let (left, right) = (runs(left), runs(right));
+    let left: Vec<_> = left.iter().map(|run| branch(run, vec![])).collect();
+    let right: Vec<_> = right.iter().map(|run| branch(run, vec![])).collect();
+    assert_eq!(Pairing::of(&left, &right).pairs, expected);
+}
+
 #[test]
-fn what_is_told_has_a_bound_and_what_is_left_out_is_counted() {
+fn permuted_parallel_calls_are_paired_by_their_inputs() {
+    let files = |call: Launched, name: &str| Launched {
+        files: vec![file(name)],
+        ..call
+    };
+    // Each caller chose its keys at random.
+    let left = [
+        called("chart", "1", json!({"n": 1})),
+        called("chart", "2", json!({"n": 2, "at": "x"})),
+        called("table", "3", json!({"n": 1})),
+        files(called("chart", "4", json!({"n": 1})), "penguins.csv"),
+        files(called("chart", "5", json!({"n": 1})), "whales.csv"),
+    ];
+    let order = [4, 2, 1, 0, 3];
+    let right = order.map(|index| {
+        let mut call: Launched = left[index].clone();
+        let parent = call.parent.as_mut().expect("it is a callee");
+        parent.call_key = Digest::of(format!("other {index}"));
+        call
+    });
+    check_pairs(&left, &right, &[(0, 3), (1, 2), (2, 1), (3, 4), (4, 0)]);
+}
+
+#[test]
+fn key_precedes_inputs_and_equal_inputs_are_paired_in_order() {
+    let call = |key: &str, number: u32| called("chart", key, json!({"n": number}));
+    // The calls with the key `same` correspond although their inputs differ.
+    let left = [call("same", 1), call("a", 1), call("b", 1), call("c", 7)];
+    let right = [call("d", 1), call("e", 8), call("f", 1), call("same", 2)];
+    check_pairs(&left, &right, &[(0, 3), (1, 0), (2, 2), (3, 1)]);
+}
+
+#[test]
+fn listed_differences_are_bounded_and_the_rest_is_counted() {
     let with = |number: usize| {
         let members = (0..number).map(|index| (format!("k{index:04}"), json!(index)));
         let payload = Payload::Inline(Value::Object(members.collect()));
@@ -200,7 +246,7 @@ fn what_is_told_has_a_bound_and_what_is_left_out_is_counted() {
 }
 
 #[test]
-fn a_run_that_only_one_tree_has_is_told_with_how_much_is_below_it() {
+fn one_sided_run_is_listed_with_the_number_of_runs_below_it() {
     let root = run(launched(), None);
     let caller = run(called("report", "a", json!({})), None);
     let callee = run(called("chart", "b", json!({})), None);

@@ -1,5 +1,5 @@
-//! A case of the contract: a schema, a payload, the files there are. What comes of it is told as
-//! JSON, so that it can be held against a file, and against what the Python SDK makes of it.
+//! A case of the contract: a schema, a payload and existing files. Its answer is JSON, to compare with a file and with
+//! the Python SDK.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use aod_domain::file_name::{Directory, FileName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Where a payload stands, and with it where its files are.
+/// The origin of a payload, which determines the directory of its files.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Side {
-    /// What a run is given; names are relative to `/io/input`.
+    /// Arguments of a run; names are relative to `/io/input`.
     Input,
-    /// What a capsule calls another one with; names are relative to `/io/handoff/outgoing`.
+    /// Arguments of a call; names are relative to `/io/handoff/outgoing`.
     Handoff,
-    /// What a run answers; names are relative to `/io/output`.
+    /// Output of a run; names are relative to `/io/output`.
     Output,
 }
 
-/// A case, as it stands in `tests/contract/`.
+/// A case as stored in `tests/contract/`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     /// A whole `schema.json`.
     schema: Value,
     side: Side,
-    /// May contain what [`expanded`] knows.
+    /// May contain the short forms of [`expanded`].
     instance: Value,
     #[serde(default)]
     files: Vec<String>,
     #[serde(default)]
     directories: Vec<String>,
-    /// Files that get another name.
+    /// Files that are renamed.
     #[serde(default)]
     rename: BTreeMap<String, FileName>,
 }
@@ -89,8 +89,8 @@ fn refused(stage: &str, problems: &[Problem]) -> Value {
     json!({"refused": stage, "problems": problems})
 }
 
-/// `value` with the short forms for what is large written out: `{"$repeat": TEXT, "times": N}` is a
-/// text, `{"$list": VALUE, "times": N}` a list, `{"$nest": VALUE, "levels": N}` so many lists in one another.
+/// `value` with short forms of large values expanded: `{"$repeat": TEXT, "times": N}` is a text, `{"$list": VALUE,
+/// "times": N}` a list, `{"$nest": VALUE, "levels": N}` N nested lists.
 pub(crate) fn expanded(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(expanded).collect(),

@@ -1,4 +1,4 @@
-//! Rules of finding and starting commands.
+//! Finding and starting commands.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use rustix::process::{WaitOptions, waitpid};
 
 use super::*;
 
-/// Makes a file with this content and mode and returns its path.
+/// Creates a file with this content and mode; returns its path.
 fn file(directory: &Path, name: &str, content: &str, mode: u32) -> String {
     let path = directory.join(name);
     fs::write(&path, content).expect("a file in a temporary directory");
@@ -28,14 +28,14 @@ fn refused(argv: &[&str], search: &str) -> (u8, String) {
 }
 
 #[test]
-fn the_first_executable_in_path_is_taken() {
+fn first_executable_in_path_is_used() {
     let directories = tempfile::tempdir().expect("a directory");
     let [first, second, third] = ["first", "second", "third"].map(|name| {
         let path = directories.path().join(name);
         fs::create_dir(&path).expect("a directory");
         path
     });
-    fs::create_dir(first.join("tool")).expect("a directory of that name is passed over");
+    fs::create_dir(first.join("tool")).expect("a directory");
     file(&second, "tool", "no program", 0o644);
     let expected = file(&third, "tool", "a program", 0o755);
     let search = [&first, &second, &third]
@@ -52,13 +52,13 @@ fn the_first_executable_in_path_is_taken() {
     let (code, text) = refused(&["tool"], &search);
     assert_eq!(code, 126);
     assert!(
-        text.ends_with("/first/tool: is a directory or may not be executed"),
+        text.ends_with("/first/tool: is a directory or not executable"),
         "{text}"
     );
 }
 
 #[test]
-fn the_last_path_of_the_given_environment_counts_and_docker_s_default_else() {
+fn last_path_of_environment_counts_with_docker_default() {
     let path = |value: &str| ("PATH".to_owned(), value.to_owned());
     assert_eq!(
         search_path(&[path("/a"), ("HOME".into(), "/".into()), path("/b")]),
@@ -74,7 +74,7 @@ fn the_last_path_of_the_given_environment_counts_and_docker_s_default_else() {
 }
 
 #[test]
-fn an_empty_directory_in_path_is_the_working_directory() {
+fn empty_directory_in_path_is_working_directory() {
     // Cargo runs tests in the directory of their package; nothing there is executable.
     assert_eq!(refused(&["Cargo.toml"], "/nowhere:").0, 126);
     assert_eq!(refused(&["Cargo.toml"], "/nowhere").0, 127);
@@ -82,7 +82,7 @@ fn an_empty_directory_in_path_is_the_working_directory() {
 }
 
 #[test]
-fn what_is_not_there_is_127() {
+fn missing_command_exits_with_127() {
     assert_eq!(
         refused(&["no-such"], "/bin"),
         (127, "no-such: not found in PATH=/bin".into())
@@ -91,7 +91,7 @@ fn what_is_not_there_is_127() {
         refused(&["/no/such"], "/bin"),
         (127, "/no/such: no such file".into())
     );
-    let none = "there is no command: the image has neither an entrypoint nor a cmd";
+    let none = "the image has no command; set ENTRYPOINT or CMD in the Dockerfile";
     assert_eq!(refused(&[], "/bin"), (127, none.into()));
     assert_eq!(refused(&[""], "/bin"), (127, none.into()));
     let directory = tempfile::tempdir().expect("a directory");
@@ -101,11 +101,11 @@ fn what_is_not_there_is_127() {
 }
 
 #[test]
-fn what_cannot_be_run_is_126() {
+fn command_that_is_not_executable_exits_with_126() {
     let directory = tempfile::tempdir().expect("a directory");
-    let text = "/bin: is a directory or may not be executed";
+    let text = "/bin: is a directory or not executable";
     assert_eq!(refused(&["/bin"], "/bin"), (126, text.into()));
-    // Without an interpreter line the kernel refuses, and no shell is tried: Docker does the same.
+    // The kernel rejects a file without an interpreter line; the gate tries no shell, as Docker.
     let plain = file(directory.path(), "plain", "exit 0\n", 0o755);
     let (code, text) = refused(&[&plain], "/bin");
     assert_eq!(code, 126);
@@ -119,7 +119,7 @@ fn what_cannot_be_run_is_126() {
 }
 
 #[test]
-fn a_started_command_leads_its_own_group() {
+fn started_command_leads_its_own_group() {
     let started = start(&Go {
         argv: vec!["sh".into(), "-c".into(), "exit 4".into()],
         env: Vec::new(),

@@ -1,4 +1,4 @@
-//! One forwarded connection: two directions, each with at most one unfinished piece in hand.
+//! One forwarded connection: two directions, each with at most one pending piece.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::readiness::{Interests, Source};
 #[cfg(test)]
 mod tests;
 
-/// Both ends and what flows between them.
+/// Both ends and both directions.
 #[derive(Debug)]
 pub(super) struct Connection {
     capsule: OwnedFd,
@@ -22,30 +22,30 @@ pub(super) struct Connection {
     is_reset: bool,
 }
 
-/// One way through a connection.
+/// One direction of a connection.
 #[derive(Debug)]
 struct Direction {
     stage: Stage,
-    /// Read and not yet taken by the other end; nothing more is read before.
+    /// Bytes that the receiver has not accepted yet; before that, nothing more is read.
     pending: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Bytes are passed on.
+    /// Bytes are forwarded.
     Open,
-    /// The receiver takes no more. The sender is read on, or closing would reset what still flows
-    /// the other way.
+    /// The receiver accepts no more. The forwarder still reads the sender, because a close with unread
+    /// bytes would reset the other direction.
     Discarding,
-    /// The sender has ended, and the receiver knows.
+    /// The sender has ended, and the receiver's half is shut down.
     Ended,
 }
 
-/// A sender was reset: there is no one to pass anything on to.
+/// A sender was reset.
 struct Reset;
 
 impl Connection {
-    /// Joins a connection of the capsule to one of the node, which already does not block.
+    /// Joins a connection of the capsule and a non-blocking one of the node.
     pub(super) fn open(capsule: TcpStream, node: OwnedFd) -> io::Result<Self> {
         capsule.set_nonblocking(true)?;
         capsule.set_nodelay(true)?;
@@ -58,7 +58,7 @@ impl Connection {
         })
     }
 
-    /// Adds both ends, each for what its directions can do next.
+    /// Adds both ends, each with its next possible operations.
     pub(super) fn add_interests<'fd>(&'fd self, interests: &mut Interests<'fd>, source: Source) {
         let (to_node, to_capsule) = (&self.to_node, &self.to_capsule);
         interests.add(
@@ -75,8 +75,7 @@ impl Connection {
         );
     }
 
-    /// Passes on what there is, at most one piece each way, so that no connection keeps the others
-    /// waiting.
+    /// Forwards at most one piece in each direction, so that no connection blocks other connections.
     pub(super) fn pump(&mut self, scratch: &mut [u8]) -> &Self {
         let (capsule, node) = (self.capsule.as_fd(), self.node.as_fd());
         let there = self.to_node.pump(capsule, node, scratch);
@@ -85,7 +84,7 @@ impl Connection {
         self
     }
 
-    /// Whether nothing will flow any more.
+    /// Whether both directions have ended.
     pub(super) fn is_over(&self) -> bool {
         self.is_reset || (self.to_node.stage != Stage::Open && self.to_capsule.stage != Stage::Open)
     }
@@ -126,7 +125,7 @@ impl Direction {
         }
         match read(sender, &mut *scratch) {
             Ok(0) => {
-                // An error means that the receiver is gone, which its own direction notices.
+                // An error means that the receiver has closed, which its own direction notices.
                 let _ = shutdown(receiver, Shutdown::Write);
                 self.stage = Stage::Ended;
             }
@@ -138,7 +137,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Writes what the receiver takes now and keeps the rest.
+    /// Writes as much as the receiver accepts now, and keeps the rest.
     fn pass_on(&mut self, bytes: &[u8], receiver: BorrowedFd<'_>) {
         match write(receiver, bytes) {
             Ok(size_bytes) => self.pending = bytes[size_bytes..].to_vec(),

@@ -1,4 +1,4 @@
-//! Rules of an output's end.
+//! The end of an output.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -7,7 +7,7 @@ use rustix::pipe::pipe;
 
 use super::*;
 
-/// A link and the node's end of it.
+/// A link and the node's end of its connection.
 fn link() -> (Link, UnixStream) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("socket");
@@ -16,9 +16,9 @@ fn link() -> (Link, UnixStream) {
     (link, listener.accept().expect("connected").0)
 }
 
-/// A descriptor can be sent away over a socket, and then outlives its process.
+/// A socket can transfer a descriptor, which then outlives its process.
 #[test]
-fn a_pipe_that_someone_outside_holds_ends_when_all_writers_are_dead() {
+fn pipe_held_outside_ends_when_all_writers_are_dead() {
     let (mut link, node) = link();
     let (stdout, held) = pipe().expect("a pipe");
     ioctl_fionbio(&stdout, true).expect("a pipe");
@@ -41,7 +41,7 @@ fn a_pipe_that_someone_outside_holds_ends_when_all_writers_are_dead() {
 }
 
 #[test]
-fn nothing_is_read_while_the_node_takes_nothing() {
+fn gate_reads_no_output_while_node_does_not_read() {
     let (mut link, _node) = link();
     let (stdout, held) = pipe().expect("a pipe");
     ioctl_fionbio(&stdout, true).expect("a pipe");
@@ -51,7 +51,7 @@ fn nothing_is_read_while_the_node_takes_nothing() {
         stderr: None,
     };
     let mut scratch = [0; 4096];
-    // A socket takes a few hundred KiB; the bound only keeps a failing test from running on.
+    // A socket buffers a few hundred KiB; the bound only ends a failing test.
     for _ in 0..10_000 {
         let _ = rustix::io::write(&held, &[7; 4096]);
         outputs.pump(&mut link, Writers::Living, &mut scratch);

@@ -1,4 +1,4 @@
-//! The way from bytes, in whatever pieces they come, to messages.
+//! Decodes messages from a stream of bytes in arbitrary pieces.
 
 use std::marker::PhantomData;
 
@@ -6,42 +6,42 @@ use thiserror::Error;
 
 use super::{HEADER_SIZE_BYTES, Message, PAYLOAD_SIZE_BYTES_MAX};
 
-/// Why bytes are not a message. The stream has lost its frame borders: close it. Every later call
-/// gives the same error.
+/// Why bytes are not a message. The frame boundaries are lost: close the stream. Every later call
+/// returns the same error.
 #[derive(Debug, Error)]
 pub enum DecodeError {
     /// No message of this side has this kind.
-    #[error("a frame is of the unknown kind {kind:#04x}")]
+    #[error("a frame has the unknown kind {kind:#04x}")]
     UnknownKind {
         /// The frame's first byte.
         kind: u8,
     },
-    /// The frame says that its payload is above [`PAYLOAD_SIZE_BYTES_MAX`].
-    #[error("a frame announces {size_bytes} bytes, above the bound of {PAYLOAD_SIZE_BYTES_MAX}")]
+    /// The frame announces a payload above [`PAYLOAD_SIZE_BYTES_MAX`].
+    #[error("a frame announces {size_bytes} bytes, above the maximum of {PAYLOAD_SIZE_BYTES_MAX}")]
     TooLarge {
         /// Size of the payload as announced.
         size_bytes: usize,
     },
-    /// The payload is not what its kind says.
-    #[error("a frame of kind {kind:#04x} has a malformed payload")]
+    /// The payload does not match its kind.
+    #[error("a frame of kind {kind:#04x} has an invalid payload")]
     Malformed {
         /// The frame's first byte.
         kind: u8,
-        /// What is wrong with the JSON.
+        /// The error of the JSON.
         source: serde_json::Error,
     },
     /// The stream ended within a frame.
-    #[error("the stream ended within a frame, {size_bytes} bytes into it")]
+    #[error("the stream ended within a frame, after {size_bytes} bytes of it")]
     Truncated {
-        /// Bytes of the unfinished frame.
+        /// Bytes of the incomplete frame.
         size_bytes: usize,
     },
 }
 
 /// Reads messages of one direction from a stream of bytes.
 ///
-/// It holds what was pushed and not yet read. Whoever reads all messages after each push keeps that
-/// below one frame, so the bound is [`HEADER_SIZE_BYTES`] + [`PAYLOAD_SIZE_BYTES_MAX`] + one push.
+/// Buffers bytes that were pushed and not yet read. A caller that reads all messages after each push keeps
+/// the buffer below [`HEADER_SIZE_BYTES`] + [`PAYLOAD_SIZE_BYTES_MAX`] + one push.
 #[derive(Debug)]
 pub struct Decoder<M> {
     buffer: Vec<u8>,
@@ -67,10 +67,10 @@ impl<M: Message> Decoder<M> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, or none before all of its bytes have come.
+    /// The next message, or none before all of its bytes have arrived.
     ///
     /// # Errors
-    /// A wrong header is reported as soon as it is there, without waiting for the payload.
+    /// An invalid header is an error immediately, before the payload arrives.
     pub fn next_message(&mut self) -> Result<Option<M>, DecodeError> {
         let unread = &self.buffer[self.consumed_bytes..];
         let Some(&kind) = unread.first() else {
@@ -96,10 +96,10 @@ impl<M: Message> Decoder<M> {
         Ok(Some(message))
     }
 
-    /// Call it at the stream's end, when there is no further message.
+    /// Checks the end of the stream, after the last message.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`] if that was within a frame.
+    /// [`DecodeError::Truncated`] if the stream ended within a frame.
     pub fn finish(&self) -> Result<(), DecodeError> {
         match self.buffer.len() - self.consumed_bytes {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! Rules of the frames: what is written is read, in any pieces, and nothing else is.
+//! Frames: the decoder reads exactly the written messages, in any pieces.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn encoded<M: Message>(messages: &[M]) -> Vec<u8> {
     frames
 }
 
-/// The only reader of streams in these tests: `piece_bytes` at a time.
+/// Reads a stream, `piece_bytes` at a time.
 fn decode<M: Message>(stream: &[u8], piece_bytes: usize) -> Result<Vec<M>, DecodeError> {
     let mut decoder = Decoder::new();
     let mut messages = Vec::new();
@@ -48,9 +48,9 @@ fn decode<M: Message>(stream: &[u8], piece_bytes: usize) -> Result<Vec<M>, Decod
     Ok(messages)
 }
 
-/// The frames themselves are the contract: changing one breaks a node and a gate of two builds.
+/// The frames are the contract: a change breaks a node and a gate of different builds.
 #[test]
-fn frames_are_these_bytes() {
+fn frames_are_these_bytes_on_the_wire() {
     let started = FromGate::Started(Started { pid: 2 });
     assert_eq!(encoded(&[started]), b"S\0\0\0\x09{\"pid\":2}");
     let output = FromGate::Stdout(vec![0, 255]);
@@ -84,7 +84,7 @@ fn frames_are_these_bytes() {
 }
 
 #[test]
-fn secrets_travel_with_go_and_are_not_shown() {
+fn go_contains_secrets_and_debug_output_hides_them() {
     let ToGate::Go(mut with) = go("-c") else {
         unreachable!("it is a go")
     };
@@ -96,21 +96,21 @@ fn secrets_travel_with_go_and_are_not_shown() {
     let text = serde_json::to_string(&with).expect("JSON");
     let expected = r#","secrets":[{"path":"/run/secrets/KEY","value":"open\nsesame"}]}"#;
     assert!(text.ends_with(expected), "{text}");
-    // What a node of an earlier build says has none.
+    // The message of a node of an earlier build has no secrets.
     let without = r#"{"argv":["/bin/sh","-c"],"env":[],"lease_milliseconds":1}"#;
     let read: Go = serde_json::from_str(without).expect("a go");
     assert_eq!(read.secrets, []);
 }
 
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_ignored() {
     let frame = b"L\0\0\0\x1a{\"milliseconds\":5,\"new\":0}";
     let messages: Vec<ToGate> = decode(frame, 1).expect("a lease");
     assert_eq!(messages, [ToGate::Lease(Lease { milliseconds: 5 })]);
 }
 
 #[test]
-fn an_unknown_kind_is_refused_at_its_first_byte() {
+fn unknown_kind_is_rejected_at_first_byte() {
     for kind in (0..=u8::MAX).filter(|kind| !b"HSOEX".contains(kind)) {
         let error = decode::<FromGate>(&[kind], 1).expect_err("no such kind");
         assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
@@ -122,7 +122,7 @@ fn an_unknown_kind_is_refused_at_its_first_byte() {
 }
 
 #[test]
-fn the_largest_payload_passes_and_one_byte_more_does_not() {
+fn payload_above_maximum_is_rejected() {
     let largest = FromGate::Stdout(vec![7; PAYLOAD_SIZE_BYTES_MAX]);
     let stream = encoded(std::slice::from_ref(&largest));
     assert_eq!(
@@ -145,7 +145,7 @@ fn the_largest_payload_passes_and_one_byte_more_does_not() {
 }
 
 #[test]
-fn a_length_above_the_bound_is_refused_before_its_payload_comes() {
+fn length_above_maximum_is_rejected_before_payload() {
     let error = decode::<FromGate>(b"O\0\x01\0\x01", 1).expect_err("above the bound");
     assert!(matches!(
         error,
@@ -161,7 +161,7 @@ fn a_length_above_the_bound_is_refused_before_its_payload_comes() {
 }
 
 #[test]
-fn a_malformed_payload_is_refused_and_stays_refused() {
+fn invalid_payload_is_rejected_repeatedly() {
     let mut decoder = Decoder::<ToGate>::new();
     decoder.push(b"T\0\0\0\x02{]");
     decoder.push(&encoded(&[ToGate::Signal(Signal { signal: 9 })]));
@@ -172,7 +172,7 @@ fn a_malformed_payload_is_refused_and_stays_refused() {
 }
 
 #[test]
-fn an_end_within_a_frame_is_reported() {
+fn end_within_frame_is_reported() {
     let stream = encoded(&[hello()]);
     for cut in 1..stream.len() {
         let error = decode::<FromGate>(&stream[..cut], 7).expect_err("cut short");
@@ -253,7 +253,7 @@ fn any_to_gate() -> impl Strategy<Value = ToGate> {
 
 proptest! {
     #[test]
-    fn what_the_gate_writes_is_read_in_any_pieces(
+    fn messages_of_gate_are_read_in_any_pieces(
         messages in proptest::collection::vec(any_from_gate(), 0..6),
         piece_bytes in 1..600_usize,
     ) {
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_node_writes_is_read_in_any_pieces(
+    fn messages_of_node_are_read_in_any_pieces(
         messages in proptest::collection::vec(any_to_gate(), 0..6),
         piece_bytes in 1..600_usize,
     ) {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused_alike_in_any_pieces(
+    fn result_for_any_bytes_is_the_same_in_any_pieces(
         stream in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(b'O')], 0..300),
         piece_bytes in 1..40_usize,
     ) {

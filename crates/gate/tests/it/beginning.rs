@@ -1,4 +1,4 @@
-//! Before go: what a gate waits for, and what makes it give up.
+//! Before "go": waiting, and failures.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use aod_gate::protocol::{Exited, FromGate};
 use crate::node::{Channel, Gate, gate_arguments, gate_command, wait_for_exit};
 
 #[test]
-fn a_gate_that_waits_ends_with_its_node() {
+fn waiting_gate_ends_with_its_node() {
     let mut gate = Gate::start();
     gate.connection
         .shutdown(std::net::Shutdown::Both)
@@ -18,7 +18,7 @@ fn a_gate_that_waits_ends_with_its_node() {
 }
 
 #[test]
-fn a_node_that_is_not_understood_is_as_good_as_gone() {
+fn invalid_message_ends_waiting_gate() {
     let frames: [&[u8]; 4] = [
         b"HTTP/1.1 200 OK",
         b"G\0\0\0\x02{}",
@@ -34,17 +34,17 @@ fn a_node_that_is_not_understood_is_as_good_as_gone() {
 }
 
 #[test]
-fn a_second_go_breaks_the_connection_but_not_the_command() {
+fn second_go_breaks_connection_but_not_command() {
     let mut gate = Gate::start();
     gate.go_with_script("read never </dev/null; exec sleep 1000", 300);
     gate.go(&["true"], &[], 60_000);
     assert_eq!(gate.next_or_end(), None);
-    // The lease of the first go, not the one of the second.
+    // The lease of the first "go", not of the second.
     assert_eq!(gate.exit_code(), Some(125));
 }
 
 #[test]
-fn without_a_node_nothing_begins() {
+fn gate_without_node_fails() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut process = gate_command()
         .args(gate_arguments(directory.path(), "127.0.0.1:0"))
@@ -54,13 +54,13 @@ fn without_a_node_nothing_begins() {
     assert_eq!(wait_for_exit(&mut process).code(), Some(125));
     let text = std::io::read_to_string(process.stderr.take().expect("piped")).expect("UTF-8");
     assert!(
-        text.contains("no node at") && text.contains("gate.sock"),
+        text.contains("no node listens at") && text.contains("gate.sock"),
         "{text}"
     );
 }
 
 #[test]
-fn unknown_arguments_are_refused() {
+fn unknown_arguments_are_rejected() {
     let output = gate_command()
         .arg("serve")
         .output()
@@ -74,7 +74,7 @@ fn unknown_arguments_are_refused() {
 }
 
 #[test]
-fn a_taken_address_is_reported_to_the_node() {
+fn address_in_use_is_reported_to_node() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = taken.local_addr().expect("bound").to_string();
     let channel = Channel::new();

@@ -1,10 +1,10 @@
-//! Commands: what they are given, and how their end is reported.
+//! Commands: their input, and the report of their end.
 
 use std::process::{Command, Stdio};
 
 use aod_gate::protocol::{Exited, FromGate};
 
-use crate::node::{Gate, LONG_LEASE_MILLISECONDS, Told};
+use crate::node::{Gate, LONG_LEASE_MILLISECONDS, Seen};
 
 fn exited_with(code: i32) -> Exited {
     Exited {
@@ -14,10 +14,10 @@ fn exited_with(code: i32) -> Exited {
 }
 
 #[test]
-fn outputs_come_apart_and_the_exit_code_comes_last() {
+fn outputs_are_separate_and_exit_code_is_last() {
     let mut gate = Gate::start();
     gate.go_with_script("echo out; echo err >&2; exit 3", LONG_LEASE_MILLISECONDS);
-    let expected = Told {
+    let expected = Seen {
         stdout: b"out\n".to_vec(),
         stderr: b"err\n".to_vec(),
         exited: exited_with(3),
@@ -27,7 +27,7 @@ fn outputs_come_apart_and_the_exit_code_comes_last() {
 }
 
 #[test]
-fn a_command_that_says_nothing_ends_well() {
+fn command_without_output_ends_well() {
     let mut gate = Gate::start();
     gate.go(
         &["true"],
@@ -37,16 +37,16 @@ fn a_command_that_says_nothing_ends_well() {
     assert!(matches!(gate.next(), FromGate::Started(_)));
     assert_eq!(
         gate.rest(),
-        Told {
+        Seen {
             exited: exited_with(0),
-            ..Told::default()
+            ..Seen::default()
         }
     );
     assert_eq!(gate.exit_code(), Some(0));
 }
 
 #[test]
-fn secrets_are_there_before_the_command_starts() {
+fn secrets_exist_before_command_starts() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("KEY");
     let mut gate = Gate::start();
@@ -56,19 +56,19 @@ fn secrets_are_there_before_the_command_starts() {
     );
     gate.go_with_secret(&script, &path, "open\nsesame\n");
     assert!(matches!(gate.next(), FromGate::Started(_)));
-    let told = gate.rest();
-    let stdout = String::from_utf8(told.stdout).expect("UTF-8");
+    let seen = gate.rest();
+    let stdout = String::from_utf8(seen.stdout).expect("UTF-8");
     assert_eq!(stdout, "open\nsesame\n400\n0\n");
 }
 
 #[test]
-fn without_its_secrets_a_command_does_not_start() {
+fn command_without_its_secrets_does_not_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("nowhere/KEY");
     let mut gate = Gate::start();
     gate.go_with_secret("true", &path, "opensesame");
     let FromGate::Exited(exited) = gate.next() else {
-        panic!("it does not start")
+        panic!("the command does not start")
     };
     assert_eq!((exited.code, exited.signal), (None, None));
     let error = exited.error.expect("a reason");
@@ -80,7 +80,7 @@ fn without_its_secrets_a_command_does_not_start() {
 }
 
 #[test]
-fn a_signal_that_ends_the_command_is_named() {
+fn exit_names_signal_that_ended_command() {
     let mut gate = Gate::start();
     gate.go_with_script("kill -9 $$", LONG_LEASE_MILLISECONDS);
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_signal_that_ends_the_command_is_named() {
 }
 
 #[test]
-fn the_environment_is_the_given_one_and_no_other() {
+fn command_has_exactly_the_given_environment() {
     let mut gate = Gate::start();
     let env = [
         ("PATH", "/usr/bin:/bin"),
@@ -114,12 +114,12 @@ fn the_environment_is_the_given_one_and_no_other() {
     );
 }
 
-/// Nothing of the gate's is left open in the command, its signals are as at first, and arguments
-/// come as they were given, the name that was looked up included. What the gate itself inherited
-/// (in a container: nothing) is what a shell started by the test has too.
+/// The command inherits no file of the gate, has default signals, and gets its arguments as given,
+/// including the name. A shell that the test starts shows the files that the gate itself inherited (in a
+/// container: none).
 #[test]
-fn the_command_starts_clean() {
-    // Read by the shell itself: while it forks for a grep it may have its own signals blocked.
+fn command_inherits_no_files_and_no_signal_settings() {
+    // The shell reads the file itself: while it forks for a grep, its own signals may be blocked.
     let script = "echo \"$0 $1\"; readlink /proc/$$/fd/0; (cd /proc/$$/fd; echo *); \
                   while read -r line; do case $line in SigBlk*|SigIgn*) echo \"$line\";; esac; done \
                   </proc/$$/status";
@@ -134,30 +134,30 @@ fn the_command_starts_clean() {
     let argv: Vec<_> = ["sh"].into_iter().chain(arguments).collect();
     gate.go(&argv, &[("PATH", "/usr/bin:/bin")], LONG_LEASE_MILLISECONDS);
     assert!(matches!(gate.next(), FromGate::Started(_)));
-    let told = gate.rest();
-    let stdout = String::from_utf8(told.stdout).expect("UTF-8");
+    let seen = gate.rest();
+    let stdout = String::from_utf8(seen.stdout).expect("UTF-8");
     assert!(
         stdout.starts_with("zero o n e\n/dev/null\n0 1 "),
         "{stdout}"
     );
     assert!(stdout.contains("SigBlk:\t0000000000000000\n"), "{stdout}");
     assert_eq!(stdout, String::from_utf8(plain.stdout).expect("UTF-8"));
-    assert_eq!(told.stderr, b"");
+    assert_eq!(seen.stderr, b"");
 }
 
 #[test]
-fn a_command_that_cannot_be_started_is_an_exit_with_its_reason() {
+fn command_that_cannot_start_is_reported_as_exit_with_reason() {
     for (argv, code, error) in [
         (&["no-such"][..], 127, "no-such: not found in PATH=/nowhere"),
         (
             &["/etc/passwd"],
             126,
-            "/etc/passwd: is a directory or may not be executed",
+            "/etc/passwd: is a directory or not executable",
         ),
         (
             &[],
             127,
-            "there is no command: the image has neither an entrypoint nor a cmd",
+            "the image has no command; set ENTRYPOINT or CMD in the Dockerfile",
         ),
     ] {
         let mut gate = Gate::start();
@@ -171,9 +171,9 @@ fn a_command_that_cannot_be_started_is_an_exit_with_its_reason() {
         };
         assert_eq!(
             gate.rest(),
-            Told {
+            Seen {
                 exited,
-                ..Told::default()
+                ..Seen::default()
             }
         );
         assert_eq!(gate.exit_code(), Some(code));

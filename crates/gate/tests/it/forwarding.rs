@@ -1,4 +1,4 @@
-//! The way from loopback to the run's socket.
+//! Forwarding from loopback to the run's socket.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ fn connect(gate: &Gate) -> TcpStream {
     stream
 }
 
-/// Connects and lets the node take it.
+/// Connects, and accepts the connection at the node.
 fn connect_through(gate: &Gate) -> (TcpStream, UnixStream) {
     let capsule = connect(gate);
     let node = accept(&gate.channel.capsules);
@@ -32,7 +32,7 @@ fn exchange(capsule: &mut TcpStream, node: &mut UnixStream) {
 }
 
 #[test]
-fn requests_and_answers_pass_and_ends_are_passed_on() {
+fn requests_answers_and_ends_are_forwarded() {
     let gate = Gate::start();
     let (mut capsule, mut node) = connect_through(&gate);
     exchange(&mut capsule, &mut node);
@@ -47,7 +47,7 @@ fn requests_and_answers_pass_and_ends_are_passed_on() {
 }
 
 #[test]
-fn sixty_four_connections_live_and_one_more_is_closed() {
+fn connection_above_64_is_closed() {
     let gate = Gate::start();
     let mut pairs: Vec<_> = (0..CONNECTIONS_MAX)
         .map(|_| connect_through(&gate))
@@ -57,9 +57,9 @@ fn sixty_four_connections_live_and_one_more_is_closed() {
     for (capsule, node) in &mut pairs {
         exchange(capsule, node);
     }
-    // Room again, once the gate has seen the end of one.
+    // The gate accepts another connection after it has seen the end of one.
     pairs.pop();
-    wait_until("room for another", || {
+    wait_until("another accepted connection", || {
         let mut capsule = connect(&gate);
         gate.channel
             .capsules
@@ -75,7 +75,7 @@ fn sixty_four_connections_live_and_one_more_is_closed() {
 }
 
 #[test]
-fn without_a_node_connections_are_closed_and_a_node_that_comes_back_is_found() {
+fn connections_without_node_are_closed_until_node_returns() {
     let mut gate = Gate::start();
     let path = gate.channel.path().join(CAPSULE_SOCKET);
     std::fs::remove_file(&path).expect("own directory");
@@ -88,9 +88,9 @@ fn without_a_node_connections_are_closed_and_a_node_that_comes_back_is_found() {
     exchange(&mut capsule, &mut node);
 }
 
-/// A burst above the listener's backlog is slowed down, not lost.
+/// The gate delays a burst above the listener's backlog.
 #[test]
-fn a_burst_of_connections_is_served_one_after_the_other() {
+fn burst_of_connections_is_served_completely() {
     let gate = Gate::start();
     for _ in 0..300 {
         let (mut capsule, mut node) = connect_through(&gate);
@@ -99,7 +99,7 @@ fn a_burst_of_connections_is_served_one_after_the_other() {
 }
 
 #[test]
-fn the_command_reaches_its_node_over_loopback() {
+fn command_reaches_its_node_over_loopback() {
     let mut gate = Gate::start();
     let (host, port) = (gate.listen.ip(), gate.listen.port());
     let script = format!("exec 3<>/dev/tcp/{host}/{port}; echo question >&3; cat <&3");

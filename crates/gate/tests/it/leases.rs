@@ -1,14 +1,14 @@
-//! Leases: what runs ends with them, whatever has become of the node.
+//! Leases: everything ends with them, with or without a node.
 
 use std::time::{Duration, Instant};
 
 use crate::node::{Gate, LONG_LEASE_MILLISECONDS, lives, wait_until};
 
-/// Ignores every stop and prints for ever.
+/// Ignores every stop signal and prints forever.
 const STUBBORN: &str = "trap '' TERM INT HUP; while :; do echo on; sleep 0.01; done";
 
 #[test]
-fn a_lease_that_is_not_renewed_ends_everything() {
+fn expired_lease_ends_everything() {
     let mut gate = Gate::start();
     let begin = Instant::now();
     let main = gate.go_with_script(STUBBORN, 400);
@@ -18,7 +18,7 @@ fn a_lease_that_is_not_renewed_ends_everything() {
 }
 
 #[test]
-fn a_node_that_is_gone_leaves_the_command_its_lease_and_no_more() {
+fn command_outlives_its_node_until_lease_expires() {
     let mut gate = Gate::start();
     let begin = Instant::now();
     let main = gate.go_with_script(STUBBORN, 600);
@@ -32,7 +32,7 @@ fn a_node_that_is_gone_leaves_the_command_its_lease_and_no_more() {
 }
 
 #[test]
-fn a_command_that_ends_without_its_node_leaves_its_code_to_docker() {
+fn command_that_ends_without_node_leaves_exit_code_to_docker() {
     let mut gate = Gate::start();
     let directory = tempfile::tempdir().expect("a directory");
     let gone = directory.path().join("gone");
@@ -49,7 +49,7 @@ fn a_command_that_ends_without_its_node_leaves_its_code_to_docker() {
 }
 
 #[test]
-fn renewals_carry_the_command_over_many_leases() {
+fn renewed_command_outlives_many_leases() {
     const LEASE_MILLISECONDS: u64 = 500;
     let mut gate = Gate::start();
     let begin = Instant::now();
@@ -64,7 +64,7 @@ fn renewals_carry_the_command_over_many_leases() {
 }
 
 #[test]
-fn a_lease_can_be_cut_short() {
+fn lease_can_be_shortened() {
     let mut gate = Gate::start();
     let main = gate.go_with_script(STUBBORN, LONG_LEASE_MILLISECONDS);
     gate.renew(0);

@@ -1,6 +1,6 @@
-//! The gate as a program: started as in a container, with a node that each test plays itself.
+//! The gate as a program, started as in a container; each test acts as its node.
 //!
-//! What only PID 1 can do is tested in PID namespaces of the tests' own ([`pid_1`]).
+//! [`pid_1`] tests the behavior of PID 1 in its own PID namespaces.
 
 mod beginning;
 mod commands;

@@ -1,4 +1,4 @@
-//! A node with one gate: the fixture of all tests here.
+//! A node with one gate: the fixture of these tests.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use aod_gate::protocol::{
 };
 use tempfile::TempDir;
 
-/// The longest that anything here may take; far more than it needs.
+/// Maximum time of each wait; far more than necessary.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A lease that no test outlives.
@@ -43,7 +43,7 @@ impl Channel {
         self.directory.path()
     }
 
-    /// All that a gate says which does not wait for go.
+    /// All messages of a gate that does not wait for "go".
     pub(crate) fn all_messages(&self) -> Vec<FromGate> {
         let mut bytes = Vec::new();
         accept(&self.gates).read_to_end(&mut bytes).expect("an end");
@@ -58,21 +58,21 @@ impl Channel {
     }
 }
 
-/// A gate that has said hello; ended on drop, with all that it started.
+/// A gate that has sent its hello; ended on drop, with its processes.
 pub(crate) struct Gate {
     pub(crate) channel: Channel,
     process: Child,
     pub(crate) connection: UnixStream,
     decoder: Decoder<FromGate>,
-    /// Where it forwards from.
+    /// The address that the gate forwards.
     pub(crate) listen: SocketAddr,
-    /// Its process id as it sees it.
+    /// The gate's process id in its own namespace.
     pub(crate) own_pid: i32,
 }
 
-/// All that came from a gate after go.
+/// All messages of a gate after "go".
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Seen {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) exited: Exited,
@@ -100,7 +100,7 @@ impl Gate {
         Self::start_by(gate_command(), Channel::new())
     }
 
-    /// Starts a gate by `command`, to which its arguments are added.
+    /// Starts a gate by `command` with its arguments.
     pub(crate) fn start_by(mut command: Command, channel: Channel) -> Self {
         let process = command
             .args(gate_arguments(channel.path(), "127.0.0.1:0"))
@@ -198,16 +198,16 @@ impl Gate {
                 return Some(message);
             }
             match self.connection.read(&mut piece) {
-                // A reset: it left something of ours unread.
+                // A reset: the gate has not read everything.
                 Ok(0) => return None,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
                 Ok(size_bytes) => self.decoder.push(&piece[..size_bytes]),
-                Err(error) => panic!("nothing came in time: {error}"),
+                Err(error) => panic!("no message in time: {error}"),
             }
         }
     }
 
-    /// Reads on until stdout has brought `expected` and nothing else.
+    /// Reads until stdout has exactly the content `expected`.
     pub(crate) fn expect_stdout(&mut self, expected: &str) {
         let mut stdout = Vec::new();
         while stdout != expected.as_bytes() {
@@ -218,17 +218,17 @@ impl Gate {
         }
     }
 
-    /// Reads all to the end, which must be an exit and then the end of the connection.
-    pub(crate) fn rest(&mut self) -> Told {
-        let mut told = Told::default();
+    /// Reads to the end, which must be an exit and then the end of the connection.
+    pub(crate) fn rest(&mut self) -> Seen {
+        let mut seen = Seen::default();
         loop {
             match self.next() {
-                FromGate::Stdout(bytes) => told.stdout.extend(bytes),
-                FromGate::Stderr(bytes) => told.stderr.extend(bytes),
+                FromGate::Stdout(bytes) => seen.stdout.extend(bytes),
+                FromGate::Stderr(bytes) => seen.stderr.extend(bytes),
                 FromGate::Exited(exited) => {
-                    told.exited = exited;
+                    seen.exited = exited;
                     assert_eq!(self.next_or_end(), None);
-                    return told;
+                    return seen;
                 }
                 other => panic!("at the wrong time: {other:?}"),
             }
@@ -240,7 +240,7 @@ impl Gate {
         wait_for_exit(&mut self.process).code()
     }
 
-    /// The process that was started: the gate, or what started the gate.
+    /// The started process: the gate, or the parent of the gate.
     pub(crate) fn process_id(&self) -> u32 {
         self.process.id()
     }
@@ -248,7 +248,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Before go the end of the connection ends it; afterwards a lease without time does.
+        // Before "go" the end of the connection ends the gate, afterwards a lease without time.
         let mut frame = Vec::new();
         let end = ToGate::Lease(Lease { milliseconds: 0 });
         if end.encode(&mut frame).is_ok() {
@@ -273,7 +273,7 @@ pub(crate) fn kill(signal: &str, pid: u32) {
     assert!(status.success());
 }
 
-/// Waits for the end of a process; kills it when that takes too long.
+/// Waits for the end of a process; kills a process that takes too long.
 pub(crate) fn wait_for_exit(process: &mut Child) -> ExitStatus {
     let mut ended = None;
     let is_in_time = holds_in_time(|| {
@@ -302,7 +302,7 @@ fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Accepts one connection, whose reads then have the deadline.
+/// Accepts one connection, with the deadline as read time-out.
 pub(crate) fn accept(listener: &UnixListener) -> UnixStream {
     listener.set_nonblocking(true).expect("a socket");
     let mut accepted = None;

@@ -1,4 +1,4 @@
-//! Outputs: every byte, in order, at the node's own pace.
+//! Outputs: every byte, in order, at the node's pace.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use aod_gate::protocol::FromGate;
 use crate::node::{Gate, LONG_LEASE_MILLISECONDS};
 
 #[test]
-fn any_bytes_arrive_as_they_were_written() {
+fn all_bytes_arrive_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("bytes");
-    // No period that divides a frame or a pipe.
+    // The period divides neither a frame nor a pipe.
     let written: Vec<u8> = (0..9_000_001_u32)
         .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
@@ -27,7 +27,7 @@ fn any_bytes_arrive_as_they_were_written() {
 }
 
 #[test]
-fn a_flood_is_complete_and_the_gate_stays_small() {
+fn flood_of_output_is_complete_and_gate_stays_small() {
     const SIZE_BYTES: usize = 1 << 30;
     let mut gate = Gate::start();
     let script = format!("exec head -c {SIZE_BYTES} /dev/zero");
@@ -54,9 +54,9 @@ fn a_flood_is_complete_and_the_gate_stays_small() {
     );
 }
 
-/// A node that does not read holds the command up, not the gate: leases are renewed all the while.
+/// A node that does not read blocks the command, not the gate: the node can still renew leases.
 #[test]
-fn a_node_that_does_not_read_loses_nothing_and_can_still_renew() {
+fn node_that_does_not_read_loses_nothing_and_can_renew() {
     const LEASE: Duration = Duration::from_millis(500);
     const SIZE_BYTES: usize = 3_000_000;
     let lease_milliseconds = 500;
@@ -77,7 +77,7 @@ fn a_node_that_does_not_read_loses_nothing_and_can_still_renew() {
 }
 
 #[test]
-fn outputs_that_are_closed_early_do_not_end_the_command() {
+fn outputs_closed_early_do_not_end_command() {
     let mut gate = Gate::start();
     gate.go_with_script(
         "echo last; exec >&- 2>&-; sleep 0.1; exit 5",
@@ -88,9 +88,9 @@ fn outputs_that_are_closed_early_do_not_end_the_command() {
     assert_eq!(told.exited.code, Some(5));
 }
 
-/// What a command leaves in its pipes when it ends is read, though nobody is there to write more.
+/// The gate reads the bytes that an ended command has left in its pipes.
 #[test]
-fn what_is_in_the_pipes_at_the_end_is_not_lost() {
+fn bytes_in_pipes_at_end_are_not_lost() {
     for _ in 0..20 {
         let mut gate = Gate::start();
         gate.go_with_script(

@@ -1,7 +1,7 @@
-//! The gate as PID 1, in PID namespaces of the tests' own.
+//! The gate as PID 1, in the tests' own PID namespaces.
 //!
-//! As root these tests must run. Other users may lack the right to make namespaces; then each test
-//! says that it has not run, except where `CI` is set.
+//! As root these tests must run. Other users may lack the right to create namespaces; each test then
+//! prints that it has not run, except if `CI` is set.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use aod_gate::protocol::Exited;
 
 use crate::node::{Channel, Gate, LONG_LEASE_MILLISECONDS, kill, wait_until};
 
-/// `unshare` with a PID namespace and a `/proc` of its own; its end is the end of all in there.
+/// `unshare` with its own PID namespace and `/proc`; its end ends all processes in the namespace.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {
@@ -33,11 +33,11 @@ fn can_unshare() -> bool {
         !is_root() && std::env::var_os("CI").is_none(),
         "no PID namespace: {probe:?}"
     );
-    eprintln!("not run: this user can make no PID namespace");
+    eprintln!("not run: this user cannot create PID namespaces");
     false
 }
 
-/// A gate that is PID 1, or none where that is impossible.
+/// A gate that is PID 1, if the user can create namespaces.
 fn gate() -> Option<Gate> {
     can_unshare().then(|| {
         let mut command = unshare();
@@ -56,7 +56,7 @@ fn exited_with(code: i32) -> Exited {
 }
 
 #[test]
-fn daemons_that_hold_the_outputs_die_with_the_command() {
+fn daemons_that_hold_outputs_die_with_command() {
     let Some(mut gate) = gate() else { return };
     let script = "sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; while :; do
                   echo on; sleep 0.001; done' & echo begun; exit 6";
@@ -68,9 +68,9 @@ fn daemons_that_hold_the_outputs_die_with_the_command() {
 }
 
 #[test]
-fn orphans_are_buried_while_the_command_runs() {
+fn orphans_are_reaped_while_command_runs() {
     let Some(mut gate) = gate() else { return };
-    // More than one round's worth. The shell waits for its own children, so any zombie is ours.
+    // More than one round. The shell waits for its own children, so any zombie is the gate's.
     let script = "i=0; while [ $i -lt 600 ]; do (true &); i=$((i + 1)); done; echo left;
                   while grep -q '^State:.Z' /proc/[0-9]*/status 2>&-; do :; done; echo buried";
     gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
@@ -79,9 +79,9 @@ fn orphans_are_buried_while_the_command_runs() {
     assert_eq!(told.exited, exited_with(0));
 }
 
-/// Processes that fork and exit without end: each is an orphan, and never the same.
+/// Processes that fork and exit endlessly: each is a new orphan.
 #[test]
-fn a_chain_of_forks_ends_with_the_command() {
+fn chain_of_forks_ends_with_command() {
     let Some(mut gate) = gate() else { return };
     let script = "chain() { chain & }; for i in 1 2 3 4; do chain & done; echo begun;
                   exec sleep 1000";
@@ -99,7 +99,7 @@ fn a_chain_of_forks_ends_with_the_command() {
 }
 
 #[test]
-fn a_chain_of_forks_ends_with_the_lease() {
+fn chain_of_forks_ends_with_lease() {
     let Some(mut gate) = gate() else { return };
     let script = "chain() { chain & }; for i in 1 2 3 4; do chain & done; echo begun;
                   exec sleep 1000";
@@ -109,7 +109,7 @@ fn a_chain_of_forks_ends_with_the_lease() {
 }
 
 #[test]
-fn the_capsule_can_neither_kill_nor_stop_its_gate() {
+fn capsule_can_neither_kill_nor_stop_its_gate() {
     let Some(mut gate) = gate() else { return };
     let script = "for signal in KILL STOP ABRT SEGV ILL BUS FPE PIPE ALRM TSTP TTIN CHLD; do
                   kill -$signal 1; done; echo alive; exit 8";
@@ -119,10 +119,10 @@ fn the_capsule_can_neither_kill_nor_stop_its_gate() {
     assert_eq!(told.exited, exited_with(8));
 }
 
-/// All signals at once, as a gate meets them that gets no processor for a while: each interrupts the
-/// handler of the one before.
+/// All signals together, as after a pause without a processor: each signal interrupts the handler of the
+/// one before.
 #[test]
-fn a_burst_of_signals_does_not_kill_the_gate() {
+fn burst_of_signals_does_not_kill_gate() {
     let Some(mut gate) = gate() else { return };
     let directory = gate.channel.path().to_owned();
     let script = format!(
@@ -141,7 +141,7 @@ fn a_burst_of_signals_does_not_kill_the_gate() {
     assert_eq!(gate.rest().exited, exited_with(9));
 }
 
-/// The process id of PID 1 as it is seen from here.
+/// The process id of PID 1 in the host's namespace.
 fn pid_1_of(gate: &Gate) -> u32 {
     let pid = gate.process_id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -149,7 +149,7 @@ fn pid_1_of(gate: &Gate) -> u32 {
 }
 
 #[test]
-fn who_asked_for_the_end_is_told() {
+fn exit_reports_signal_from_outside() {
     let script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let Some(mut asked_by_its_node) = gate() else {
         return;
@@ -173,7 +173,7 @@ fn who_asked_for_the_end_is_told() {
 }
 
 #[test]
-fn a_stop_that_the_capsule_sends_to_pid_1_comes_back_to_it() {
+fn stop_signal_of_capsule_to_pid_1_reaches_capsule() {
     let Some(mut gate) = gate() else { return };
     let script = "trap 'exit 7' TERM; kill -TERM 1; while :; do sleep 0.01; done";
     gate.go_with_script(script, LONG_LEASE_MILLISECONDS);
@@ -182,13 +182,13 @@ fn a_stop_that_the_capsule_sends_to_pid_1_comes_back_to_it() {
 
 /// The gate as the same unprivileged user as its capsule, as in a container.
 #[test]
-fn the_capsule_cannot_look_into_its_gate() {
+fn capsule_cannot_trace_or_read_its_gate() {
     if !is_root() {
         eprintln!("not run: only root can start a gate as another user");
         assert!(std::env::var_os("CI").is_none(), "CI runs as root");
         return;
     }
-    // The build directory may be closed to others.
+    // The build directory may be closed to other users.
     let channel = Channel::new();
     let binary = channel.path().join("aod-gate");
     std::fs::copy(env!("CARGO_BIN_EXE_aod-gate"), &binary).expect("own directory");

@@ -1,19 +1,19 @@
-//! Signals: from the node and to the gate itself, both to the command.
+//! Signals from the node and signals to the gate, both passed to the command.
 
 use crate::node::{Gate, LONG_LEASE_MILLISECONDS, kill};
 
-/// A script that says when it is ready for TERM, counts it, and leaves with the code 7.
+/// A script that prints when it is ready for TERM, and exits with code 7 on TERM.
 const WAITS_FOR_TERM: &str = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 #[test]
-fn a_gate_that_waits_ends_of_a_stop() {
+fn stop_signal_ends_waiting_gate() {
     let mut gate = Gate::start();
     kill("-TERM", gate.process_id());
     assert_eq!(gate.exit_code(), Some(143));
 }
 
 #[test]
-fn stopping_the_gate_stops_the_command() {
+fn stop_signal_to_gate_stops_command() {
     let mut gate = Gate::start();
     gate.go_with_script(WAITS_FOR_TERM, LONG_LEASE_MILLISECONDS);
     gate.expect_stdout("ready\n");
@@ -23,7 +23,7 @@ fn stopping_the_gate_stops_the_command() {
 }
 
 #[test]
-fn other_stop_signals_are_passed_on_as_they_are() {
+fn other_stop_signals_are_passed_unchanged() {
     for (name, number) in [
         ("HUP", 1),
         ("INT", 2),
@@ -45,9 +45,9 @@ fn other_stop_signals_are_passed_on_as_they_are() {
 }
 
 #[test]
-fn a_signal_reaches_the_whole_group() {
+fn signal_reaches_whole_group() {
     let mut gate = Gate::start();
-    // The outer trap stands before the inner shell says that both are ready.
+    // The outer trap is set before the inner shell prints that both are ready.
     let script = "trap 'wait; echo outer; exit 7' USR1
                   sh -c 'trap \"echo inner; exit\" USR1; echo ready; while :; do sleep 0.01; done' &
                   while :; do sleep 0.01; done";
@@ -60,7 +60,7 @@ fn a_signal_reaches_the_whole_group() {
 }
 
 #[test]
-fn a_command_that_ignores_term_or_is_stopped_can_be_killed() {
+fn command_that_ignores_term_or_is_stopped_can_be_killed() {
     for preparation in ["trap '' TERM", "kill -STOP $$"] {
         let mut gate = Gate::start();
         let script = format!("echo ready; {preparation}; while :; do sleep 0.01; done");
@@ -72,7 +72,7 @@ fn a_command_that_ignores_term_or_is_stopped_can_be_killed() {
 }
 
 #[test]
-fn numbers_that_are_no_signals_are_ignored() {
+fn invalid_signal_numbers_are_ignored() {
     let mut gate = Gate::start();
     gate.go_with_script(WAITS_FOR_TERM, LONG_LEASE_MILLISECONDS);
     gate.expect_stdout("ready\n");

@@ -1,4 +1,4 @@
-//! Of runs that wait for one another by rules, the youngest is ended, so that the others can go on.
+//! Deadlocks of rules: ends the youngest of the runs that wait for each other, so that the rest can continue.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use aod_domain::run::{Ended, Outcome, Phase, RunError};
 use futures::{StreamExt as _, stream};
 
 use crate::context::Context;
-use crate::http::error::ApiResult;
-use crate::stopping::take_and_end;
-use crate::waiting;
+use crate::error::Result;
+use crate::reading::pending_reason;
+use crate::runs::stopping::take_and_end;
 
-/// Ends that are stored at a time.
+/// Results that are stored concurrently.
 const ENDS_AT_A_TIME: usize = 16;
 
-/// Looks whether runs wait for one another. `suspects` are those found at the last look: only who is found twice
-/// is ended, since a capsule may have given its callee up a moment ago.
+/// Checks for runs that wait for each other. `suspects` are the runs that the previous check found: only runs that are
+/// found twice are ended, because a capsule may have abandoned its callee a moment ago.
 pub(super) async fn end_deadlocked(context: &Context, suspects: &mut BTreeSet<RunId>) {
     let deadlocks = context.admitter.flow().deadlocks();
     let youngest = deadlocks.iter().map(|deadlock| deadlock.youngest(suspects));
@@ -30,20 +30,20 @@ pub(super) async fn end_deadlocked(context: &Context, suspects: &mut BTreeSet<Ru
 
 async fn end(context: &Context, run: RunId) {
     if let Err(error) = try_to_end(context, run).await {
-        tracing::warn!(%run, problem = error.problem().detail, "a deadlock is not ended yet");
+        tracing::warn!(%run, problem = error.problem().detail, "cannot end a deadlock; retrying");
     }
 }
 
-async fn try_to_end(context: &Context, id: RunId) -> ApiResult<()> {
+async fn try_to_end(context: &Context, id: RunId) -> Result<()> {
     let Some(run) = context.runs.load(id).await? else {
         return Ok(());
     };
-    // Leased it is by a gateway that began to end it, and died.
+    // A leased run belongs to a gateway that began to end it, and died.
     if !matches!(run.phase, Phase::Requested | Phase::Leased(_)) {
         return Ok(());
     }
-    let held = waiting::admission(context, id);
-    let text = format!("it waited for runs that waited for it: {held}");
+    let held = pending_reason::admission(context, id);
+    let text = format!("flow-control deadlock: {held}");
     let error = RunError::new(ErrorCode::AdmissionDeadlock, text);
     let end = |attempt| Ended::without_start(attempt, Outcome::Failed, error);
     take_and_end(context, &run, end).await?;

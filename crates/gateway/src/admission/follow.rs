@@ -1,24 +1,25 @@
-//! The runs, which a gateway takes in while they are of interest to admission.
+//! Follows the events of runs while admission needs them.
 
 use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
 use aod_domain::subject;
-use aod_ports::event_log::{From, Told};
+use aod_ports::event_log::{Followed, From};
 use futures::StreamExt as _;
 use jiff::SignedDuration;
 
 use super::{RETRY_PAUSE, pause};
 use crate::context::Context;
-use crate::http::error::{ApiError, ApiResult, chain};
+use crate::error::{Error, Result};
+use aod_services::error::chain;
 
-/// How often runs are looked for that wait although there are no rules.
-const LEFT_OVER_LOOK: Duration = Duration::from_secs(5);
+/// Time between two checks for runs that wait although there are no rules.
+const LEFT_OVER_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far the clocks of those who end runs may be behind this one.
+/// Maximum time by which the clocks of programs that end runs may be behind this clock.
 const CLOCKS_APART_MAX: SignedDuration = SignedDuration::from_secs(60);
 
-/// Follows the runs while there are rules, or somebody waits or is in a room still.
+/// Follows runs while there are rules, or runs that wait or are in a bucket.
 pub(crate) async fn follow_runs(context: &Context) {
     while context
         .shutdown
@@ -29,7 +30,7 @@ pub(crate) async fn follow_runs(context: &Context) {
         if let Err(error) = follow_while_needed(context).await {
             tracing::warn!(
                 problem = error.problem().detail,
-                "runs are not admitted here now"
+                "cannot admit runs now; retrying"
             );
             pause(context, RETRY_PAUSE).await;
         }
@@ -37,13 +38,13 @@ pub(crate) async fn follow_runs(context: &Context) {
     }
 }
 
-/// Waits until there are rules, or somebody waits by one that is gone: a gateway that had not heard of that may have
-/// stored the request, or all gateways may have been started anew since.
+/// Waits until there are rules, or runs that wait for a removed rule: a gateway that did not know of the removal may
+/// have stored the request, or all gateways may have restarted since.
 async fn is_needed(context: &Context) {
     let mut rules = context.admitter.rules_applied.subscribe();
     loop {
-        let has_rules = rules.wait_for(|_| context.admitter.flow().has_rules());
-        if tokio::time::timeout(LEFT_OVER_LOOK, has_rules)
+        let has_rules = rules.wait_for(|_| !context.admitter.flow().rules().is_empty());
+        if tokio::time::timeout(LEFT_OVER_INTERVAL, has_rules)
             .await
             .is_ok()
         {
@@ -54,19 +55,19 @@ async fn is_needed(context: &Context) {
             Ok(false) => (),
             Err(error) => tracing::warn!(
                 error = chain(&error),
-                "who waits for admission cannot be looked for"
+                "cannot check for runs that wait for admission; retrying"
             ),
         }
     }
 }
 
-async fn follow_while_needed(context: &Context) -> ApiResult<()> {
+async fn follow_while_needed(context: &Context) -> Result<()> {
     let (admitter, log) = (&context.admitter, context.runs.log());
     let from = first_sequence(context).await?;
     let last = log.read_last(subject::ADMISSIONS).await?;
     let last = last.map(|stored| stored.decode());
     let last = last.transpose().map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "the last admission is damaged").because(error)
+        Error::new(ErrorCode::Internal, "the last admission is damaged").because(error)
     })?;
     {
         let mut flow = admitter.flow();
@@ -81,24 +82,26 @@ async fn follow_while_needed(context: &Context) -> ApiResult<()> {
         is_caught_up
     };
     begin(caught_up_at < from);
-    let mut told = log
+    let mut followed = log
         .follow(subject::ALL, From::After(from.saturating_sub(1)))
         .await?;
-    while let Some(Some(told)) = context.shutdown.run_until_cancelled(told.next()).await {
-        let Told::Event(stored) = told else { continue };
+    while let Some(Some(followed)) = context.shutdown.run_until_cancelled(followed.next()).await {
+        let Followed::Event(stored) = followed else {
+            continue;
+        };
         admitter.take(&stored);
         let is_caught_up = begin(stored.sequence >= caught_up_at);
         let flow = admitter.flow();
-        if is_caught_up && !flow.has_rules() && flow.is_idle() {
+        if is_caught_up && flow.rules().is_empty() && flow.is_idle() {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// From where on runs are followed: all that has not ended begins there or later, and so does all that a rate
-/// counts, since what was admitted within its time has not ended or did so within it.
-async fn first_sequence(context: &Context) -> ApiResult<u64> {
+/// First sequence to follow: all runs that have not ended begin there or later, and so do all runs that a rate counts,
+/// because a run admitted within its period has not ended, or has ended within the period.
+async fn first_sequence(context: &Context) -> Result<u64> {
     let needed = context.read_model.first_needed().await?;
     let Some(seconds) = context.admitter.flow().rate_seconds_max() else {
         return Ok(needed);

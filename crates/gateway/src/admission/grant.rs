@@ -1,4 +1,4 @@
-//! Who is admitted, and launched.
+//! Admits and launches runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,32 +8,33 @@ use aod_domain::flow::{Grant, Granted};
 use aod_domain::run::{Command, Rejection};
 use aod_domain::subject::{self, Class};
 use aod_ports::event_log::{Append, AppendError, Guard};
-use aod_ports::runs::HandleError;
+use aod_services::runs::HandleError;
 use futures::{StreamExt as _, stream};
 use jiff::SignedDuration;
 
 use super::deadlock::end_deadlocked;
 use super::{APPLIED_PATIENCE, RETRY_PAUSE, pause};
 use crate::context::Context;
-use crate::http::error::{ApiResult, chain};
-use crate::waiting;
+use crate::error::Result;
+use crate::reading::pending_reason;
+use aod_services::error::chain;
 
-/// How often slots are looked at, and whether somebody may go because time has passed.
+/// Time between two checks of the slots, and of runs that can be admitted because time has passed.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a gateway that is not the first leaves an admission to that one.
+/// Time for which a gateway leaves an admission to the gateway that has been running longest.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long after its admission a run is launched by another gateway than the one that admitted it.
+/// Time after its admission after which any gateway launches a run.
 const LAUNCH_PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 
-/// How long after its admission a run that no node has taken gives it back, if callees wait for its room.
+/// Time after which a run that no node has taken returns its admission, if callees wait for its bucket.
 const START_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Launches that are stored at a time.
+/// Launches that are stored concurrently.
 const LAUNCHES_AT_A_TIME: usize = 16;
 
-/// Admits whoever may go, again and again.
+/// Admits runs until the gateway stops.
 pub(crate) async fn admit(context: &Context) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -49,7 +50,7 @@ pub(crate) async fn admit(context: &Context) {
             continue;
         }
         if is_tick {
-            is_first = look_around(context).await.unwrap_or(is_first);
+            is_first = update_slots(context).await.unwrap_or(is_first);
             launch_late(context, is_first).await;
             if is_first {
                 return_unused(context).await;
@@ -61,7 +62,7 @@ pub(crate) async fn admit(context: &Context) {
         }
         while let Some(granted) = next(context) {
             if let Err(error) = grant(context, granted).await {
-                tracing::warn!(error = chain(&error), "nobody is admitted now");
+                tracing::warn!(error = chain(&error), "cannot store an admission; retrying");
                 pause(context, RETRY_PAUSE).await;
                 break;
             }
@@ -75,22 +76,22 @@ fn next(context: &Context) -> Option<Granted> {
     context.admitter.flow().next(&slots, now)
 }
 
-/// Looks at the slots that there are; whether no other gateway is there longer than this one.
-async fn look_around(context: &Context) -> Option<bool> {
+/// Updates the slots; returns whether this gateway has been running longest.
+async fn update_slots(context: &Context) -> Option<bool> {
     let members = context.ports.presence.members().await.ok()?;
     let is_first = context.is_first(&members);
     let mut slots = BTreeMap::new();
-    for node in members.into_iter().filter_map(waiting::into_node) {
+    for node in members.into_iter().filter_map(pending_reason::into_node) {
         let is_open = node.takes(Class::Root);
-        for label in node.labels {
-            *slots.entry(label).or_default() += if is_open { node.slots } else { 0 };
+        for pool in node.pools {
+            *slots.entry(pool).or_default() += if is_open { node.slots } else { 0 };
         }
     }
     *context.admitter.slots() = slots;
     Some(is_first)
 }
 
-/// Stores an admission, and launches who was admitted; somebody else being faster is no failure.
+/// Stores an admission and launches its runs. If another gateway was faster, that is no error.
 async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
     let admitter = &context.admitter;
     let last = admitter.flow().last();
@@ -114,7 +115,7 @@ async fn grant(context: &Context, granted: Granted) -> Result<(), AppendError> {
         Err(AppendError::Conflict { .. }) => sequence + 1,
         Err(error) => return Err(error),
     };
-    // Decided on again only once it is known here.
+    // The next decision needs this admission.
     let seen = applied.wait_for(|&last| last >= stored);
     drop(tokio::time::timeout(APPLIED_PATIENCE, seen).await);
     Ok(())
@@ -126,18 +127,18 @@ async fn launch_all(context: &Context, grants: impl IntoIterator<Item = Grant>) 
     launched.for_each(|()| async {}).await;
 }
 
-/// Whoever does not get this done leaves it to [`launch_late`].
+/// [`launch_late`] retries a failure.
 async fn launch(context: &Context, grant: Grant) {
     if let Err(error) = try_launch(context, grant).await {
         let (run, problem) = (grant.run, &error.problem().detail);
-        tracing::warn!(%run, problem, "an admitted run is not launched yet");
+        tracing::warn!(%run, problem, "cannot launch an admitted run; retrying");
     }
 }
 
-async fn try_launch(context: &Context, Grant { run, granted }: Grant) -> ApiResult<()> {
+async fn try_launch(context: &Context, Grant { run, granted }: Grant) -> Result<()> {
     let known = context.runs.load(run).await?;
     if let Some(run) = &known {
-        // It may have waited for longer than nodes were asked to take it.
+        // The run may have waited longer than nodes pull from its queue.
         let placement = &run.launched.event.placement;
         context.queues.ask(context, placement).await?;
     }
@@ -156,7 +157,7 @@ async fn try_launch(context: &Context, Grant { run, granted }: Grant) -> ApiResu
     }
 }
 
-/// Launches who was admitted by a gateway that did not get that far.
+/// Launches runs whose gateway admitted them and did not launch them.
 async fn launch_late(context: &Context, is_first: bool) {
     let patience = if is_first {
         LAUNCH_PATIENCE
@@ -168,18 +169,18 @@ async fn launch_late(context: &Context, is_first: bool) {
     launch_all(context, late).await;
 }
 
-/// Lets callees go first that wait for the rooms of runs that do not start.
+/// Returns the admissions of runs that do not start, if callees wait for their buckets.
 async fn return_unused(context: &Context) {
     let before = context.ports.clock.now() - START_PATIENCE;
     let unused = context.admitter.flow().not_taken(before);
     for Grant { run, granted } in unused {
-        let give_back = Command::Return { granted };
-        match context.runs.handle(run, &give_back, None).await {
-            Ok(_) => tracing::info!(%run, "no node takes it: it waits for admission again"),
-            // Taken meanwhile, or ended.
+        let return_admission = Command::Return { granted };
+        match context.runs.handle(run, &return_admission, None).await {
+            Ok(_) => tracing::info!(%run, "no node takes the run: it waits for admission again"),
+            // A node has taken the run, or the run has ended.
             Err(HandleError::Rejected { .. }) => (),
             Err(error) => {
-                tracing::warn!(%run, error = chain(&error), "its admission is not given back now");
+                tracing::warn!(%run, error = chain(&error), "cannot return the admission of the run; retrying");
             }
         }
     }

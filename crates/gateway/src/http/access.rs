@@ -1,15 +1,15 @@
-//! Who asks, and whether they may: bearer tokens for people; without them only pages of this very host, for
-//! development. What a route needs is one table of the rules; what is of another tenant is not there.
+//! Access control: bearer tokens; without tokens, only this host, for development. Each route is registered with the
+//! role that it needs. Runs of another tenant do not exist for the caller.
 
 use aod_api::TENANT_HEADER;
-use aod_domain::access::{self, needed};
+use aod_domain::access::{self, Need};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::subject::{self, Subject};
 use aod_domain::tenant::Tenant;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -17,23 +17,24 @@ pub(crate) use aod_domain::access::Principal;
 
 use crate::config::Access;
 use crate::context::{Context, Shared};
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
 use crate::reading;
 
-/// Lets a request through when its bearer may use the route, and what its path names is theirs to know of.
+/// Passes a request on if its token may use the route, and if the runs in its path belong to the token's tenant.
 pub(crate) async fn layer(
-    State(context): State<Shared>,
+    State((context, need)): State<(Shared, Need)>,
     path: MatchedPath,
     parameters: RawPathParams,
     mut request: Request,
     next: Next,
 ) -> Response {
     let asked = Asked {
-        method: request.method().clone(),
         uri: request.uri().clone(),
         headers: request.headers().clone(),
+        path: path.as_str(),
+        parameters: &parameters,
     };
-    match admit(&context, path.as_str(), &parameters, &asked).await {
+    match admit(&context, need, &asked).await {
         Ok(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
@@ -43,56 +44,48 @@ pub(crate) async fn layer(
 }
 
 /// A request without its body.
-struct Asked {
-    method: Method,
+struct Asked<'a> {
     uri: Uri,
     headers: HeaderMap,
+    /// As registered.
+    path: &'a str,
+    parameters: &'a RawPathParams,
 }
 
-async fn admit(
-    context: &Context,
-    path: &str,
-    parameters: &RawPathParams,
-    asked: &Asked,
-) -> ApiResult<Principal> {
-    let (headers, method) = (&asked.headers, asked.method.as_str());
+async fn admit(context: &Context, need: Need, asked: &Asked<'_>) -> Result<Principal> {
+    let headers = &asked.headers;
     let (access, tokens) = (&context.config.access, &context.tokens);
     let now = context.ports.clock.now();
     let find = |sha256: &Digest| tokens.find(sha256, now);
     let principal = principal(access, find, headers, &asked.uri)?;
-    // The parameter that takes the rest of a path is marked where it is routed.
-    let need = needed(method, &path.replace("{*", "{")).ok_or_else(|| {
-        ApiError::malformed(format!("{} is not for {method}", asked.uri.path()))
-            .with_status(StatusCode::METHOD_NOT_ALLOWED)
-    })?;
     let principal = principal.check(need).map(|()| principal)?;
     let principal = match asked_tenant(headers)? {
         Some(tenant) => principal.acting_for(tenant)?,
         None => principal,
     };
-    for (name, value) in parameters {
+    for (name, value) in asked.parameters {
         if matches!(name, "run" | "other") && !sees(context, &principal, value).await? {
-            return Err(not_there(path, value));
+            return Err(not_there(asked.path, value));
         }
     }
     Ok(principal)
 }
 
-/// The tenant that whoever may act for several wants to act for.
-fn asked_tenant(headers: &HeaderMap) -> ApiResult<Option<Tenant>> {
+/// The tenant in the header `Aod-Tenant`.
+fn asked_tenant(headers: &HeaderMap) -> Result<Option<Tenant>> {
     let Some(given) = headers.get(TENANT_HEADER) else {
         return Ok(None);
     };
     let text = given.to_str().unwrap_or_default();
     let read = text
         .parse()
-        .map_err(|error| ApiError::malformed(format!("`Aod-Tenant`: {error}")));
+        .map_err(|error| Error::malformed(format!("`Aod-Tenant`: {error}")));
     read.map(Some)
 }
 
-/// Whether there is a run `id`, as far as `principal` may know. What is no id, and what is not there for
-/// whoever sees everything, the route tells.
-async fn sees(context: &Context, principal: &Principal, id: &str) -> ApiResult<bool> {
+/// Whether `principal` may know of the run `id`. The route itself rejects malformed ids, and unknown ids of principals
+/// that see all tenants.
+async fn sees(context: &Context, principal: &Principal, id: &str) -> Result<bool> {
     let (Some(own), Ok(run)) = (principal.scope.tenant(), id.parse::<RunId>()) else {
         return Ok(true);
     };
@@ -107,14 +100,14 @@ async fn sees(context: &Context, principal: &Principal, id: &str) -> ApiResult<b
     Ok(tenant.as_ref() == Some(own))
 }
 
-/// What the route says of a run that was never there.
-fn not_there(path: &str, id: &str) -> ApiError {
+/// The same error as for a run that does not exist.
+fn not_there(path: &str, id: &str) -> Error {
     let code = if path.starts_with("/v1/deadletters") {
         ErrorCode::UnknownDeadLetter
     } else {
         ErrorCode::UnknownRun
     };
-    ApiError::new(code, reading::unknown_text(id))
+    Error::new(code, reading::unknown_text(id))
 }
 
 fn principal(
@@ -122,12 +115,11 @@ fn principal(
     find: impl Fn(&Digest) -> Option<Principal>,
     headers: &HeaderMap,
     uri: &Uri,
-) -> ApiResult<Principal> {
+) -> Result<Principal> {
     let configured = match access {
         Access::Development if !comes_from_this_host(headers, uri) => {
-            let detail =
-                "without tokens only this host itself may ask, and no page of another site";
-            let error = ApiError::new(ErrorCode::Unauthorized, detail);
+            let detail = "without tokens, the gateway accepts requests only from this host, not from pages of other sites";
+            let error = Error::new(ErrorCode::Unauthorized, detail);
             return Err(error.with_status(StatusCode::FORBIDDEN));
         }
         Access::Development if !headers.contains_key(header::AUTHORIZATION) => {
@@ -137,48 +129,40 @@ fn principal(
         Access::Tokens(tokens) => tokens,
     };
     let given = Digest::of(bearer(headers)?);
-    // Every token is compared, so that the time does not tell which one is near.
+    // Compare every token: the duration must not depend on the token.
     let configured = configured.iter().fold(None, |found, token| {
-        if is_same(&token.sha256, &given) {
+        if token.sha256.is_same_secret(&given) {
             Some(Principal::cluster_admin(&token.principal))
         } else {
             found
         }
     });
-    configured
-        .or_else(|| find(&given))
-        .ok_or_else(|| ApiError::new(ErrorCode::Unauthorized, "the token is not known here"))
+    configured.or_else(|| find(&given)).ok_or_else(|| {
+        Error::new(
+            ErrorCode::Unauthorized,
+            "the token is unknown, expired or revoked: create one with `aod tokens create`",
+        )
+    })
 }
 
 /// The text after `Authorization: Bearer`.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
-    // Two of them would let whoever stands in between choose.
+    // With two headers, a proxy could use another one than the gateway.
     let only = given.next().filter(|_| given.next().is_none());
     let text = only.and_then(|value| value.to_str().ok());
     text.and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
         .ok_or_else(|| {
-            ApiError::new(
+            Error::new(
                 ErrorCode::Unauthorized,
                 "expected the header `Authorization: Bearer <token>`",
             )
         })
 }
 
-/// Compares in a time that does not depend on where two digests differ.
-pub(crate) fn is_same(one: &Digest, other: &Digest) -> bool {
-    let difference = one
-        .as_bytes()
-        .iter()
-        .zip(other.as_bytes())
-        .fold(0, |sum, (one, other)| sum | (one ^ other));
-    std::hint::black_box(difference) == 0
-}
-
-/// Browsers let any page send requests to loopback, and any name may be made to mean loopback:
-/// both show in these headers.
+/// Checks `Host` and `Origin`: browsers let any page send requests to loopback, and any name can resolve to loopback.
 fn comes_from_this_host(headers: &HeaderMap, uri: &Uri) -> bool {
     let text = |name| {
         headers
@@ -196,7 +180,7 @@ fn comes_from_this_host(headers: &HeaderMap, uri: &Uri) -> bool {
     host && origin
 }
 
-/// Whether `authority`, a host with or without a port, is this host in every name service.
+/// Whether `authority`, a host with or without a port, always means this host.
 fn is_loopback_name(authority: &str) -> bool {
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -234,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_known_by_its_hash() {
+    fn token_is_identified_by_its_hash() {
         let token = Token {
             principal: "ada".into(),
             sha256: Digest::of("secret"),
@@ -256,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_no_foreign_page_may_ask() {
+    fn gateway_without_tokens_rejects_foreign_pages() {
         let access = Access::Development;
         for host in ["127.0.0.1:8700", "localhost:1", "[::1]:80", "localhost"] {
             check(&access, &[("host", host)], Ok("development"));

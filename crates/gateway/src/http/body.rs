@@ -1,28 +1,21 @@
-//! Bodies of requests: small ones as a whole, large ones as a stream, both bounded.
+//! Bodies of requests: their media types, and JSON.
 
-use aod_domain::error_code::ErrorCode;
-use aod_ports::BoxError;
-use aod_ports::artifact_store::Incoming;
-use axum::body::Body;
+use std::time::Duration;
+
+use aod_api::strict::JSON_BYTES_MAX;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
-use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt as _};
-use thiserror::Error;
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
+use crate::streams::whole;
 
-/// Largest JSON body, in bytes: four times the largest payload, since text may be escaped and
-/// indented.
-pub(crate) const JSON_BYTES_MAX: u64 = 1 << 20;
+/// How long a client may send nothing before the end of a body.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// More bytes than are taken.
-#[derive(Debug, Error)]
-#[error("more than {bytes_max} bytes were sent")]
-pub(crate) struct TooLarge {
-    bytes_max: u64,
-}
-
-/// What a request sends, by its `Content-Type`.
+/// Kind of a body, by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     Json,
@@ -50,54 +43,63 @@ pub(crate) fn media(headers: &HeaderMap) -> Media {
     }
 }
 
-/// The refusal of a body of another type than `expected`.
-pub(crate) fn unsupported(expected: &str) -> ApiError {
-    ApiError::malformed(format!("the header `Content-Type` must be {expected}"))
+/// The error for a body of another type than `expected`.
+pub(crate) fn unsupported(expected: &str) -> Error {
+    Error::malformed(format!("the header `Content-Type` must be {expected}"))
         .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
-/// The whole of a JSON body.
-pub(crate) async fn json(headers: &HeaderMap, body: Body) -> ApiResult<Bytes> {
+/// `request` with a body that fails if the client is silent for [`SILENCE_MAX`].
+///
+/// # Errors
+/// The body is encoded: the gateway would store the encoded bytes.
+pub(crate) fn accept(request: Request) -> Result<Request> {
+    let encoding = request.headers().get(header::CONTENT_ENCODING);
+    let encoding = encoding.map_or("", |value| value.to_str().unwrap_or("unreadable").trim());
+    if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
+        return Ok(request.map(|body| arriving(body, SILENCE_MAX)));
+    }
+    let text = format!(
+        "the header `Content-Encoding` is {encoding:.80?}; expected none: send the body without an encoding"
+    );
+    Err(Error::malformed(text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+}
+
+/// `body`, which fails if no bytes arrive for `silence_max`.
+fn arriving(body: Body, silence_max: Duration) -> Body {
+    if body.is_end_stream() {
+        return body;
+    }
+    let pieces = stream::unfold(body.into_data_stream(), move |mut pieces| async move {
+        let piece = tokio::time::timeout(silence_max, pieces.next()).await;
+        let piece = piece.unwrap_or_else(|elapsed| Some(Err(axum::Error::new(elapsed))));
+        Some((piece?, pieces))
+    });
+    Body::from_stream(pieces)
+}
+
+/// A whole JSON body.
+pub(crate) async fn json(headers: &HeaderMap, body: Body) -> Result<Bytes> {
     match media(headers) {
         Media::Json => whole(body.into_data_stream(), JSON_BYTES_MAX).await,
         Media::Multipart | Media::Other => Err(unsupported("application/json")),
     }
 }
 
-/// All bytes of `stream`, at most `bytes_max`.
-pub(crate) async fn whole<E: Into<BoxError>>(
-    mut stream: impl Stream<Item = Result<Bytes, E>> + Unpin,
-    bytes_max: u64,
-) -> ApiResult<Bytes> {
-    let mut all = BytesMut::new();
-    while let Some(bytes) = stream.next().await {
-        let bytes =
-            bytes.map_err(|error| ApiError::malformed("the body broke off").because(error))?;
-        if (all.len() + bytes.len()) as u64 > bytes_max {
-            return Err(ApiError::new(
-                ErrorCode::PayloadTooLarge,
-                TooLarge { bytes_max }.to_string(),
-            ));
-        }
-        all.extend_from_slice(&bytes);
-    }
-    Ok(all.freeze())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `stream`, ending with [`TooLarge`] after `bytes_max`.
-pub(crate) fn limited<'a, E: Into<BoxError>>(
-    stream: impl Stream<Item = Result<Bytes, E>> + Send + 'a,
-    bytes_max: u64,
-) -> Incoming<'a> {
-    let mut total = 0_u64;
-    let counted = stream.map(move |bytes| {
-        let bytes = bytes.map_err(Into::into)?;
-        total += bytes.len() as u64;
-        if total > bytes_max {
-            Err(TooLarge { bytes_max }.into())
-        } else {
-            Ok(bytes)
-        }
-    });
-    counted.boxed()
+    #[tokio::test]
+    async fn silent_body_fails() {
+        let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+        let body = Body::from_stream(first.chain(stream::pending()));
+        let body = arriving(body, Duration::from_millis(10));
+        let error = whole(body.into_data_stream(), JSON_BYTES_MAX)
+            .await
+            .unwrap_err();
+        assert_eq!(error.details().code.as_str(), "request_malformed");
+        let text = &error.details().detail;
+        assert!(text.contains("before the end of the body"), "{text}");
+    }
 }

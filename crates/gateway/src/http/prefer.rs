@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 
-/// How long the caller wants to wait for a result: nothing when it wants none, at most `wait_max`.
+/// Time that the caller wants to wait for a result, at most `wait_max`; none if it does not wait.
 pub(crate) fn wait(headers: &HeaderMap, wait_max: Duration) -> Option<Duration> {
     let values = headers
         .get_all("prefer")
@@ -13,7 +13,7 @@ pub(crate) fn wait(headers: &HeaderMap, wait_max: Duration) -> Option<Duration> 
     let mut preferences = values
         .flat_map(|value| value.split([',', ';']))
         .map(str::trim);
-    // The first that says anything counts, as the RFC wants it.
+    // The first valid preference applies, as the RFC requires.
     preferences
         .find_map(|preference| match preference.split_once('=') {
             None if preference.eq_ignore_ascii_case("respond-async") => Some(None),
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_preference_that_is_understood_counts() {
+    fn first_valid_preference_applies() {
         check("wait=30", Some(30));
         check("Wait = \"7\"", Some(7));
         check("respond-async, wait=10", None);

@@ -1,4 +1,5 @@
-//! The outermost layer: gives every request an id, counts it, and writes the body of refusals.
+//! The outermost layer: gives every request an id, counts it, accepts or refuses its body, and writes the body of
+//! problems.
 
 use std::time::Instant;
 
@@ -8,11 +9,12 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 
 use crate::context::Shared;
+use crate::http::body;
 
-/// Longest id that is taken over from a caller, in bytes; it lands in logs.
+/// Maximum length of an id that a caller supplies, in bytes; logs contain it.
 const REQUEST_ID_LENGTH_MAX: usize = 64;
 
 pub(crate) async fn layer(State(context): State<Shared>, request: Request, next: Next) -> Response {
@@ -27,7 +29,10 @@ pub(crate) async fn layer(State(context): State<Shared>, request: Request, next:
         .map_or("none", MatchedPath::as_str)
         .to_owned();
 
-    let mut response = next.run(request).await;
+    let mut response = match body::accept(request) {
+        Ok(request) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    };
 
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.instance.clone_from(&path);
@@ -42,11 +47,11 @@ pub(crate) async fn layer(State(context): State<Shared>, request: Request, next:
     context
         .metrics
         .observe_request(&method, &route, status, began.elapsed());
-    tracing::debug!(request_id, %method, path, status, "answered");
+    tracing::debug!(request_id, %method, path, status, "request completed");
     response
 }
 
-/// The caller's own id, where it is a plain word.
+/// The id that the caller supplied, if it is a plain word.
 fn given_id(request: &Request) -> Option<String> {
     let text = request.headers().get(REQUEST_ID_HEADER)?.to_str().ok()?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';

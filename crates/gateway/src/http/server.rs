@@ -1,10 +1,10 @@
-//! Connections: HTTP/1.1 with bounds on headers and numbers, ended in an orderly way.
+//! Connections: HTTP/1.1 with limits for headers and connections, and a graceful shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::CONNECTION_IDLE_SECONDS_MAX;
-use aod_ports::program::inherit;
+use aod_services::program::inherit;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,19 +15,19 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::tls::Tls;
+use crate::tls::Tls;
 
-/// Largest headers of a request together with its first line, in bytes. The server reads ahead:
-/// what arrives at once may be twice as large.
+/// Maximum size of the headers of a request with its first line, in bytes. The server reads ahead, and may accept
+/// headers of twice this size that arrive together.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 
-/// Connections at a time: every waiting caller holds one, and each costs some ten KiB.
+/// Maximum number of connections: every waiting caller holds one, and each takes some ten KiB.
 const CONNECTIONS_MAX: usize = 16_384;
 
-/// How long to wait after the system had no file handle left for another connection.
+/// Pause after a failure to accept a connection, for example if the system has no free file handle.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `router` on `listener` until `shutdown`, by TLS if there is any; connections are counted by `tasks`.
+/// Serves `router` on `listener` until `shutdown`, with TLS if configured; `tasks` counts the connections.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
@@ -57,7 +57,7 @@ pub(crate) async fn serve(
                 }));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be taken");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -70,9 +70,9 @@ async fn serve_connection(
     router: Router,
     shutdown: CancellationToken,
 ) {
-    // Answers are small and awaited: never let the kernel collect them.
+    // Answers are small, and callers wait for them: disable Nagle's algorithm.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was gone at once");
+        tracing::debug!(%error, "a connection closed immediately");
         return;
     }
     let Some(tls) = tls else {
@@ -108,6 +108,6 @@ async fn serve_requests(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
     }
 }

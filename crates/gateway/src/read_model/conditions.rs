@@ -1,25 +1,27 @@
-//! What must hold of the runs of a list, as SQL that walks through as few of them as can be.
+//! Conditions of a list of runs, as SQL that reads as few runs as possible.
 //!
-//! Each condition has an index in the order of the launches. A page walks one of them backwards, the one that
-//! fits the fewest runs, and looks at each run whether the others hold too: so what is asked for costs what it
-//! finds, not what there is.
+//! Each condition has an index in the order of the launches. A page walks the index of the condition with the fewest
+//! runs backwards, and checks the other conditions for each run. Its cost therefore depends on the number of results,
+//! not on the number of runs.
 
 use std::fmt::Write as _;
 
 use aod_api::runs::RunState;
+use aod_domain::selection::CLOCKS_APART_MAX;
 use aod_domain::tenant::Tenant;
+use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::query::{COLUMNS, Filter};
 
-/// Runs that are counted to find the condition that fits the fewest: a millisecond.
+/// Maximum number of runs counted to find the condition with the fewest runs: this takes a millisecond.
 const COUNTED_MAX: u64 = 20_000;
 
-/// Up to so many runs are looked up one by one in the texts, a hundredth of a millisecond each.
+/// Maximum number of runs looked up one by one in the texts, a hundredth of a millisecond each.
 const LOOKED_UP_MAX: u64 = 1_000;
 
-/// One condition that has an index of its own.
+/// A condition that has an index of its own.
 #[derive(Clone, Debug)]
 enum Condition {
     /// Columns of the runs, with an index for each combination.
@@ -28,6 +30,8 @@ enum Condition {
         state: Option<RunState>,
         capsule: Option<String>,
     },
+    /// The start of the id.
+    Id(String),
     Label {
         name: String,
         value: String,
@@ -40,24 +44,24 @@ enum Condition {
 type Statement = (String, Vec<Value>);
 
 impl Condition {
-    /// Where its runs are.
+    /// The table of its runs.
     const fn table(&self) -> &'static str {
         match self {
-            Self::Runs { .. } => "runs",
+            Self::Runs { .. } | Self::Id(_) => "runs",
             Self::Label { .. } => "run_labels",
             Self::Text(_) => "run_texts",
         }
     }
 
-    /// What the place of a launch is called there.
+    /// The column with the sequence of the launch.
     const fn place(&self) -> &'static str {
         match self {
-            Self::Runs { .. } | Self::Label { .. } => "launch_sequence",
+            Self::Runs { .. } | Self::Id(_) | Self::Label { .. } => "launch_sequence",
             Self::Text(_) => "rowid",
         }
     }
 
-    /// What holds of its runs in its table, which goes by `alias`.
+    /// The condition as SQL, with `alias` for its table.
     fn statement(&self, alias: &str) -> Statement {
         match self {
             Self::Runs {
@@ -79,6 +83,11 @@ impl Condition {
                 }
                 (sql, values)
             }
+            Self::Id(start) => {
+                // All characters of ids are before `~`.
+                let sql = format!("{alias}.id >= ? AND {alias}.id < ? || '~'");
+                (sql, vec![start.clone().into(), start.clone().into()])
+            }
             Self::Label { name, value } => {
                 let sql = format!("{alias}.name = ? AND {alias}.value = ?");
                 (sql, vec![name.clone().into(), value.clone().into()])
@@ -90,7 +99,7 @@ impl Condition {
         }
     }
 
-    /// The index that has its runs by the place of their launches, where its table has several.
+    /// The index of its runs in the order of their launches, if its table has several indexes.
     fn index(&self) -> &'static str {
         let Self::Runs {
             tenant,
@@ -112,7 +121,7 @@ impl Condition {
         }
     }
 
-    /// How many runs it fits, counted up to [`COUNTED_MAX`].
+    /// Number of matching runs, counted up to [`COUNTED_MAX`].
     fn count(&self, connection: &Connection) -> rusqlite::Result<u64> {
         let table = self.table();
         let (sql, values) = self.statement(table);
@@ -123,12 +132,12 @@ impl Condition {
             .query_row(params_from_iter(values), |row| row.get(0))
     }
 
-    /// That it holds of the run that was launched at `launch`, of which so many others are looked at.
+    /// SQL that checks the condition for the run launched at `launch`, one of `looked_at` runs.
     fn holds(&self, launch: &str, looked_at: u64, fits: u64) -> Statement {
         let (table, place, index) = (self.table(), self.place(), self.index());
         let (sql, values) = self.statement("other");
         let is_text = matches!(self, Self::Text(_));
-        // To find all of a rare word once is quicker than to look for it in each of many runs.
+        // Finding all runs with a rare word once is faster than checking each of many runs.
         let sql = if is_text && looked_at > LOOKED_UP_MAX && fits < COUNTED_MAX {
             format!("{launch} IN (SELECT other.{place} FROM {table} AS other WHERE {sql})")
         } else {
@@ -145,6 +154,9 @@ impl Condition {
 pub(super) struct Conditions {
     all: Vec<Condition>,
     is_roots_only: bool,
+    /// Milliseconds since 1970.
+    since: Option<i64>,
+    until: Option<i64>,
 }
 
 impl Conditions {
@@ -155,6 +167,7 @@ impl Conditions {
         });
         let mut all: Vec<Condition> = labels.collect();
         all.extend(filter.text.as_deref().map(as_words).map(Condition::Text));
+        all.extend(filter.id.clone().map(Condition::Id));
         let is_of_columns = filter.tenant.is_some() || state.is_some() || filter.capsule.is_some();
         if is_of_columns || all.is_empty() {
             all.push(Condition::Runs {
@@ -166,6 +179,8 @@ impl Conditions {
         Self {
             all,
             is_roots_only: filter.is_roots_only,
+            since: filter.since.map(Timestamp::as_millisecond),
+            until: filter.until.map(Timestamp::as_millisecond),
         }
     }
 
@@ -177,15 +192,22 @@ impl Conditions {
         limit: usize,
     ) -> rusqlite::Result<Statement> {
         let is_roots_only = self.is_roots_only;
+        let period = (self.since, self.until);
         let mut counted = self.counted(connection)?;
         counted.sort_by_key(|(fits, _)| *fits);
         let (looked_at, fewest) = counted.remove(0);
         let table = fewest.table();
-        let launch = format!("{table}.{}", fewest.place());
+        // For a start of an id, the plus prevents a walk over all runs in their order instead of the index of ids.
+        let plus = if matches!(fewest, Condition::Id(_)) {
+            "+"
+        } else {
+            ""
+        };
+        let launch = format!("{plus}{table}.{}", fewest.place());
         let (walked, mut values) = fewest.statement(table);
         let mut sql = format!("SELECT {COLUMNS} FROM {table}");
         if table != "runs" {
-            // In this order: the planner does not know which is shorter.
+            // Fixes the order: the planner does not know which table has fewer rows.
             let _ = write!(sql, " CROSS JOIN runs ON runs.launch_sequence = {launch}");
         }
         let _ = write!(sql, " WHERE {walked} AND {launch} < ?");
@@ -193,10 +215,13 @@ impl Conditions {
         if is_roots_only {
             sql.push_str(" AND runs.parent IS NULL");
         }
-        // Texts last, in which a run costs the most to look up.
+        let (within, times) = within(&launch, period);
+        sql.push_str(&within);
+        values.extend(times);
+        // Texts last: their lookups cost most.
         counted.sort_by_key(|(_, condition)| matches!(condition, Condition::Text(_)));
         for (fits, condition) in counted {
-            // Of what is walked, not of the run, which is much longer and is read only if all holds.
+            // Check the walked table first; the run, which is much longer, is read only if all conditions hold.
             let (holds, more) = condition.holds(&launch, looked_at, fits);
             let _ = write!(sql, " AND {holds}");
             values.extend(more);
@@ -206,7 +231,7 @@ impl Conditions {
         Ok((sql, values))
     }
 
-    /// How many runs each condition fits; a single one need not be counted.
+    /// Number of matching runs of each condition; a single condition needs no count.
     fn counted(self, connection: &Connection) -> rusqlite::Result<Vec<(u64, Condition)>> {
         let is_single = self.all.len() == 1;
         let count = |condition: Condition| {
@@ -221,7 +246,31 @@ impl Conditions {
     }
 }
 
-/// `text` as a query of FTS5: each word as it is, all of which must occur.
+/// SQL that checks the time of the request. The order of launches is that of their times, except for
+/// [`CLOCKS_APART_MAX`]: the walk therefore skips runs that are clearly outside the period.
+fn within(launch: &str, (since, until): (Option<i64>, Option<i64>)) -> Statement {
+    let apart = CLOCKS_APART_MAX.as_secs() * 1_000;
+    let (mut sql, mut values) = (String::new(), Vec::new());
+    if let Some(since) = since {
+        let _ = write!(
+            sql,
+            " AND runs.requested_at_ms >= ? AND {launch} > coalesce((SELECT clearly.launch_sequence FROM runs AS clearly
+                INDEXED BY runs_by_time WHERE clearly.requested_at_ms < ? ORDER BY clearly.requested_at_ms DESC LIMIT 1), 0)"
+        );
+        values.extend([since.into(), (since - apart).into()]);
+    }
+    if let Some(until) = until {
+        let _ = write!(
+            sql,
+            " AND runs.requested_at_ms < ? AND {launch} < coalesce((SELECT clearly.launch_sequence FROM runs AS clearly
+                INDEXED BY runs_by_time WHERE clearly.requested_at_ms > ? ORDER BY clearly.requested_at_ms LIMIT 1), ?)"
+        );
+        values.extend([until.into(), (until + apart).into(), i64::MAX.into()]);
+    }
+    (sql, values)
+}
+
+/// `text` as a query of FTS5: all words must occur, each as it is.
 fn as_words(text: &str) -> String {
     let words = text
         .split_whitespace()

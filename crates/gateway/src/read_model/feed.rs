@@ -1,4 +1,4 @@
-//! From the log into the tables: batches, each with its position in one transaction.
+//! Applies events to the tables in batches; each transaction also stores the position.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +10,13 @@ use aod_domain::digest::Digest;
 use aod_domain::event::Recorded;
 use aod_domain::id::RunId;
 use aod_domain::run::{
-    DELIVERIES_COUNTED_MAX, DeadLetterReason, Ended, Event, Launched, Note, Payload, queued_until,
+    DELIVERIES_COUNTED_MAX, DeadLetterReason, Ended, Event, Launched, Note, Payload, State,
+    queued_until,
 };
+use aod_domain::spending;
 use aod_domain::subject::{self, Subject};
-use aod_ports::event_log::{EventLog, From, StoredEvent, Told};
-use aod_ports::program::blocking;
+use aod_ports::event_log::{EventLog, Followed, From, StoredEvent};
+use aod_services::program::blocking;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
@@ -22,12 +24,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{ReadModelError, files, schema};
-use crate::views::{kind_of, node_of, state_of_note};
+use crate::reading::views::kind_of;
 
-/// Events of one transaction: enough to make its cost small beside theirs.
+/// Maximum number of events in a transaction: enough to make its own cost small.
 const BATCH_MAX: usize = 512;
 
-/// Goes on with `writer`, or with one of its own.
+/// Follows the log with `writer`, or with a connection of its own.
 pub(super) async fn follow(
     path: &Path,
     writer: Option<Connection>,
@@ -44,14 +46,14 @@ pub(super) async fn follow(
         .map_or_else(|| schema::open_writer(path), Ok)
         .map_err(failed)?;
     let after = *applied.borrow();
-    let told = log.follow(subject::ALL, From::After(after)).await?;
-    let mut told = std::pin::pin!(tokio_stream::StreamExt::chunks_timeout(
-        told, BATCH_MAX, delay
+    let followed = log.follow(subject::ALL, From::After(after)).await?;
+    let mut followed = std::pin::pin!(tokio_stream::StreamExt::chunks_timeout(
+        followed, BATCH_MAX, delay
     ));
     loop {
         let batch = tokio::select! {
             biased;
-            batch = told.next() => batch,
+            batch = followed.next() => batch,
             () = shutdown.cancelled() => return Ok(()),
         };
         let Some(batch) = batch else { return Ok(()) };
@@ -70,14 +72,14 @@ pub(super) async fn follow(
     }
 }
 
-fn into_event(told: Told) -> Option<StoredEvent> {
-    match told {
-        Told::Event(stored) => Some(stored),
-        Told::Reconnected => None,
+fn into_event(followed: Followed) -> Option<StoredEvent> {
+    match followed {
+        Followed::Event(stored) => Some(stored),
+        Followed::Reconnected => None,
     }
 }
 
-/// Takes `events` in, all or none.
+/// Applies `events`, all or none.
 pub(super) fn apply(connection: &mut Connection, events: &[StoredEvent]) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     for stored in events {
@@ -100,7 +102,7 @@ fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<
         return match stored.decode() {
             Ok(recorded) => apply_dead_letter(connection, &recorded.event),
             Err(error) => {
-                tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
+                tracing::error!(sequence = stored.sequence, %error, "the read model ignored an unreadable event");
                 Ok(())
             }
         };
@@ -108,11 +110,20 @@ fn apply_one(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<
     let Some(run) = Subject::run_of(&stored.subject) else {
         return Ok(());
     };
+    if Subject::is_spending(&stored.subject) {
+        return match stored.decode() {
+            Ok(recorded) => apply_spending(connection, &recorded.event),
+            Err(error) => {
+                tracing::error!(sequence = stored.sequence, %error, "the read model ignored an unreadable event");
+                Ok(())
+            }
+        };
+    }
     if Subject::is_state(&stored.subject) {
         match stored.decode::<Event>() {
             Ok(recorded) => apply_event(connection, run, &recorded)?,
             Err(error) => {
-                tracing::error!(sequence = stored.sequence, %error, "left out of the lists");
+                tracing::error!(sequence = stored.sequence, %error, "the read model ignored an unreadable event");
             }
         }
     } else if let Ok(recorded) = stored.decode::<Note>() {
@@ -129,11 +140,9 @@ fn apply_event(
     let id = run.to_string();
     match &recorded.event {
         Event::Launched(launched) | Event::Reused(launched) => {
-            insert(connection, run, recorded, launched, RunState::Queued)
+            insert(connection, run, recorded, launched, Some(recorded.time))
         }
-        Event::Requested(launched) => {
-            insert(connection, run, recorded, launched, RunState::Requested)
-        }
+        Event::Requested(launched) => insert(connection, run, recorded, launched, None),
         Event::Delivered(_) => {
             let sql = "UPDATE runs SET deliveries_counted = deliveries_counted + 1 WHERE id = ?1";
             connection
@@ -142,19 +151,25 @@ fn apply_event(
                 .map(drop)
         }
         Event::Leased(lease) => {
-            let node = node_of(&lease.holder).map(|node| node.to_string());
-            let sql = "UPDATE runs SET state = 'leased', queued_at_ms = NULL, attempts = ?2, node = ?3,
+            let node = lease.holder.node().map(|node| node.to_string());
+            let sql = "UPDATE runs SET state = 'starting', queued_at_ms = NULL, attempts = ?2, node = ?3, leased_at = ?5,
                 deliveries_counted = iif(deliveries_counted > ?4, deliveries_counted, 0) WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
-                .execute(params![id, lease.attempt, node, DELIVERIES_COUNTED_MAX])
+                .execute(params![
+                    id,
+                    lease.attempt,
+                    node,
+                    DELIVERIES_COUNTED_MAX,
+                    recorded.time.to_string()
+                ])
                 .map(drop)
         }
-        Event::Admitted(_) | Event::AttemptLost(_) | Event::Refused(_) => {
+        Event::Admitted(_) | Event::AttemptLost(_) | Event::AttemptRefused(_) => {
             queue(connection, &id, recorded.time)
         }
-        Event::Returned(_) => {
-            let sql = "UPDATE runs SET state = 'requested', queued_at_ms = NULL WHERE id = ?1";
+        Event::AdmissionReturned(_) => {
+            let sql = "UPDATE runs SET state = 'queued', queued_at_ms = NULL WHERE id = ?1";
             connection
                 .prepare_cached(sql)?
                 .execute(params![id])
@@ -173,7 +188,7 @@ fn apply_event(
     }
 }
 
-/// The run waits for a node, since `at` or from then on.
+/// Marks the run as waiting for a node since `at`, which may be in the future.
 fn queue(connection: &Connection, id: &str, at: Timestamp) -> rusqlite::Result<()> {
     let sql = "UPDATE runs SET state = 'queued', queued_at_ms = ?2 WHERE id = ?1";
     connection
@@ -182,12 +197,13 @@ fn queue(connection: &Connection, id: &str, at: Timestamp) -> rusqlite::Result<(
         .map(drop)
 }
 
+/// Adds the run; `queued_at` is missing if it waits for admission.
 fn insert(
     connection: &Connection,
     run: RunId,
     recorded: &Recorded<Event>,
     launched: &Launched,
-    state: RunState,
+    queued_at: Option<Timestamp>,
 ) -> rusqlite::Result<()> {
     let kind = match kind_of(&launched.work) {
         aod_api::runs::RunKind::Capsule => "capsule",
@@ -198,8 +214,8 @@ fn insert(
         .prepare_cached(
             "INSERT OR IGNORE INTO runs (launch_sequence, id, root, parent, kind, capsule, state, attempts,
              requested_at, requested_by, labels, deadline_ms, is_ended, is_cancelled, queued_until_ms, deliveries_counted,
-             tenant, queue, queued_at_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0, ?13, ?14, ?15)",
+             tenant, queue, queued_at_ms, requested_at_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?12, 0, ?7, ?8, ?9, ?10, 0, 0, ?11, 0, ?13, ?14, ?15, ?16)",
         )?
         .execute(params![
             recorded.sequence,
@@ -213,10 +229,11 @@ fn insert(
             labels,
             launched.deadline.as_millisecond(),
             queued_until(recorded.time, launched).map(Timestamp::as_millisecond),
-            state.as_str(),
+            RunState::Queued.as_str(),
             launched.tenant.as_str(),
             launched.placement.queue().as_str(),
-            (state == RunState::Queued).then(|| recorded.time.as_millisecond()),
+            queued_at.map(Timestamp::as_millisecond),
+            recorded.time.as_millisecond(),
         ])?;
     for (name, value) in &launched.labels {
         let sql =
@@ -242,7 +259,7 @@ fn end(
     recorded: &Recorded<Event>,
     ended: &Ended,
 ) -> rusqlite::Result<()> {
-    let state = RunState::from(ended.outcome).as_str();
+    let state = RunState::from(State::from(ended.outcome)).as_str();
     let error = ended.error.clone().map(ErrorView::from);
     let error_json = error
         .as_ref()
@@ -286,10 +303,34 @@ fn apply_dead_letter(connection: &Connection, event: &dead_letter::Event) -> rus
         .map(drop)
 }
 
-/// A note of a former attempt, or one that comes late, changes nothing.
+/// Adds the cost of a call of a model to its run and all runs above it.
+fn apply_spending(connection: &Connection, event: &spending::Event) -> rusqlite::Result<()> {
+    let spending::Event::Settled(settled) = event else {
+        return Ok(());
+    };
+    let Some(cost) = settled.cost else {
+        return Ok(());
+    };
+    // A node may store the end of a call twice.
+    let sql = "INSERT OR IGNORE INTO settled_calls (call) VALUES (?1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    if statement.execute([settled.call.id.to_string()])? == 0 {
+        return Ok(());
+    }
+    let sql = "UPDATE runs SET cost = cost + ?2 WHERE id IN (
+        WITH RECURSIVE above (id) AS (
+            VALUES (?1) UNION SELECT runs.parent FROM above JOIN runs ON runs.id = above.id WHERE runs.parent IS NOT NULL)
+        SELECT id FROM above)";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![settled.call.run.to_string(), cost.picodollars()])
+        .map(drop)
+}
+
+/// A late note, or a note of an earlier attempt, changes nothing.
 fn apply_note(connection: &Connection, run: RunId, note: &Note) -> rusqlite::Result<()> {
     let sql = "UPDATE runs SET state = ?2 WHERE id = ?1 AND is_ended = 0 AND attempts = ?3 AND state <> 'queued'";
-    let Some(state) = state_of_note(note) else {
+    let Some(state) = State::begun_by(note).map(RunState::from) else {
         return Ok(());
     };
     connection

@@ -1,4 +1,4 @@
-//! Which files each tenant has: what its runs, capsules, calls of models and uploads name.
+//! The files of each tenant: those of its runs, capsules, model calls and uploads.
 
 use aod_domain::audit::bundled_by;
 use aod_domain::digest::Digest;
@@ -8,7 +8,7 @@ use aod_ports::event_log::StoredEvent;
 use rusqlite::{Connection, params};
 use serde::de::DeserializeOwned;
 
-/// Takes in what an event says of files.
+/// Applies the files that an event names.
 pub(super) fn take(connection: &Connection, stored: &StoredEvent) -> rusqlite::Result<()> {
     let named = named(stored);
     let Some(tenant) = Subject::tenant_of(&stored.subject).filter(|_| !named.is_empty()) else {
@@ -22,7 +22,7 @@ pub(super) fn take(connection: &Connection, stored: &StoredEvent) -> rusqlite::R
     Ok(())
 }
 
-/// The files that an event names. One that cannot be read names none, and is told of elsewhere.
+/// The files that an event names; none for an unreadable event, which [`super::feed`] logs.
 fn named(stored: &StoredEvent) -> Vec<Digest> {
     let subject = stored.subject.as_str();
     if Subject::is_state(subject) {
@@ -39,7 +39,8 @@ fn named(stored: &StoredEvent) -> Vec<Digest> {
             Some(spending::Event::Reserved { .. }) | None => Vec::new(),
         }
     } else if Subject::is_capsule(subject) {
-        read(stored).map_or_else(Vec::new, |capsule::Event::Registered(registered)| {
+        let registered = read(stored).and_then(capsule::Event::into_registration);
+        registered.map_or_else(Vec::new, |registered| {
             let optional = [registered.agent, registered.tools];
             let always = [registered.content, registered.schema];
             always

@@ -1,10 +1,11 @@
-//! Out of the tables: pages, counts, and what the reconciler looks for.
+//! Queries: pages, counts, and runs for the reconciler.
 
 use aod_api::dead_letters::DeadLetterSummary;
 use aod_api::runs::{RunKind, RunState, RunSummary};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::run::{ATTEMPTS_LOST_MAX, DELIVERIES_COUNTED_MAX};
+use aod_domain::spending::Cost;
 use aod_domain::tenant::Tenant;
 use jiff::Timestamp;
 use rusqlite::types::Type;
@@ -12,26 +13,31 @@ use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use super::conditions::Conditions;
-use crate::http::access::Principal;
-use crate::http::parameters::Parameters;
+use crate::parameters::Parameters;
+use aod_domain::access::Principal;
 
-/// Which runs a list shows; what is empty does not matter.
+/// Filter of a list of runs; empty fields match every run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     pub(super) tenant: Option<Tenant>,
     states: Vec<RunState>,
     pub(super) capsule: Option<String>,
+    /// The start of the id.
+    pub(super) id: Option<String>,
     pub(super) labels: Vec<(String, String)>,
     pub(super) text: Option<String>,
     pub(super) is_roots_only: bool,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
 }
 
 impl Filter {
-    /// Takes the filters out of `parameters`, which keep what is wrong with them.
+    /// Takes the filters from `parameters`, which collects problems.
     pub(crate) fn read(parameters: &mut Parameters, principal: &Principal) -> Self {
         let mut filter = Self {
             tenant: parameters.tenant(principal),
             capsule: parameters.text("capsule"),
+            id: parameters.text("id"),
             ..Self::default()
         };
         filter.text = parameters
@@ -40,6 +46,9 @@ impl Filter {
         filter.is_roots_only = parameters
             .value("roots", "true or false")
             .unwrap_or_default();
+        let time = "a time such as 2026-03-01T12:00:00Z";
+        filter.since = parameters.value("since", time);
+        filter.until = parameters.value("until", time);
         for text in parameters.all("state") {
             for word in text.split(',').map(str::trim) {
                 match RunState::ALL
@@ -63,7 +72,7 @@ impl Filter {
         filter
     }
 
-    /// All that `principal` may see.
+    /// All runs that `principal` may see.
     pub(super) fn seen_by(principal: &Principal) -> Self {
         Self {
             tenant: principal.scope.tenant().cloned(),
@@ -76,19 +85,20 @@ fn states() -> String {
     RunState::ALL.map(RunState::as_str).join(", ")
 }
 
-/// A live run about which something may have to be done.
+/// A live run that a gateway may have to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspect {
     pub(crate) run: RunId,
     pub(crate) parent: Option<RunId>,
-    /// Whether the run that called it has ended.
+    /// Whether its caller has ended.
     pub(crate) is_orphan: bool,
 }
 
 pub(super) const COLUMNS: &str = "runs.launch_sequence, runs.id, runs.root, runs.parent, runs.kind, runs.capsule, runs.state, \
-    runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error, runs.tenant";
+    runs.attempts, runs.node, runs.requested_at, runs.ended_at, runs.requested_by, runs.labels, runs.error, runs.tenant, \
+    runs.leased_at, runs.cost";
 
-/// Up to `limit` runs launched before `before`, the latest first, and the cursor of the next page.
+/// Up to `limit` runs launched before `before`, latest first, and the cursor of the next page.
 pub(super) fn page(
     connection: &Connection,
     filter: &Filter,
@@ -116,7 +126,7 @@ pub(super) fn page(
     Ok((found.into_iter().map(|(_, run)| run).collect(), next))
 }
 
-/// As [`page`], of runs that were given up: those about which nothing was done, or all.
+/// As [`page`], for dead letters: open ones, or all.
 pub(super) fn dead_letters(
     connection: &Connection,
     tenant: Option<&Tenant>,
@@ -140,9 +150,9 @@ pub(super) fn dead_letters(
     let rows = statement.query_map(params![before, most, tenant.map(Tenant::as_str)], |row| {
         let summary = DeadLetterSummary {
             run: summary(row)?,
-            reason: word(row, 15)?,
-            dead_letter: word(row, 16)?,
-            requeued_as: optional_text(row, 17)?,
+            reason: word(row, 17)?,
+            dead_letter: word(row, 18)?,
+            requeued_as: optional_text(row, 19)?,
         };
         Ok((row.get(0)?, summary))
     })?;
@@ -154,7 +164,7 @@ pub(super) fn dead_letters(
     Ok((found.into_iter().map(|(_, found)| found).collect(), next))
 }
 
-/// Reads what a page named as its `next`.
+/// Parses the `next` of a page.
 pub(super) fn parse_cursor(text: &str) -> Option<i64> {
     i64::from_str_radix(text, 16)
         .ok()
@@ -198,8 +208,12 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         attempts: row.get(7)?,
         node: optional_text(row, 8)?,
         requested_at: text(row, 9)?,
+        leased_at: optional_text(row, 15)?,
         ended_at: optional_text(row, 10)?,
         requested_by: row.get(11)?,
+        cost_usd: Some(Cost::from_picodollars(row.get(16)?))
+            .filter(|cost| *cost > Cost::default())
+            .map(Cost::dollars),
         labels: json(row, 12)?.unwrap_or_default(),
         error: json(row, 13)?,
     })
@@ -218,7 +232,7 @@ fn optional_text<T: std::str::FromStr>(
         .transpose()
 }
 
-/// One of the words that a type has in JSON.
+/// A value of an enum, as in JSON.
 fn word<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
     serde_json::from_value(text.into()).map_err(|_| damaged(column))
@@ -234,7 +248,7 @@ fn damaged(column: usize) -> rusqlite::Error {
     rusqlite::Error::InvalidColumnType(column, format!("column {column}"), Type::Text)
 }
 
-/// How many runs the tree of `root` has, counted up to `limit`.
+/// Number of runs in the tree of `root`, counted up to `limit`.
 pub(super) fn count_tree(
     connection: &Connection,
     root: RunId,
@@ -260,7 +274,7 @@ pub(super) fn has_file(
         })
 }
 
-/// The sequence of the first launch whose run has not ended; of the next event if all have.
+/// Sequence of the first launch whose run has not ended; that of the next event if all have ended.
 pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
     let sql = "SELECT coalesce(
         (SELECT min(launch_sequence) FROM runs INDEXED BY runs_live WHERE is_ended = 0),
@@ -270,13 +284,13 @@ pub(super) fn first_needed(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
-/// The sequence of the first launch whose run has ended since `since`, by the clock of whoever ended it; none if
+/// Sequence of the first launch whose run has ended since `since`, by the clock of the program that ended it; none if
 /// no run has.
 pub(super) fn first_ended_since(
     connection: &Connection,
     since: Timestamp,
 ) -> rusqlite::Result<Option<u64>> {
-    // Times are stored with as many digits as they need, so their texts compare by whole seconds alone.
+    // Stored times have varying precision, so strings compare correctly only up to whole seconds.
     let sql =
         "SELECT min(launch_sequence) FROM runs WHERE substr(ended_at, 1, 19) >= substr(?1, 1, 19)";
     connection
@@ -284,8 +298,7 @@ pub(super) fn first_ended_since(
         .query_row([since.to_string()], |row| row.get(0))
 }
 
-/// Since when the run waits that has waited for longest, of each queue in which some wait. Each queue costs a look
-/// into an index, however many wait in it.
+/// For each queue with waiting runs, the time since when its oldest run waits. Each queue costs one index lookup.
 pub(super) fn oldest_queued(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
     let mut statement = connection.prepare_cached(
         "WITH RECURSIVE queues (queue) AS (
@@ -302,14 +315,14 @@ pub(super) fn oldest_queued(connection: &Connection) -> rusqlite::Result<Vec<(St
 
 /// Whether a run waits for admission.
 pub(super) fn has_requested(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'requested')";
+    let sql = "SELECT EXISTS (SELECT 1 FROM runs INDEXED BY runs_requested WHERE state = 'queued' AND queued_at_ms IS NULL)";
     connection
         .prepare_cached(sql)?
         .query_row([], |row| row.get(0))
 }
 
-/// Live runs that are past their deadline; that are queued although they are cancelled, given up, or
-/// past their time in the queue; that a gateway has taken to end; or whose caller has ended.
+/// Live runs that are past their deadline; queued runs that are cancelled, dead-lettered, or past their queue time;
+/// runs that a gateway leased to end them; and runs whose caller has ended.
 pub(super) fn suspects(
     connection: &Connection,
     now: Timestamp,
@@ -319,9 +332,9 @@ pub(super) fn suspects(
         "SELECT live.id, live.parent, coalesce(caller.is_ended, 0)
          FROM runs AS live INDEXED BY runs_live LEFT JOIN runs AS caller ON caller.id = live.parent
          WHERE live.is_ended = 0 AND (live.deadline_ms < ?1 OR caller.is_ended = 1
-             OR (live.state IN ('queued', 'requested') AND (live.is_cancelled = 1
+             OR (live.state = 'queued' AND (live.is_cancelled = 1
                  OR (live.attempts = 0 AND live.queued_until_ms < ?1) OR live.attempts >= {ATTEMPTS_LOST_MAX} OR live.deliveries_counted > {DELIVERIES_COUNTED_MAX}))
-             OR (live.state = 'leased' AND live.node IS NULL))
+             OR (live.state = 'starting' AND live.node IS NULL))
          LIMIT ?2"
     );
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);

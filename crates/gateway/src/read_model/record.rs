@@ -1,7 +1,7 @@
-//! All that the tables have of a run as one JSON object: as they have it, and as they should.
+//! The content of the tables for a run as a JSON object: actual and expected.
 //!
-//! What should be there follows from replayed runs alone, and shares nothing with how events get into the
-//! tables: what [`super::feed`] forgets shows.
+//! The expected content follows from replayed runs alone and shares no code with [`super::feed`], so that it reveals
+//! errors there.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde_json::{Map, Value, json};
 
-use crate::views::Seen;
+use crate::reading::views::Seen;
 
-/// What the tables have of a tree, all at one moment.
+/// The records of a tree at one moment.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// The last event that was taken in.
+    /// Sequence of the last applied event.
     pub(crate) as_of: u64,
-    /// By the ids of the runs.
+    /// Records by run id.
     pub(crate) runs: BTreeMap<String, Value>,
 }
 
-/// What the tables should have of a run, and of what operators did about it as a dead letter.
+/// The expected record of a run, and of its state as a dead letter.
 pub(crate) fn of(seen: &Seen, dead_letter: Option<State>) -> Value {
     let (run, summary) = (&seen.run, seen.summary());
     let launched = &run.launched.event;
@@ -51,6 +51,8 @@ pub(crate) fn of(seen: &Seen, dead_letter: Option<State>) -> Value {
         "attempts": summary.attempts,
         "node": summary.node,
         "requested_at": summary.requested_at,
+        "requested_at_ms": summary.requested_at.as_millisecond(),
+        "leased_at": summary.leased_at,
         "ended_at": summary.ended_at,
         "requested_by": summary.requested_by,
         "labels": launched.labels,
@@ -76,14 +78,14 @@ pub(crate) fn of(seen: &Seen, dead_letter: Option<State>) -> Value {
     })
 }
 
-/// What the tables have of the tree of `root`: runs that say they are of it, and those whose ids say so.
+/// The records of the tree of `root`: runs with this root, and runs with an id of this tree.
 pub(super) fn read(connection: &Connection, root: RunId) -> rusqlite::Result<Kept> {
-    // One view on the file for all that is read.
+    // All reads see the same state of the file.
     let transaction = connection.unchecked_transaction()?;
     let as_of: Option<u64> = transaction
         .query_row("SELECT sequence FROM position", [], |row| row.get(0))
         .optional()?;
-    // The ids of callees have a `-` behind that of their root; `.` is the next character.
+    // The id of a callee is that of its root, `-`, and its own part; `.` is the character after `-`.
     let sql = "SELECT * FROM runs WHERE root = ?1 OR (id >= ?1 AND id < ?1 || '.')";
     let mut statement = transaction.prepare_cached(sql)?;
     let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
@@ -91,6 +93,8 @@ pub(super) fn read(connection: &Connection, root: RunId) -> rusqlite::Result<Kep
         let mut record = record(&columns, row)?;
         indexed(&transaction, &mut record)?;
         let id = record.remove("id").unwrap_or_default();
+        // The spending events of the tree have a chain of their own.
+        record.remove("cost");
         Ok((
             id.as_str().unwrap_or_default().to_owned(),
             Value::Object(record),
@@ -102,7 +106,7 @@ pub(super) fn read(connection: &Connection, root: RunId) -> rusqlite::Result<Kep
     })
 }
 
-/// A row as it is; what should be JSON and is not stays a text.
+/// A row without changes; invalid JSON stays a string.
 fn record(columns: &[String], row: &Row<'_>) -> rusqlite::Result<Map<String, Value>> {
     let mut record = Map::new();
     for (index, name) in columns.iter().enumerate() {
@@ -125,7 +129,7 @@ fn record(columns: &[String], row: &Row<'_>) -> rusqlite::Result<Map<String, Val
     Ok(record)
 }
 
-/// Adds what the other tables have of the run.
+/// Adds the content of the other tables.
 fn indexed(connection: &Connection, record: &mut Map<String, Value>) -> rusqlite::Result<()> {
     let launch = record.get("launch_sequence").and_then(Value::as_i64);
     let launch = launch.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/v1/runs/{id}/bundle` and `/v1/seal-key`: what others need to check a tree without this cluster.
+//! `/v1/runs/{run}/bundle` and `/v1/seal-key`: for the verification of a tree without this cluster.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::Shared;
-use crate::http::error::ApiResult;
+use crate::error::Result;
 use crate::reading;
 use crate::routes::runs::run_id;
 
-/// A whole tree with its files, to be checked by `aod audit verify`: of a callee that of its root.
+/// Exports the whole tree of a run with its files as a bundle, for `aod audit verify`.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/bundle", tag = "audit",
+    get, path = "/v1/runs/{run}/bundle", tag = "audit", operation_id = "get_bundle",
     params(("run" = String, Path)),
     responses(
         (
-            status = 200, content_type = "application/x-tar", body = Vec<u8>,
-            headers(("Aod-Tree" = String, description = "The root whose tree it is")),
+            status = 200, content_type = "application/x-tar", body = Vec<u8>, description = "The bundle",
+            headers(("Aod-Tree" = String, description = "Id of the root of the tree")),
         ),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn bundle(
     State(context): State<Shared>,
     Path(run): Path<String>,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let id = run_id(&run)?;
     let log = context.runs.log();
     if log.read(&subject::run_state(id), 0, 1).await?.is_empty() {
@@ -51,12 +51,12 @@ pub(super) async fn bundle(
     Ok(response)
 }
 
-/// The public key of the seals that this gateway makes.
+/// Shows the public key of this gateway's seals.
 #[utoipa::path(
-    get, path = "/v1/seal-key", tag = "audit",
+    get, path = "/v1/seal-key", tag = "audit", operation_id = "get_seal_key",
     responses(
-        (status = 200, body = SealKeyView),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = SealKeyView, description = "The public key"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn seal_key(State(context): State<Shared>) -> Json<SealKeyView> {

@@ -1,54 +1,55 @@
-//! `/v1/capsules`: registered from a packed directory, listed, shown.
+//! `/v1/capsules`: registers, lists, shows and removes capsules.
 
 use std::sync::Arc;
 
-use aod_api::SEQUENCE_HEADER;
 use aod_api::capsules::{CapsuleList, CapsuleView, RegisteredCapsule, ResourcesView};
 use aod_api::problem::Problem;
 use aod_api::runs::RunView;
 use aod_domain::capsule::Handoffs;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::subject::Label;
-use aod_ports::program::inherit;
+use aod_domain::subject::Pool;
+use aod_services::program::inherit;
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::catalogue::Registered;
+use crate::capsules::catalogue::Registered;
+use crate::capsules::registration::{self, Options, PACKAGE_BYTES_MAX, Prepared};
 use crate::context::{Context, Shared};
+use crate::error::{Error, Result};
 use crate::http::access::Principal;
-use crate::http::body::{limited, unsupported};
-use crate::http::error::{ApiError, ApiResult};
-use crate::http::parameters::Parameters;
+use crate::http::body::unsupported;
+use crate::http::sequence;
+use crate::parameters::Parameters;
 use crate::reading;
-use crate::registration::{self, Options, PACKAGE_BYTES_MAX, Prepared};
+use crate::streams::limited;
 
-/// Registers a capsule: the body is its directory as a tar file.
+/// Registers a capsule. The body is its directory as a tar file.
 ///
-/// Checks it, has a node build the image, and answers when the capsule can be called, which may
-/// take many minutes; the same directory is built once, however often it is sent. With
-/// `Prefer: respond-async` it answers 202 with the build, and is to be sent again after that.
+/// The gateway checks the directory, lets a node build the image, and answers when the capsule can be called, which
+/// may take many minutes. Repeated requests with the same directory join the same build. With
+/// `Prefer: respond-async`, the gateway answers 202 with the build; send the request again after the build has ended.
 #[utoipa::path(
-    post, path = "/v1/capsules", tag = "capsules",
+    post, path = "/v1/capsules", tag = "capsules", operation_id = "register_capsule",
     request_body(content = Vec<u8>, content_type = "application/x-tar"),
     params(
-        ("directory" = Option<String>, Query, description = "Name of the directory: the capsule's, unless agent.yaml names it"),
-        ("label" = Option<String>, Query, description = "Which nodes build it and take its runs; `any` unless given"),
-        ("handoffs" = Option<String>, Query, description = "`open` lets it call everyone, as capsules of the original do"),
+        ("directory" = Option<String>, Query, description = "Name of the directory: the name of the capsule, unless agent.yaml contains one"),
+        ("pool" = Option<String>, Query, description = "Pool of nodes for the build and for the runs of the capsule; default: `any`"),
+        ("handoffs" = Option<String>, Query, description = "`open`: the capsule may call every capsule, as in agent-on-demand; default: `listed`"),
     ),
     responses(
-        (status = 200, body = RegisteredCapsule, description = "It was registered before"),
-        (status = 201, body = RegisteredCapsule),
-        (status = 202, body = RunView, description = "It is being built"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = RegisteredCapsule, description = "The same capsule is already registered"),
+        (status = 201, body = RegisteredCapsule, description = "The capsule is registered"),
+        (status = 202, body = RunView, description = "The image is being built"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn register(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     request: Request,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     context.admit_root().await?;
     let options = options(&request, &principal)?;
     let is_async = is_async(request.headers());
@@ -86,20 +87,20 @@ pub(super) async fn register(
     finish(context, principal, prepared, build).await
 }
 
-/// On a task of its own: a caller that goes away must not leave an image without its registration.
+/// Runs as its own task: the registration must follow the build even if the caller disconnects.
 async fn finish(
     context: Shared,
     principal: Principal,
     prepared: Prepared,
     build: aod_domain::run::Run,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let id = build.id;
     let name = prepared.name().clone();
     let shared = Arc::clone(&context);
     let task = async move { registration::register(&shared, &prepared, &build).await };
     let registered = context.tasks.spawn(inherit(task)).await;
     let sequence = registered.map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "it was not registered").because(error)
+        Error::new(ErrorCode::Internal, "the registration failed").because(error)
     })??;
     let capsules = &context.capsules;
     let registered = capsules.get(&principal.tenant(), name.as_str()).await?;
@@ -109,19 +110,16 @@ async fn finish(
         build: Some(id),
         is_unchanged: false,
     };
-    let mut response = (StatusCode::CREATED, Json(body)).into_response();
-    response
-        .headers_mut()
-        .insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
-    Ok(response)
+    let header = sequence::header(sequence);
+    Ok((StatusCode::CREATED, [header], Json(body)).into_response())
 }
 
-fn options(request: &Request, principal: &Principal) -> ApiResult<Options> {
+fn options(request: &Request, principal: &Principal) -> Result<Options> {
     let mut parameters = Parameters::of(request.uri())?;
     let directory = parameters.text("directory");
-    let label = parameters
-        .value("label", "1 to 63 of a-z, 0-9 and -")
-        .unwrap_or_else(Label::any);
+    let pool = parameters
+        .value("pool", "1 to 63 of a-z, 0-9 and -")
+        .unwrap_or_else(Pool::any);
     let is_open = match parameters.text("handoffs").as_deref() {
         None | Some("listed") => false,
         Some("open") => true,
@@ -133,7 +131,7 @@ fn options(request: &Request, principal: &Principal) -> ApiResult<Options> {
     parameters.finish()?;
     Ok(Options {
         directory,
-        label,
+        pool,
         is_open,
         tenant: principal.tenant(),
         registered_by: principal.name.clone(),
@@ -161,12 +159,12 @@ fn is_tar(headers: &HeaderMap) -> bool {
     )
 }
 
-/// Lists the registered capsules.
+/// Lists registered capsules.
 #[utoipa::path(
-    get, path = "/v1/capsules", tag = "capsules",
+    get, path = "/v1/capsules", tag = "capsules", operation_id = "list_capsules",
     responses(
-        (status = 200, body = CapsuleList),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = CapsuleList, description = "All capsules of the tenant"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn list(
@@ -182,25 +180,48 @@ pub(super) async fn list(
     Json(CapsuleList { items })
 }
 
-/// Shows one capsule with its schema.
+/// Shows a capsule with its schema.
 #[utoipa::path(
-    get, path = "/v1/capsules/{name}", tag = "capsules",
-    params(("name" = String, Path, description = "Title, alias or name")),
+    get, path = "/v1/capsules/{name}", tag = "capsules", operation_id = "get_capsule",
+    params(("name" = String, Path, description = "Title, alias or name of the capsule")),
     responses(
-        (status = 200, body = CapsuleView),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = CapsuleView, description = "The capsule"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn show(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
-) -> ApiResult<Json<CapsuleView>> {
+) -> Result<Json<CapsuleView>> {
     let registered = context.capsules.get(&principal.tenant(), &name).await?;
     Ok(Json(view(&context, &registered).await?))
 }
 
-async fn view(context: &Context, registered: &Registered) -> ApiResult<CapsuleView> {
+/// Removes a capsule.
+///
+/// Nothing can call the capsule any more. Its recorded runs remain, and can be rerun as long as their artifacts exist.
+#[utoipa::path(
+    delete, path = "/v1/capsules/{name}", tag = "capsules", operation_id = "remove_capsule",
+    params(("name" = String, Path, description = "Title, alias or name of the capsule")),
+    responses(
+        (status = 204, description = "The capsule is removed"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
+    ),
+)]
+pub(super) async fn remove(
+    State(context): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Result<Response> {
+    let (tenant, by) = (principal.tenant(), &principal.name);
+    let writer = context.runs.writer();
+    let sequence = context.capsules.remove(&tenant, &name, by, writer).await?;
+    let header = sequence::header(sequence);
+    Ok((StatusCode::NO_CONTENT, [header]).into_response())
+}
+
+async fn view(context: &Context, registered: &Registered) -> Result<CapsuleView> {
     let schema = context
         .capsules
         .schema(&registered.event)
@@ -223,7 +244,7 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
         aliases: registration.aliases.clone(),
         content: registration.content,
         image: registration.image.config_digest.clone(),
-        label: registration.label.to_string(),
+        pool: registration.pool.to_string(),
         resources: ResourcesView::from(&registration.resources),
         handoffs: match &registration.handoffs {
             Handoffs::Listed(grants) => {

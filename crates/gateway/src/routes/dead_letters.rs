@@ -1,46 +1,46 @@
-//! `/v1/deadletters`: runs that were given up, and what is done about them.
+//! `/v1/deadletters`: lists, shows, requeues and purges dead-lettered runs.
 
-use aod_api::SEQUENCE_HEADER;
 use aod_api::dead_letters::{DeadLetterPage, DeadLetterView};
 use aod_api::problem::Problem;
 use aod_api::runs::RunView;
 use axum::Json;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
-use crate::dead_letters::{DeadLetter, find};
+use crate::error::Result;
 use crate::http::access::Principal;
-use crate::http::error::ApiResult;
-use crate::http::parameters::Parameters;
+use crate::http::sequence;
+use crate::parameters::Parameters;
 use crate::reading;
 use crate::routes::logs;
 use crate::routes::runs::{put_headers, run_id};
+use crate::runs::dead_letters::{DeadLetter, find};
 
-/// Lines of output that come with a dead letter; all that is left is at `/v1/runs/{run}/logs`.
+/// Lines of output in the view of a dead letter; `/v1/runs/{run}/logs` returns all stored lines.
 const LAST_LINES: usize = 20;
 
-/// Lists dead letters, the latest launch first: those about which nothing was done yet, or all.
+/// Lists dead letters, latest launch first: open ones, or all.
 #[utoipa::path(
-    get, path = "/v1/deadletters", tag = "dead letters",
+    get, path = "/v1/deadletters", tag = "dead letters", operation_id = "list_dead_letters",
     params(
-        ("all" = Option<bool>, Query, description = "Also those that were requeued or purged"),
-        ("tenant" = Option<String>, Query, description = "Only those of this tenant"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, 50 unless given"),
-        ("cursor" = Option<String>, Query, description = "`next` of the page before"),
-        ("at_least" = Option<u64>, Query, description = "Waits until the list contains this sequence"),
+        ("all" = Option<bool>, Query, description = "Include requeued and purged runs"),
+        ("tenant" = Option<String>, Query, description = "Only dead letters of this tenant"),
+        ("limit" = Option<u32>, Query, description = "Maximum number of items, from 1 to 500; default: 50"),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page"),
+        ("at_least" = Option<u64>, Query, description = "Wait until the list contains the event with this sequence"),
     ),
     responses(
-        (status = 200, body = DeadLetterPage),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = DeadLetterPage, description = "A page of dead letters"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn list(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     uri: Uri,
-) -> ApiResult<Json<DeadLetterPage>> {
+) -> Result<Json<DeadLetterPage>> {
     let mut parameters = Parameters::of(&uri)?;
     let is_all = parameters.value("all", "true or false").unwrap_or_default();
     let tenant = parameters.tenant(&principal);
@@ -52,78 +52,74 @@ pub(super) async fn list(
     Ok(Json(page.await?))
 }
 
-/// Why a run was given up: its attempts with their errors, and the last that it wrote.
+/// Shows a dead letter: its attempts with their errors, and its last lines of output.
 #[utoipa::path(
-    get, path = "/v1/deadletters/{run}", tag = "dead letters",
+    get, path = "/v1/deadletters/{run}", tag = "dead letters", operation_id = "get_dead_letter",
     params(("run" = String, Path)),
     responses(
-        (status = 200, body = DeadLetterView),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = DeadLetterView, description = "The dead letter"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn show(
     State(context): State<Shared>,
     Path(run): Path<String>,
-) -> ApiResult<Json<DeadLetterView>> {
+) -> Result<Json<DeadLetterView>> {
     let found = find(&context, run_id(&run)?).await?;
     Ok(Json(view(&context, &found).await?))
 }
 
-async fn view(context: &Context, found: &DeadLetter) -> ApiResult<DeadLetterView> {
-    let lines = logs::so_far(context, found.run().id, (0, 0)).await?;
-    let first = lines.len().saturating_sub(LAST_LINES);
+async fn view(context: &Context, found: &DeadLetter) -> Result<DeadLetterView> {
     Ok(DeadLetterView {
-        last_lines: lines.into_iter().skip(first).collect(),
+        last_lines: logs::last_so_far(context, found.run().id, LAST_LINES).await?,
         ..found.view()
     })
 }
 
-/// Launches the same request as a new run, which names the old one: a root, also where the old one was
-/// called. Asked for again, it is the same new run.
+/// Launches the request of a dead letter as a new run.
+///
+/// The new run is a root, even if the dead letter was a callee. A repeated request returns the same new run.
 #[utoipa::path(
-    post, path = "/v1/deadletters/{run}/requeue", tag = "dead letters",
+    post, path = "/v1/deadletters/{run}/requeue", tag = "dead letters", operation_id = "requeue_dead_letter",
     params(("run" = String, Path)),
     responses(
         (status = 202, body = RunView, description = "The new run"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn requeue(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(run): Path<String>,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let found = find(&context, run_id(&run)?).await?;
     let (run, sequence) = found.requeue(&context, &principal.name).await?;
     let view = reading::view_of(&context, run.clone()).await?;
     let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
     put_headers(&mut response, &run);
-    put_sequence(&mut response, sequence);
+    let (name, value) = sequence::header(sequence);
+    response.headers_mut().insert(name, value);
     Ok(response)
 }
 
-/// Takes a dead letter off the list; nothing is deleted, and it can still be requeued.
+/// Removes a dead letter from the list of open dead letters.
+///
+/// Purging deletes nothing; you can still requeue the run.
 #[utoipa::path(
-    post, path = "/v1/deadletters/{run}/purge", tag = "dead letters",
+    post, path = "/v1/deadletters/{run}/purge", tag = "dead letters", operation_id = "purge_dead_letter",
     params(("run" = String, Path)),
     responses(
-        (status = 200, body = DeadLetterView),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = DeadLetterView, description = "The dead letter"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn purge(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(run): Path<String>,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let found = find(&context, run_id(&run)?).await?;
     let purged = found.purge(&context, &principal.name).await?;
-    let mut response = Json(view(&context, &purged).await?).into_response();
-    put_sequence(&mut response, purged.sequence);
-    Ok(response)
-}
-
-fn put_sequence(response: &mut Response, sequence: u64) {
-    let headers = response.headers_mut();
-    headers.insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
+    let header = sequence::header(purged.sequence());
+    Ok(([header], Json(view(&context, &purged).await?)).into_response())
 }

@@ -1,4 +1,4 @@
-//! `/v1/files`: uploads ahead of a run, and the serving of any artifact.
+//! `/v1/files`: uploads and downloads of files.
 
 use std::ops::Range;
 
@@ -14,26 +14,26 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
-use crate::gone;
+use crate::error::{Error, Result};
+use crate::files::deleted_artifacts;
 use crate::http::access::Principal;
-use crate::http::error::{ApiError, ApiResult};
 use crate::routes::upload;
 
-/// Stores the body as a file, to be named in a later request.
+/// Uploads the body as a file, for use in later requests.
 #[utoipa::path(
-    post, path = "/v1/files", tag = "files",
+    post, path = "/v1/files", tag = "files", operation_id = "upload_file",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
-        (status = 201, body = UploadedFile),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 201, body = UploadedFile, description = "The file is stored"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn upload(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     request: Request,
-) -> ApiResult<Response> {
-    // An upload is an event, and leaves the rest of the log to runs that are there.
+) -> Result<Response> {
+    // An upload appends an event, so it must respect the space reserved for running trees.
     context.admit_root().await?;
     let stored = upload::store(&context, request.into_body()).await?;
     crate::files::uploaded(&context, &principal, stored).await?;
@@ -45,14 +45,14 @@ pub(super) async fn upload(
     Ok((StatusCode::CREATED, Json(file)).into_response())
 }
 
-/// The bytes of a file that the tenant has, by its digest. `Range` and `If-None-Match` are honoured.
+/// Downloads a file of the tenant by its digest. Supports `Range` and `If-None-Match`.
 #[utoipa::path(
-    get, path = "/v1/files/{digest}", tag = "files",
+    get, path = "/v1/files/{digest}", tag = "files", operation_id = "download_file",
     params(("digest" = String, Path)),
     responses(
-        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 206, description = "A range"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>, description = "The content of the file"),
+        (status = 206, description = "The requested range of the content"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn download(
@@ -60,20 +60,20 @@ pub(super) async fn download(
     Extension(principal): Extension<Principal>,
     Path(digest): Path<String>,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let digest = digest
         .parse()
-        .map_err(|error| ApiError::new(ErrorCode::UnknownFile, format!("{error}")))?;
+        .map_err(|error| Error::new(ErrorCode::UnknownFile, format!("{error}")))?;
     crate::files::check(&context, &principal, digest).await?;
     serve(&context, digest, &headers).await
 }
 
-/// The bytes of an artifact as an answer to a request with `headers`.
+/// The content of an artifact, as the answer to a request with `headers`.
 pub(super) async fn serve(
     context: &Context,
     digest: Digest,
     headers: &HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let etag = format!("\"{digest}\"");
     let text = |name| {
         headers
@@ -87,7 +87,7 @@ pub(super) async fn serve(
             &etag,
         ));
     }
-    // A range of what the caller believes to be another version must not be mixed into it.
+    // The range must not be combined with a different version that the caller has.
     let is_same = text(header::IF_RANGE).is_none_or(|tag| tag.trim() == etag);
     let asked = text(header::RANGE)
         .filter(|_| is_same)
@@ -99,7 +99,7 @@ pub(super) async fn serve(
     let is_partial = range.is_some();
     let content = match context.ports.artifacts.get_stream(digest, range).await {
         Ok(content) => content,
-        Err(error) => return Err(gone::explained(context, error).await),
+        Err(error) => return Err(deleted_artifacts::explained(context, error).await),
     };
     let length = content.range.end - content.range.start;
     let mut response = Body::from_stream(content.bytes).into_response();
@@ -133,7 +133,7 @@ fn with_headers(mut response: Response, etag: &str) -> Response {
         HeaderValue::from_str(etag).expect("digits are plain"),
     );
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // A capsule's file must never run as a page of ours.
+    // Browsers must never treat a capsule's file as a page of the gateway.
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/octet-stream"),
@@ -149,18 +149,18 @@ fn with_headers(mut response: Response, etag: &str) -> Response {
     response
 }
 
-/// One range of bytes, as a request names it.
+/// One range of bytes in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AskedRange {
     From {
         start: u64,
         end: Option<u64>,
     },
-    /// The last so many bytes.
+    /// This number of bytes at the end.
     Last(u64),
 }
 
-/// Reads `bytes=a-b`; several ranges, or what cannot be read, count as none (RFC 9110).
+/// Reads `bytes=a-b`; ignores several ranges and malformed ones (RFC 9110).
 fn parse_range(text: &str) -> Option<AskedRange> {
     let (start, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     match (start.trim(), last.trim()) {
@@ -179,16 +179,14 @@ fn parse_range(text: &str) -> Option<AskedRange> {
     }
 }
 
-async fn resolve_range(
-    context: &Context,
-    digest: Digest,
-    asked: AskedRange,
-) -> ApiResult<Range<u64>> {
+async fn resolve_range(context: &Context, digest: Digest, asked: AskedRange) -> Result<Range<u64>> {
     Ok(match asked {
         AskedRange::From { start, end } => start..end.unwrap_or(u64::MAX),
         AskedRange::Last(length) => {
             let Some(size) = context.ports.artifacts.size(digest).await? else {
-                return Err(gone::explained(context, StoreError::Missing { digest }).await);
+                return Err(
+                    deleted_artifacts::explained(context, StoreError::Missing { digest }).await,
+                );
             };
             size.saturating_sub(length)..size
         }
@@ -200,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_the_rfc_says() {
+    fn ranges_are_parsed_as_in_the_rfc() {
         let from = |start, end| Some(AskedRange::From { start, end });
         assert_eq!(parse_range("bytes=0-0"), from(0, Some(1)));
         assert_eq!(parse_range("bytes=5-"), from(5, None));
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_compared_weakly() {
+    fn entity_tags_are_compared_weakly() {
         assert!(is_tag(" W/\"ab\"", "\"ab\""));
         assert!(is_tag("*", "\"ab\""));
         assert!(!is_tag("\"abc\"", "\"ab\""));

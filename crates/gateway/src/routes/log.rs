@@ -1,4 +1,4 @@
-//! `/v1/events`: the whole log, as far as somebody wants it.
+//! `/v1/events`: queries of the whole log.
 
 use aod_api::events::{EventView, SelectedEvents};
 use aod_api::problem::Problem;
@@ -10,39 +10,39 @@ use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 
 use crate::context::Shared;
+use crate::error::Result;
 use crate::http::access::Principal;
-use crate::http::error::ApiResult;
-use crate::http::parameters::Parameters;
+use crate::parameters::Parameters;
+use crate::reading::selecting;
 use crate::routes::{events, sse};
-use crate::selecting;
 
-/// Events of the whole log: as JSON a page, the oldest first, as `text/event-stream` those that come.
+/// Queries events of the whole log: as JSON a page, oldest first, as `text/event-stream` new events.
 ///
-/// A request looks at 10,000 events at the most and answers with what it found and where to go on, so a page
-/// may have no items and yet a `next`. The `id` of each event of a stream is its sequence in the log: with
-/// `Last-Event-ID` the stream goes on after it, without gap or repeat, on any gateway.
+/// A request reads at most 10,000 events and returns the matching ones, so a page without items can have a `next`. In a
+/// stream, `id` is the sequence of the event in the log. With `Last-Event-ID`, the stream continues after that event,
+/// without gaps or duplicates, on any gateway.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "events",
+    get, path = "/v1/events", tag = "events", operation_id = "query_events",
     params(
-        ("type" = Option<Vec<String>>, Query, description = "Any of these: `dev.aod.run.result.v1`, or its word `result`"),
+        ("type" = Option<Vec<String>>, Query, description = "Only events of this type: `dev.aod.run.ended.v1`, or its word `ended` (repeatable)"),
         ("run" = Option<String>, Query, description = "Only events of this run"),
         ("tree" = Option<String>, Query, description = "Only events of the whole tree of this run"),
         ("tenant" = Option<String>, Query, description = "Only events of this tenant"),
         ("capsule" = Option<String>, Query, description = "Only registrations of this capsule and events of its runs"),
-        ("label" = Option<Vec<String>>, Query, description = "`name=value`, all of which the run or its root must have"),
+        ("label" = Option<Vec<String>>, Query, description = "Only events of runs that have the label `name=value`, or whose root has it (repeatable; all must match)"),
         ("since" = Option<String>, Query, description = "Only events from this time on"),
         ("until" = Option<String>, Query, description = "Only events before this time"),
-        ("text" = Option<String>, Query, description = "Words that occur in the event's values, all of them"),
-        ("after" = Option<u64>, Query, description = "Only events after this sequence: `next` of the page before; of a stream where it begins, now unless given"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, 50 unless given"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "Where a stream goes on"),
+        ("text" = Option<String>, Query, description = "Only events whose values contain all these words"),
+        ("after" = Option<u64>, Query, description = "Only events after this sequence: `next` of the previous page, or the start of a stream; default for a stream: now"),
+        ("limit" = Option<u32>, Query, description = "Maximum number of items, from 1 to 500; default: 50"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Sequence of the last event that the client of a stream has received"),
     ),
     responses(
-        (status = 200, content(
+        (status = 200, description = "The matching events", content(
             (SelectedEvents = "application/json"),
             (EventView = "text/event-stream"),
         )),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn select(
@@ -50,10 +50,10 @@ pub(super) async fn select(
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     uri: Uri,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let mut parameters = Parameters::of(&uri)?;
     let selection = selecting::read(&mut parameters, &principal);
-    let after: Option<u64> = parameters.value("after", "a sequence of the log");
+    let after: Option<u64> = parameters.value("after", "a sequence number of the log");
     let limit = parameters.limit();
     parameters.finish()?;
     if !sse::is_wanted(&headers) {

@@ -1,10 +1,13 @@
-//! `/v1/runs/{id}/logs`: what the container wrote, live while it runs, from the artifact afterwards.
+//! `/v1/runs/{run}/logs`: the output of the container; live while the run lasts, from the artifact afterwards.
 //!
-//! Lines are numbered within their attempt, and the same in both places: so a reader passes from
-//! the live stream to the artifact, or comes back later, without gap or repeat.
+//! Lines have the same numbers in the live stream and in the artifact. A reader can therefore switch from one to the
+//! other, or resume later, without gaps or duplicates.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use aod_domain::id::RunId;
 use aod_ports::log_stream::{LogLine, Output};
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use futures::future::ready;
@@ -27,49 +30,81 @@ use tokio_stream::wrappers::LinesStream;
 use tokio_util::io::StreamReader;
 
 use crate::context::{Context, Shared};
-use crate::gone;
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
+use crate::files::deleted_artifacts;
+use crate::parameters::Parameters;
 use crate::reading;
 use crate::routes::runs::run_id;
 use crate::routes::sse;
-use crate::waiters::RunEnd;
+use crate::runs::result_waiters::RunEnd;
 
-/// Lines of an answer in JSON; whoever wants more reads the stream.
+/// Maximum number of lines of a page; the stream has no limit.
 const LINES_MAX: usize = 10_000;
 
-/// How long the live stream may be silent before an answer in JSON counts it as read.
+/// Time without a line after which a page ends.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// The place of a line: its attempt and its number.
-pub(super) type Place = (u32, u64);
+/// Position of a line, as text `<attempt>.<number>`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    attempt: u32,
+    number: u64,
+}
 
-/// The lines that a capsule wrote: as JSON those so far, as `text/event-stream` all until its end.
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.attempt, self.number)
+    }
+}
+
+impl FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let (attempt, number) = text.split_once('.').ok_or(())?;
+        Ok(Self {
+            attempt: attempt.parse().map_err(|_| ())?,
+            number: number.parse().map_err(|_| ())?,
+        })
+    }
+}
+
+/// Shows the output of a run: as JSON a page of the lines so far, as `text/event-stream` all lines until its end.
 ///
-/// The `id` of each is `<attempt>.<number>`: with `Last-Event-ID` the stream goes on after it.
+/// A page with `next` is not the last one: `after=` that value returns the next page. In a stream, `id` is
+/// `<attempt>.<number>`. With `Last-Event-ID` or `after`, the stream continues after that line.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/logs", tag = "runs",
+    get, path = "/v1/runs/{run}/logs", tag = "runs", operation_id = "get_run_logs",
     params(
         ("run" = String, Path),
-        ("Last-Event-ID" = Option<String>, Header, description = "Where to go on"),
+        ("after" = Option<String>, Query, description = "Only lines after this one: `next` of the previous page, or `<attempt>.<number>`"),
+        ("limit" = Option<usize>, Query, description = "Maximum number of lines of a page, 1 to 10000; by default 10000"),
+        ("Last-Event-ID" = Option<String>, Header, description = "`id` of the last line that the client has received"),
     ),
     responses(
-        (status = 200, content(
+        (status = 200, description = "The lines of the run", content(
             (LogPage = "application/json"),
             (LogLineView = "text/event-stream"),
         )),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn logs(
     State(context): State<Shared>,
     Path(run): Path<String>,
+    uri: Uri,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let id = run_id(&run)?;
+    let mut parameters = Parameters::of(&uri)?;
+    let after = parameters.value("after", "`next` of a page, or `<attempt>.<number>`");
+    let limit = parameters.value("limit", "a number from 1 to 10000");
+    parameters.finish()?;
     let after = match sse::last_event_id(&headers) {
-        None | Some("") => (0, 0),
-        Some(text) => parse_place(text)
-            .ok_or_else(|| ApiError::malformed("`Last-Event-ID` is no place in the logs"))?,
+        None | Some("") => after.unwrap_or_default(),
+        Some(text) => text.parse().map_err(|()| {
+            Error::malformed("invalid `Last-Event-ID`: expected `<attempt>.<number>`")
+        })?,
     };
     let seen = reading::seen(&context, id).await?;
     let end = seen.run.ended().cloned().map(RunEnd::of);
@@ -77,38 +112,67 @@ pub(super) async fn logs(
         let parts = parts(&context, id, after, end).await?;
         return Ok(sse::respond(parts.map(to_sse), context.shutdown.clone()));
     }
+    let limit = limit.unwrap_or(LINES_MAX).clamp(1, LINES_MAX);
+    Ok(Json(page(&context, id, after, limit, end).await?).into_response())
+}
+
+/// At most `limit` lines after `after`.
+async fn page(
+    context: &Context,
+    id: RunId,
+    after: Place,
+    limit: usize,
+    end: Option<RunEnd>,
+) -> Result<LogPage> {
     let is_live = end.is_none();
-    let items = match end {
-        Some(end) => {
-            let parts = stored(&context, &end, after).await?;
-            parts.filter_map(into_line).take(LINES_MAX).collect().await
+    let mut parts = match end {
+        Some(end) => stored(context, &end, after).await?,
+        None => {
+            let lines = so_far(context, id, after).await?;
+            lines
+                .map(Part::Line)
+                .chain(stream::iter([Part::End]))
+                .boxed()
         }
-        None => so_far(&context, id, after).await?,
     };
-    Ok(Json(LogPage { items, is_live }).into_response())
+    let mut items: Vec<LogLineView> = Vec::new();
+    loop {
+        let next = match parts.next().await {
+            Some(Part::Line(line)) if items.len() < limit => {
+                items.push(line);
+                continue;
+            }
+            Some(Part::Line(_)) => items.last().map(|line| place(line).to_string()),
+            Some(Part::End) => None,
+            None => return Err(unreadable()),
+        };
+        return Ok(LogPage {
+            items,
+            is_live,
+            next,
+        });
+    }
+}
+
+fn unreadable() -> Error {
+    let text = "reading the logs failed: retry the request";
+    Error::new(ErrorCode::StoreUnavailable, text)
 }
 
 /// A part of an answer.
 enum Part {
     Line(LogLineView),
-    /// There is nothing more. A stream without it broke off.
+    /// The end; a stream without it is incomplete.
     End,
 }
 
-async fn into_line(part: Part) -> Option<LogLineView> {
-    match part {
-        Part::Line(line) => Some(line),
-        Part::End => None,
-    }
-}
-
-/// All lines after `after`: live until the run ends, then whatever of the artifact was not seen.
+/// All lines after `after`: live until the run ends, then the remaining lines of the artifact.
 async fn parts(
     context: &Shared,
     id: RunId,
     after: Place,
     end: Option<RunEnd>,
-) -> ApiResult<BoxStream<'static, Part>> {
+) -> Result<BoxStream<'static, Part>> {
     if let Some(end) = end {
         return stored(context, &end, after).await;
     }
@@ -146,9 +210,10 @@ async fn next_part(mut live: Live) -> Option<(Part, Live)> {
             biased;
             line = live.tail.next() => {
                 let (_, line) = line?;
-                if (line.attempt, line.number) > live.last {
-                    live.last = (line.attempt, line.number);
-                    return Some((Part::Line(view(line)), live));
+                let line = view(line);
+                if place(&line) > live.last {
+                    live.last = place(&line);
+                    return Some((Part::Line(line), live));
                 }
             }
             end = &mut live.ended => {
@@ -160,22 +225,18 @@ async fn next_part(mut live: Live) -> Option<(Part, Live)> {
 }
 
 /// The lines of the artifact after `after`.
-async fn stored(
-    context: &Context,
-    end: &RunEnd,
-    after: Place,
-) -> ApiResult<BoxStream<'static, Part>> {
+async fn stored(context: &Context, end: &RunEnd, after: Place) -> Result<BoxStream<'static, Part>> {
     let Some(summary) = &end.ended.event.logs else {
         return Ok(stream::iter([Part::End]).boxed());
     };
     let lines = artifact_lines(context, summary.digest).await?;
     let parts = lines
         .try_filter_map(move |line| {
-            let is_new = (line.attempt, line.number) > after;
-            ready(Ok(is_new.then(|| Part::Line(view(line)))))
+            let line = view(line);
+            ready(Ok((place(&line) > after).then_some(Part::Line(line))))
         })
         .chain(stream::iter([Ok(Part::End)]));
-    // What breaks off must not look complete.
+    // An aborted stream must not look complete.
     let whole = parts.take_while(|part| ready(part.is_ok()));
     Ok(whole.filter_map(|part| ready(part.ok())).boxed())
 }
@@ -183,49 +244,68 @@ async fn stored(
 async fn artifact_lines(
     context: &Context,
     digest: Digest,
-) -> ApiResult<impl Stream<Item = ApiResult<LogLine>> + Send + use<>> {
+) -> Result<impl Stream<Item = Result<LogLine>> + Send + use<>> {
     let content = match context.ports.artifacts.get_stream(digest, None).await {
         Ok(content) => content,
-        Err(error) => return Err(gone::explained(context, error).await),
+        Err(error) => return Err(deleted_artifacts::explained(context, error).await),
     };
     let bytes = content.bytes.map_err(io::Error::other);
     let lines = LinesStream::new(BufReader::new(StreamReader::new(bytes)).lines());
     Ok(lines.map(|line| {
-        let damaged = |error: io::Error| {
-            ApiError::new(ErrorCode::StoreUnavailable, "the logs broke off").because(error)
-        };
+        let damaged = |error: io::Error| unreadable().because(error);
         serde_json::from_str(&line.map_err(damaged)?).map_err(|error| damaged(error.into()))
     }))
 }
 
-/// What the live stream has kept, up to now.
-pub(super) async fn so_far(
+/// The lines that the live stream has now.
+async fn so_far(
     context: &Context,
     id: RunId,
     after: Place,
-) -> ApiResult<Vec<LogLineView>> {
-    let mut live = context.ports.logs.follow(id, 0).await?;
-    let mut items = Vec::new();
-    while items.len() < LINES_MAX {
-        match tokio::time::timeout(QUIET, live.next()).await {
-            Ok(Some((_, line))) if (line.attempt, line.number) > after => items.push(view(line)),
-            Ok(Some(_)) => (),
-            Ok(None) | Err(_) => break,
+) -> Result<BoxStream<'static, LogLineView>> {
+    let live = context.ports.logs.follow(id, 0).await?;
+    let lines = stream::unfold((live, after), |(mut live, mut last)| async move {
+        loop {
+            let line = tokio::time::timeout(QUIET, live.next()).await.ok()??;
+            let line = view(line.1);
+            if place(&line) > last {
+                last = place(&line);
+                return Some((line, (live, last)));
+            }
         }
-    }
-    Ok(items)
+    });
+    Ok(lines.boxed())
 }
 
-fn parse_place(text: &str) -> Option<Place> {
-    let (attempt, number) = text.split_once('.')?;
-    Some((attempt.parse().ok()?, number.parse().ok()?))
+/// The last `count` of the lines that the live stream has now.
+pub(super) async fn last_so_far(
+    context: &Context,
+    id: RunId,
+    count: usize,
+) -> Result<Vec<LogLineView>> {
+    let mut lines = so_far(context, id, Place::default()).await?;
+    let mut last = VecDeque::new();
+    while let Some(line) = lines.next().await {
+        last.push_back(line);
+        if last.len() > count {
+            last.pop_front();
+        }
+    }
+    Ok(last.into())
+}
+
+fn place(line: &LogLineView) -> Place {
+    Place {
+        attempt: line.attempt,
+        number: line.number,
+    }
 }
 
 fn to_sse(part: Part) -> Event {
     match part {
         Part::Line(line) => {
             let data = serde_json::to_string(&line).expect("a line is plain data");
-            let id = format!("{}.{}", line.attempt, line.number);
+            let id = place(&line).to_string();
             Event::default().id(id).event("line").data(data)
         }
         Part::End => Event::default().event("end").data("{}"),
@@ -250,11 +330,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_sort_by_attempt_and_number() {
-        assert_eq!(parse_place("2.10"), Some((2, 10)));
-        assert!(parse_place("2.10") > parse_place("1.11"));
+    fn positions_are_ordered_by_attempt_and_number() {
+        let place = |text: &str| text.parse::<Place>().ok();
+        assert!(place("2.10") > place("1.11"));
+        assert_eq!(
+            place("2.10").map(|place| place.to_string()).as_deref(),
+            Some("2.10")
+        );
         for text in ["", "2", ".1", "1.", "a.b", "1.2.3"] {
-            assert_eq!(parse_place(text), None, "{text}");
+            assert_eq!(place(text), None, "{text}");
         }
     }
 }

@@ -1,54 +1,55 @@
-//! `/v1/nodes`: who is there, and who shall take no new work.
+//! `/v1/nodes`: lists, drains and resumes nodes.
 
-use aod_api::SEQUENCE_HEADER;
 use aod_api::nodes::{DevicesView, NodeList, NodeView};
 use aod_api::problem::Problem;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::event::CloudEvent;
 use aod_domain::id::NodeId;
 use aod_domain::node::Event;
+use aod_domain::run::LIMIT_SECONDS_MAX;
 use aod_ports::event_log::{Append, Guard};
 use aod_ports::presence::{NodeMember, Place};
 use axum::Json;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
+use crate::error::{Error, Result};
 use crate::http::access::Principal;
-use crate::http::error::{ApiError, ApiResult};
-use crate::http::parameters::Parameters;
-use crate::routes::runs::DEADLINE_SECONDS_MAX;
-use crate::waiting;
+use crate::http::sequence;
+use crate::parameters::Parameters;
+use crate::reading::pending_reason;
 
-/// Lists the nodes that are there.
+/// Lists live nodes.
 #[utoipa::path(
-    get, path = "/v1/nodes", tag = "nodes",
+    get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
     responses(
-        (status = 200, body = NodeList),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = NodeList, description = "All live nodes"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
-pub(super) async fn list(State(context): State<Shared>) -> ApiResult<Json<NodeList>> {
+pub(super) async fn list(State(context): State<Shared>) -> Result<Json<NodeList>> {
     let mut items: Vec<NodeView> = nodes(&context).await?.into_iter().map(view).collect();
     items.sort_by(|one, other| (&one.host, one.id).cmp(&(&other.host, other.id)));
     Ok(Json(NodeList { items }))
 }
 
-/// Longest time that a draining node can be given, in seconds: as long as a run can live.
-const WITHIN_SECONDS_MAX: u32 = DEADLINE_SECONDS_MAX;
+/// Maximum time for a drain, in seconds: the maximum lifetime of a run.
+const WITHIN_SECONDS_MAX: u32 = LIMIT_SECONDS_MAX;
 
-/// The node shall take no new work; what it has goes on, or `within` so many seconds is handed back
-/// to the queue, for other nodes to do it again.
+/// Drains a node: it takes no new launches, and its runs continue.
+///
+/// With `within`, the node returns runs that have not ended by then to the queue, and other nodes repeat them.
 #[utoipa::path(
-    post, path = "/v1/nodes/{node}/drain", tag = "nodes",
+    post, path = "/v1/nodes/{node}/drain", tag = "nodes", operation_id = "drain_node",
     params(
         ("node" = String, Path),
-        ("within" = Option<u32>, Query, description = "Seconds; what has not ended then is handed back"),
+        ("within" = Option<u32>, Query, description = "Seconds after which the node returns its remaining runs to the queue; default: never"),
     ),
     responses(
-        (status = 202, body = NodeView, description = "Stored; the node follows within moments"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 202, body = NodeView, description = "The event is stored; the node applies it within moments"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn drain(
@@ -56,7 +57,7 @@ pub(super) async fn drain(
     Extension(principal): Extension<Principal>,
     Path(node): Path<String>,
     uri: Uri,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let mut parameters = Parameters::of(&uri)?;
     let within_seconds = parameters.value("within", "a whole number of seconds");
     if within_seconds.is_some_and(|seconds| seconds > WITHIN_SECONDS_MAX) {
@@ -65,7 +66,7 @@ pub(super) async fn drain(
     }
     parameters.finish()?;
     let member = find(&context, &node).await?;
-    let event = Event::DrainRequested {
+    let event = Event::Drained {
         node: member.node,
         requested_by: principal.name,
         within_seconds,
@@ -73,60 +74,60 @@ pub(super) async fn drain(
     store(&context, member, event).await
 }
 
-/// The node shall take work again.
+/// Resumes a node: it takes launches again.
 #[utoipa::path(
-    post, path = "/v1/nodes/{node}/resume", tag = "nodes",
+    post, path = "/v1/nodes/{node}/resume", tag = "nodes", operation_id = "resume_node",
     params(("node" = String, Path)),
     responses(
-        (status = 202, body = NodeView, description = "Stored; the node follows within moments"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 202, body = NodeView, description = "The event is stored; the node applies it within moments"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn resume(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(node): Path<String>,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let member = find(&context, &node).await?;
-    let event = Event::ResumeRequested {
+    let event = Event::Resumed {
         node: member.node,
         requested_by: principal.name,
     };
     store(&context, member, event).await
 }
 
-async fn store(context: &Context, member: NodeMember, event: Event) -> ApiResult<Response> {
+async fn store(context: &Context, member: NodeMember, event: Event) -> Result<Response> {
     let subject = event.subject();
     let cloud_event = CloudEvent::new(context.runs.header(), member.node.to_string(), None, event);
     let append = Append::of(subject, Guard::None, &cloud_event)
-        .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
+        .map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
     let sequence = context.runs.log().append(append).await?;
-    let mut response = (StatusCode::ACCEPTED, Json(view(member))).into_response();
-    response
-        .headers_mut()
-        .insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
-    Ok(response)
+    let header = sequence::header(sequence);
+    Ok((StatusCode::ACCEPTED, [header], Json(view(member))).into_response())
 }
 
-async fn nodes(context: &Context) -> ApiResult<Vec<NodeMember>> {
+async fn nodes(context: &Context) -> Result<Vec<NodeMember>> {
     let members = context.ports.presence.members().await?;
-    Ok(members.into_iter().filter_map(waiting::into_node).collect())
+    Ok(members
+        .into_iter()
+        .filter_map(pending_reason::into_node)
+        .collect())
 }
 
-/// The node of this id, or of this host if it is the only one there.
-async fn find(context: &Context, text: &str) -> ApiResult<NodeMember> {
+/// The node with this id, or the only node on this host.
+async fn find(context: &Context, text: &str) -> Result<NodeMember> {
     let id: Option<NodeId> = text.parse().ok();
     let mut found = nodes(context).await?;
     found.retain(|node| Some(node.node) == id || node.host == text);
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(ApiError::new(
+        0 => Err(Error::new(
             ErrorCode::UnknownNode,
-            format!("no node {text:.80?} is there"),
+            format!("no live node has the id or host name {text:.80?}"),
         )),
-        count => Err(ApiError::new(
+        count => Err(Error::new(
             ErrorCode::NameAmbiguous,
-            format!("{count} nodes are on {text:.80?}: name one by its id"),
+            format!("host {text:.80?} has {count} nodes: use the id of a node"),
         )),
     }
 }
@@ -152,7 +153,7 @@ fn view(node: NodeMember) -> NodeView {
         id: node.node,
         host: node.host,
         version: node.version,
-        labels: node.labels.iter().map(ToString::to_string).collect(),
+        pools: node.pools.iter().map(ToString::to_string).collect(),
         slots: node.slots,
         running: node.running,
         waiting: node.waiting,

@@ -1,11 +1,11 @@
-//! Whether the gateway works, what it counts, and the pages about its API.
+//! Health, metrics, and the pages about the API.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aod_domain::error_code::{ErrorCode, ErrorSource};
+use aod_domain::error_code::ErrorCode;
 use aod_domain::placement::{self, is_for_requirements};
-use aod_domain::subject::Label;
+use aod_domain::subject::Pool;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -13,27 +13,27 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::context::{Context, Shared};
-use crate::http::error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
 use crate::metrics::QueueName;
 use crate::openapi;
 
-/// The process answers; the broker may not.
-#[utoipa::path(get, path = "/health", tag = "operations", security(()), responses((status = 200, description = "The process answers")))]
+/// Reports that the gateway runs, even if the broker does not respond.
+#[utoipa::path(get, path = "/health", tag = "operations", operation_id = "get_health", security(()), responses((status = 200, description = "The gateway runs")))]
 pub(super) async fn health() -> Json<Value> {
     Json(
         json!({"status": "healthy", "service": "aod-gateway", "version": env!("CARGO_PKG_VERSION")}),
     )
 }
 
-/// Requests will be served: the broker answers.
-#[utoipa::path(get, path = "/ready", tag = "operations", security(()), responses(
-    (status = 200, description = "The broker answers"), (status = 503, description = "It does not")
+/// Reports whether the gateway can serve requests, because the broker answers.
+#[utoipa::path(get, path = "/ready", tag = "operations", operation_id = "get_readiness", security(()), responses(
+   (status = 200, description = "The broker responds"), (status = 503, description = "The broker does not respond, or the gateway is stopping")
 ))]
-pub(super) async fn ready(State(context): State<Shared>) -> ApiResult<Json<Value>> {
+pub(super) async fn ready(State(context): State<Shared>) -> Result<Json<Value>> {
     if context.shutdown.is_cancelled() {
-        return Err(ApiError::new(
+        return Err(Error::new(
             ErrorCode::BrokerUnavailable,
-            "the gateway is ending",
+            "the gateway is stopping",
         ));
     }
     let fill = context.runs.log().fill().await?;
@@ -45,12 +45,12 @@ pub(super) async fn ready(State(context): State<Shared>) -> ApiResult<Json<Value
     })))
 }
 
-/// Figures in the text format of Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, content_type = "text/plain", body = String)))]
+/// Returns metrics in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operations", operation_id = "get_metrics", responses((status = 200, content_type = "text/plain", body = String, description = "The metrics")))]
 pub(super) async fn metrics(State(context): State<Shared>) -> Response {
-    // Without the broker the figures that are its own stay as they were.
+    // If the broker does not answer, its metrics keep their last values.
     for waiting in context.ports.queue.waiting().await.unwrap_or_default() {
-        let name = queue_name(&context, &waiting.label).await;
+        let name = queue_name(&context, &waiting.pool).await;
         context
             .metrics
             .set_queue(name, waiting.class, waiting.pending);
@@ -82,7 +82,7 @@ async fn set_oldest(context: &Context, oldest: Vec<(String, i64)>) {
     let mut waits = BTreeMap::new();
     for (queue, since) in oldest {
         let Ok(queue) = queue.parse() else { continue };
-        // Who rests after a failure waits from some time to come on.
+        // A run that pauses after a failure waits since a time in the future.
         let wait = Duration::from_millis(u64::try_from(now - since).unwrap_or_default());
         let name = queue_name(context, &queue).await;
         waits.insert(name, wait.as_secs_f64());
@@ -90,8 +90,8 @@ async fn set_oldest(context: &Context, oldest: Vec<(String, i64)>) {
     context.metrics.set_oldest(&waits);
 }
 
-/// How figures name `queue`; one that nobody has said anything of by its own name.
-async fn queue_name(context: &Context, queue: &Label) -> QueueName {
+/// The labels of `queue` in metrics; an unknown queue has its own name as pool.
+async fn queue_name(context: &Context, queue: &Pool) -> QueueName {
     let event = if is_for_requirements(queue) {
         context
             .queues
@@ -102,15 +102,12 @@ async fn queue_name(context: &Context, queue: &Label) -> QueueName {
         None
     };
     match event.as_deref() {
-        Some(placement::Event::Asked {
-            label,
-            requirements,
-        }) => QueueName {
-            label: label.to_string(),
+        Some(placement::Event::QueueOpened { pool, requirements }) => QueueName {
+            pool: pool.to_string(),
             requirements: requirements.to_string(),
         },
         None => QueueName {
-            label: queue.to_string(),
+            pool: queue.to_string(),
             requirements: String::new(),
         },
     }
@@ -128,41 +125,12 @@ pub(super) async fn docs() -> Html<String> {
     Html(openapi::page())
 }
 
-/// What a code means: the place that `type` of a problem names.
-pub(super) async fn error_page(Path(code): Path<String>) -> ApiResult<Response> {
-    let Some(code) = ErrorCode::ALL.iter().find(|known| known.as_str() == code) else {
-        return Err(ApiError::new(
-            ErrorCode::UnknownRoute,
-            "no error has this code",
-        ));
-    };
-    let mend = match code.source() {
-        ErrorSource::Capsule => "The capsule's author can mend it.",
-        ErrorSource::Caller => "Whoever asked for the run can mend it.",
-        ErrorSource::Platform => {
-            "The operator can mend it; AOD tries again by itself where that can help."
-        }
-    };
-    let again = if code.is_retryable() {
-        "The same request may succeed later."
-    } else {
-        "The same request will fail again."
-    };
-    let text = format!(
-        "{code}\n\n{}.\n{mend}\n{again}\n",
-        capitalized(code.title())
-    );
-    Ok((
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
-        text,
-    )
-        .into_response())
-}
-
-fn capitalized(text: &str) -> String {
-    let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + characters.as_str()
-    })
+/// The page about an error code, to which `type` of a problem refers.
+pub(super) async fn error_page(Path(code): Path<String>) -> Result<Response> {
+    let code = ErrorCode::named(&code).ok_or_else(|| {
+        let text = "unknown error code: `GET /docs` lists the routes of the API";
+        Error::new(ErrorCode::UnknownRoute, text)
+    })?;
+    let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
+    Ok((StatusCode::OK, kind, code.page()).into_response())
 }

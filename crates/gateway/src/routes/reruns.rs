@@ -1,60 +1,52 @@
-//! `/v1/runs/{run}/rerun`: what is recorded, asked for again.
+//! `/v1/runs/{run}/rerun`: repeats a recorded request.
 
 use std::sync::Arc;
 
 use aod_api::problem::Problem;
-use aod_api::runs::{RerunRun, RunView};
-use aod_domain::artifacts::named_by;
+use aod_api::runs::{Rerun, RerunRun, RunView};
+use aod_api::strict::{Fields, JSON_BYTES_MAX};
+use aod_domain::artifacts::named_by_launch;
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::Directory;
 use aod_domain::handoff::Lineage;
 use aod_domain::id::RunId;
+use aod_domain::launch::{Checked, Origin, Wanted};
 use aod_domain::placement::Requirements;
 use aod_domain::rerun::{self, registration};
-use aod_domain::run::{Anew, Event, FileEntry, Launched, Run};
+use aod_domain::run::{FileEntry, Launched, Recompute, Run};
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
 use crate::context::{Context, Shared};
+use crate::error::{Error, Result};
 use crate::files::Files;
-use crate::gone;
+use crate::files::deleted_artifacts;
 use crate::http::access::Principal;
-use crate::http::body;
-use crate::http::error::{ApiError, ApiResult};
-use crate::http::fields::Fields;
 use crate::http::prefer;
-use crate::launch::{self, Checked, Origin, Wanted};
 use crate::reading;
-use crate::rerun::{repeatable, way};
 use crate::routes::runs::{answer, files_of, idempotency_key, root_of_key, run_id, trace_parent};
+use crate::runs::launch;
+use crate::runs::rerun::{repeatable, way};
+use crate::streams;
 
-/// What is to differ from what is recorded.
-struct Change {
-    arguments: Map<String, Value>,
-    files: Vec<FileEntry>,
-    from: Option<RunId>,
-    is_fresh: bool,
-}
-
-/// Asks for a run again, as another tree: with its recorded image, arguments and files.
+/// Repeats a run as a new tree, with its recorded image, arguments and files.
 ///
-/// Recorded results of calls that are the same are taken over, unless `from` or `fresh` say otherwise;
-/// what did not succeed, or is called with something else, is started. A run that somebody called is
-/// repeated as a root. Answers as `POST /v1/runs` does.
+/// The rerun reuses the recorded results of identical successful calls, except for runs that `from` or `fresh`
+/// recomputes. It starts all other calls. A callee is repeated as a root. The answer is that of `POST /v1/runs`.
 #[utoipa::path(
-    post, path = "/v1/runs/{run}/rerun", tag = "runs",
+    post, path = "/v1/runs/{run}/rerun", tag = "runs", operation_id = "rerun_run",
     params(
         ("run" = String, Path),
         ("Prefer" = Option<String>, Header, description = "`wait=N` in seconds, or `respond-async`"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key and request is the same run"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key joins the same run"),
     ),
-    request_body(content = RerunRun, description = "May be left out"),
+    request_body(content = RerunRun, description = "Optional"),
     responses(
-        (status = 200, body = RunView, description = "Ended while it was waited for"),
-        (status = 202, body = RunView, description = "Stored"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = RunView, description = "The run has ended within the waiting time"),
+        (status = 202, body = RunView, description = "The request is stored; the run has not ended"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn create(
@@ -62,27 +54,27 @@ pub(super) async fn create(
     Extension(principal): Extension<Principal>,
     Path(run): Path<String>,
     request: Request,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let id = run_id(&run)?;
     context.admit_root().await?;
     let headers = request.headers().clone();
     let wait = prefer::wait(&headers, context.wait_max());
     let key = idempotency_key(&headers)?;
-    let change = read(Files::Of(&context, &principal), request).await?;
+    let (change, files) = read(Files::Of(&context, &principal), request).await?;
     let of = repeatable(&context, id).await?;
-    let anew = match change.from {
+    let recompute = match change.from {
         Some(from) => way(&context, id, from).await?,
-        None if change.is_fresh => Anew::All,
-        None => Anew::Nothing,
+        None if change.is_fresh => Recompute::All,
+        None => Recompute::Nothing,
     };
-    let checked = check(&context, &of, change).await?;
-    let checked = checked.for_rerun(&rerun_digest(id, &anew));
+    let checked = check(&context, &of, change.arguments, files).await?;
+    let checked = checked.with_part(&rerun_digest(id, &recompute));
     let id = match &key {
         Some(key) => root_of_key(&principal, key),
         None => context.ports.clock.fresh_root(),
     };
     let origin = Origin {
-        rerun: Some(rerun::begin(&of, anew)),
+        rerun: Some(rerun::begin(&of, recompute)),
         trace: trace_parent(&headers),
         ..origin(&context, &of, &checked, principal.name)
     };
@@ -90,48 +82,21 @@ pub(super) async fn create(
     answer(&context, started, wait, None).await
 }
 
-/// Reads the body strictly; none is as an empty one.
-async fn read(known: Files<'_>, request: Request) -> ApiResult<Change> {
-    let bytes = body::whole(request.into_body().into_data_stream(), body::JSON_BYTES_MAX).await?;
-    let bytes = if bytes.is_empty() {
-        b"{}".as_slice()
-    } else {
-        &bytes
-    };
-    let mut fields = Fields::parse(bytes)?;
-    let arguments = fields.object("arguments").unwrap_or_default();
+/// Reads the optional body strictly, with its files.
+async fn read(known: Files<'_>, request: Request) -> Result<(Rerun, Vec<FileEntry>)> {
+    let bytes = streams::whole(request.into_body().into_data_stream(), JSON_BYTES_MAX).await?;
+    let mut fields = Fields::parse_optional(&bytes)?;
     let files = files_of(known, &mut fields).await?;
-    let is_fresh = match fields.take("fresh") {
-        None => false,
-        Some(Value::Bool(is_fresh)) => is_fresh,
-        Some(other) => {
-            fields.error("/fresh", format!("{other} given; expected true or false"));
-            false
-        }
-    };
-    let from = fields
-        .text("from")
-        .and_then(|text| match text.parse::<RunId>() {
-            Ok(from) => Some(from),
-            Err(error) => {
-                fields.error("/from", error.to_string());
-                None
-            }
-        });
-    if from.is_some() && is_fresh {
-        fields.error("/from", "everything is started anew by `fresh` already");
-    }
-    fields.finish()?;
-    Ok(Change {
-        arguments,
-        files,
-        from,
-        is_fresh,
-    })
+    Ok((RerunRun::read(fields)?, files))
 }
 
-/// The recorded request with its changes, checked as one that is asked for the first time.
-async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked> {
+/// The recorded request with its changes, checked like a new request.
+async fn check(
+    context: &Context,
+    of: &Run,
+    changed: Map<String, Value>,
+    given: Vec<FileEntry>,
+) -> Result<Checked> {
     let Launched {
         payload,
         files,
@@ -142,23 +107,23 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
         budget,
         ..
     } = of.launched.event.clone();
-    let registration = registration(&of.launched).expect("builds are not repeated");
-    let is_replaced = |file: &FileEntry| change.files.iter().any(|given| given.name == file.name);
+    let registration = registration(&of.launched).expect("builds cannot be rerun");
+    let is_replaced = |file: &FileEntry| given.iter().any(|given| given.name == file.name);
     let kept: Vec<FileEntry> = files
         .into_iter()
         .filter(|file| !is_replaced(file))
         .collect();
-    let needed = Event::Launched(Box::new(Launched {
+    let needed = Launched {
         files: kept.clone(),
         ..of.launched.event.clone()
-    }));
-    let what = format!("what is recorded of {}", of.id);
-    gone::renew(context, &what, named_by(&needed)).await?;
-    let Value::Object(mut arguments) = reading::payload(context, &payload).await? else {
-        let text = format!("the arguments of {} are no object", of.id);
-        return Err(ApiError::new(ErrorCode::Internal, text));
     };
-    for (name, value) in change.arguments {
+    let what = format!("the record of {}", of.id);
+    deleted_artifacts::renew(context, &what, named_by_launch(&needed)).await?;
+    let Value::Object(mut arguments) = reading::payload(context, &payload).await? else {
+        let text = format!("the stored arguments of {} are not an object", of.id);
+        return Err(Error::new(ErrorCode::Internal, text));
+    };
+    for (name, value) in changed {
         match value {
             Value::Null => drop(arguments.remove(&name)),
             value => drop(arguments.insert(name, value)),
@@ -167,10 +132,10 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
     let wanted = Wanted {
         target: registration.event.name.to_string(),
         arguments,
-        files: [kept, change.files].concat(),
-        label: Some(placement.label),
+        files: [kept, given].concat(),
+        pool: Some(placement.pool),
         requirements: Requirements {
-            // Which nodes there are now decides anew.
+            // Computed for the nodes that are live now.
             size: None,
             ..placement.requirements
         },
@@ -190,7 +155,7 @@ async fn check(context: &Context, of: &Run, change: Change) -> ApiResult<Checked
     .await
 }
 
-/// As a root with as much time as it had.
+/// The origin of a root with as much time as `of` had.
 fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) -> Origin {
     Origin {
         tenant: of.launched.event.tenant.clone(),
@@ -198,7 +163,7 @@ fn origin(context: &Context, of: &Run, checked: &Checked, requested_by: String) 
         rerun: None,
         reuses: None,
         lineage: Lineage {
-            signatures: vec![checked.signature],
+            signatures: vec![checked.signature()],
         },
         budget: of.launched.event.budget,
         deadline: context.ports.clock.now() + of.total_as_root(),
@@ -216,10 +181,10 @@ fn priority(of: &Run) -> i8 {
     admission.map_or(0, |admission| admission.priority)
 }
 
-/// What makes two requests for a rerun the same, beside what is asked for.
-fn rerun_digest(of: RunId, anew: &Anew) -> Digest {
+/// Digest of the rerun and its recomputed runs: identical requests for a rerun have the same one.
+fn rerun_digest(of: RunId, recompute: &Recompute) -> Digest {
     let mut hasher = Hasher::new();
     hasher.field(of.token().as_bytes());
-    hasher.field(&serde_json::to_vec(anew).expect("ids are plain data"));
+    hasher.field(&serde_json::to_vec(recompute).expect("ids are plain data"));
     hasher.finish()
 }

@@ -1,4 +1,4 @@
-//! `/v1/runs/{id}/result`, and the bytes of a run's files.
+//! `/v1/runs/{run}/result`, and the files of a run.
 
 use aod_api::problem::Problem;
 use aod_api::runs::{RunResult, RunView};
@@ -11,30 +11,30 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::time::Instant;
 
 use crate::context::{Context, Shared};
-use crate::http::error::{ApiError, ApiResult};
-use crate::http::parameters::Parameters;
+use crate::error::{Error, Result};
+use crate::parameters::Parameters;
 use crate::reading;
 use crate::routes::files;
 use crate::routes::runs::{run_id, wait_parameter};
 
-/// The result of a run: 200 once there is one, else 202 and the run as it is.
+/// Shows the result of a run.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/result", tag = "runs",
+    get, path = "/v1/runs/{run}/result", tag = "runs", operation_id = "get_result",
     params(
         ("run" = String, Path),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait for it"),
+        ("wait" = Option<u64>, Query, description = "Maximum number of seconds to wait for the result"),
     ),
     responses(
-        (status = 200, body = RunResult),
-        (status = 202, body = RunView, description = "It has not ended yet"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = RunResult, description = "The result"),
+        (status = 202, body = RunView, description = "The run has not ended"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn result(
     State(context): State<Shared>,
     Path(run): Path<String>,
     uri: Uri,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let id = run_id(&run)?;
     let mut parameters = Parameters::of(&uri)?;
     let wait = wait_parameter(&mut parameters, context.wait_max());
@@ -61,45 +61,45 @@ pub(super) async fn result(
     }
 }
 
-/// The bytes of a file that the run made. `Range` and `If-None-Match` are honoured.
+/// Downloads an output file of a run. Supports `Range` and `If-None-Match`.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/files/{name}", tag = "runs",
-    params(("run" = String, Path), ("name" = String, Path, description = "May contain slashes")),
+    get, path = "/v1/runs/{run}/files/{name}", tag = "runs", operation_id = "get_output_file",
+    params(("run" = String, Path), ("name" = String, Path, description = "Name of the file; may contain slashes")),
     responses(
-        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 206, description = "A range"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>, description = "The content of the file"),
+        (status = 206, description = "The requested range of the content"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn output_file(
     State(context): State<Shared>,
     Path((run, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let seen = reading::seen(&context, run_id(&run)?).await?;
-    let made = seen
+    let outputs = seen
         .run
         .ended()
         .map(|ended| ended.event.files.as_slice())
         .unwrap_or_default();
-    serve(&context, made, &name, &headers).await
+    serve(&context, outputs, &name, &headers).await
 }
 
-/// The bytes of a file that the run was given.
+/// Downloads an input file of a run. Supports `Range` and `If-None-Match`.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/inputs/{name}", tag = "runs",
-    params(("run" = String, Path), ("name" = String, Path, description = "May contain slashes")),
+    get, path = "/v1/runs/{run}/inputs/{name}", tag = "runs", operation_id = "get_input_file",
+    params(("run" = String, Path), ("name" = String, Path, description = "Name of the file; may contain slashes")),
     responses(
-        (status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 206, description = "A range"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, content_type = "application/octet-stream", body = Vec<u8>, description = "The content of the file"),
+        (status = 206, description = "The requested range of the content"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn input_file(
     State(context): State<Shared>,
     Path((run, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let seen = reading::seen(&context, run_id(&run)?).await?;
     serve(&context, &seen.run.launched.event.files, &name, &headers).await
 }
@@ -109,7 +109,7 @@ async fn serve(
     of_run: &[FileEntry],
     name: &str,
     headers: &HeaderMap,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let Some(file) = of_run.iter().find(|file| file.name.as_str() == name) else {
         let shown: String = name.chars().take(80).collect();
         let names: Vec<&str> = of_run
@@ -121,7 +121,7 @@ async fn serve(
             "the run has no file {shown:?}; it has [{}]",
             names.join(", ")
         );
-        return Err(ApiError::new(ErrorCode::UnknownFile, detail));
+        return Err(Error::new(ErrorCode::UnknownFile, detail));
     };
     files::serve(context, file.digest, headers).await
 }

@@ -1,37 +1,25 @@
-//! `/v1/rules`: what operators lay down about admission.
+//! `/v1/rules`: flow-control rules.
 
-use std::collections::BTreeMap;
-
-use aod_api::SEQUENCE_HEADER;
 use aod_api::problem::Problem;
 use aod_api::rules::{RuleList, RuleView, SetRule};
-use aod_domain::contract::pointer_part;
-use aod_domain::error_code::ErrorCode;
-use aod_domain::event::CloudEvent;
-use aod_domain::flow::{
-    CAPSULES_MAX, Event, KeyPart, PARTS_MAX, RATE_SECONDS_MAX, RULES_MAX, RUNS_MAX, Rate, Rule,
-    RuleName, TENANTS_MAX, WEIGHT_MAX, WEIGHTS_MAX,
-};
-use aod_domain::manifest::CapsuleName;
-use aod_domain::tenant::Tenant;
-use aod_ports::event_log::{Append, Guard};
+use aod_domain::flow::{Event, Rule, RuleName};
 use axum::Json;
 use axum::extract::{Extension, Path, Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 
 use crate::context::{Context, Shared};
+use crate::error::{Error, Result};
 use crate::http::access::Principal;
 use crate::http::body;
-use crate::http::error::{ApiError, ApiResult};
-use crate::http::fields::Fields;
+use crate::http::sequence;
 
-/// Lists the rules, by their names.
+/// Lists rules by name.
 #[utoipa::path(
-    get, path = "/v1/rules", tag = "rules",
+    get, path = "/v1/rules", tag = "rules", operation_id = "list_rules",
     responses(
-        (status = 200, body = RuleList),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = RuleList, description = "All rules"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn list(State(context): State<Shared>) -> Json<RuleList> {
@@ -51,15 +39,16 @@ fn view(context: &Context, rule: &Rule) -> RuleView {
     }
 }
 
-/// Makes a rule, or puts it in the place of the one of this name. Requests that come from now on wait by it; its
-/// numbers count also for those that waited by it before.
+/// Creates or replaces a rule.
+///
+/// The rule applies to new requests. Its new limits also apply to requests that already wait for it.
 #[utoipa::path(
-    put, path = "/v1/rules/{name}", tag = "rules",
-    params(("name" = String, Path, description = "1 to 63 of a-z, 0-9 and -")),
+    put, path = "/v1/rules/{name}", tag = "rules", operation_id = "set_rule",
+    params(("name" = String, Path, description = "Name of the rule: 1 to 63 characters of a-z, 0-9 and -")),
     request_body = SetRule,
     responses(
-        (status = 200, body = RuleView, description = "Stored"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 200, body = RuleView, description = "The stored rule"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn set(
@@ -67,141 +56,44 @@ pub(super) async fn set(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
     request: Request,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let name = rule_name(&name)?;
     let headers = request.headers().clone();
     let bytes = body::json(&headers, request.into_body()).await?;
-    let rule = read(name, &bytes)?;
-    let rules = context.admitter.rules();
-    if rules.len() >= RULES_MAX && !rules.iter().any(|other| other.name == rule.name) {
-        let text = format!("there are {RULES_MAX} rules, and may not be more");
-        return Err(ApiError::malformed(text));
-    }
+    let rule = SetRule::read(name, &bytes)?;
     let event = Event::Set {
         rule: rule.clone(),
         requested_by: principal.name,
     };
-    let sequence = store(&context, event).await?;
+    let writer = context.runs.writer();
+    let sequence = context.admitter.change(writer, &event).await?;
     let view = Json(view(&context, &rule));
-    Ok(([sequence_header(sequence)], view).into_response())
+    Ok(([sequence::header(sequence)], view).into_response())
 }
 
-/// Removes a rule. Who waited by it alone is admitted.
+/// Removes a rule; requests that wait only for this rule are admitted.
 #[utoipa::path(
-    delete, path = "/v1/rules/{name}", tag = "rules",
+    delete, path = "/v1/rules/{name}", tag = "rules", operation_id = "remove_rule",
     params(("name" = String, Path)),
     responses(
-        (status = 204, description = "Stored"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "Removed"),
+        (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM),
     ),
 )]
 pub(super) async fn remove(
     State(context): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
-) -> ApiResult<Response> {
+) -> Result<Response> {
     let name = rule_name(&name)?;
-    if !context
-        .admitter
-        .rules()
-        .iter()
-        .any(|rule| rule.name == name)
-    {
-        let text = format!("there is no rule {name}");
-        return Err(ApiError::new(ErrorCode::UnknownRule, text));
-    }
     let requested_by = principal.name;
-    let sequence = store(&context, Event::Removed { name, requested_by }).await?;
-    Ok((StatusCode::NO_CONTENT, [sequence_header(sequence)]).into_response())
+    let event = Event::Removed { name, requested_by };
+    let writer = context.runs.writer();
+    let sequence = context.admitter.change(writer, &event).await?;
+    Ok((StatusCode::NO_CONTENT, [sequence::header(sequence)]).into_response())
 }
 
-fn sequence_header(sequence: u64) -> (&'static str, HeaderValue) {
-    (SEQUENCE_HEADER, HeaderValue::from(sequence))
-}
-
-fn rule_name(text: &str) -> ApiResult<RuleName> {
+fn rule_name(text: &str) -> Result<RuleName> {
     text.parse()
-        .map_err(|error| ApiError::malformed(format!("{error}")))
-}
-
-/// Stores the event; this gateway goes by it when this returns.
-async fn store(context: &Context, event: Event) -> ApiResult<u64> {
-    let subject = event.subject();
-    let about = format!("rule/{}", event.name());
-    let cloud_event = CloudEvent::new(context.runs.header(), about, None, event);
-    let append = Append::of(subject, Guard::None, &cloud_event)
-        .map_err(|error| ApiError::new(ErrorCode::PayloadTooLarge, error.to_string()))?;
-    let sequence = context.runs.log().append(append).await?;
-    context.admitter.wait_for_rule(sequence).await;
-    Ok(sequence)
-}
-
-/// Reads the body strictly.
-fn read(name: RuleName, bytes: &[u8]) -> ApiResult<Rule> {
-    let mut fields = Fields::parse(bytes)?;
-    let rule = Rule {
-        name,
-        capsules: fields.words::<CapsuleName>("capsules", CAPSULES_MAX),
-        tenants: fields.words::<Tenant>("tenants", TENANTS_MAX),
-        key: fields.words::<KeyPart>("key", PARTS_MAX),
-        concurrency_max: fields.number("concurrency", 0, RUNS_MAX),
-        rate: read_rate(&mut fields),
-        is_fair: fields.flag("fair"),
-        weights: read_weights(&mut fields),
-    };
-    if rule.is_fair && rule.key.is_empty() {
-        fields.error(
-            "/key",
-            "expected at least one part: fair shares are those of keys",
-        );
-    }
-    if !rule.is_fair && !rule.weights.is_empty() {
-        fields.error("/weights", "expected none without `fair`");
-    }
-    fields.finish()?;
-    Ok(rule)
-}
-
-fn read_rate(fields: &mut Fields) -> Option<Rate> {
-    let mut given = fields.object("rate")?;
-    let mut number = |key: &str, max: u32| {
-        let value = given.remove(key).unwrap_or_default();
-        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-        let number = number.filter(|number| (1..=max).contains(number));
-        if number.is_none() {
-            let message = format!("{value} given; expected a whole number from 1 to {max}");
-            fields.error(format!("/rate/{key}"), message);
-        }
-        number
-    };
-    let runs = number("runs", RUNS_MAX);
-    let seconds = number("seconds", RATE_SECONDS_MAX);
-    for key in given.keys() {
-        let pointer = format!("/rate/{}", pointer_part(key));
-        fields.error(pointer, "no such field; there are runs, seconds");
-    }
-    Some(Rate {
-        runs: runs?,
-        seconds: seconds?,
-    })
-}
-
-fn read_weights(fields: &mut Fields) -> BTreeMap<String, u32> {
-    let given = fields.object("weights").unwrap_or_default();
-    if given.len() > WEIGHTS_MAX {
-        fields.error("/weights", format!("expected at most {WEIGHTS_MAX}"));
-    }
-    let mut weights = BTreeMap::new();
-    for (key, value) in given.into_iter().take(WEIGHTS_MAX) {
-        let weight = value.as_u64().and_then(|weight| u32::try_from(weight).ok());
-        match weight.filter(|weight| (1..=WEIGHT_MAX).contains(weight)) {
-            Some(weight) => drop(weights.insert(key, weight)),
-            None => {
-                let pointer = format!("/weights/{}", pointer_part(&key));
-                let text = format!("{value} given; expected a whole number from 1 to {WEIGHT_MAX}");
-                fields.error(pointer, text);
-            }
-        }
-    }
-    weights
+        .map_err(|error| Error::malformed(format!("{error}")))
 }

@@ -1,9 +1,10 @@
-//! Files on their way into the store: streamed, hashed there, never held in memory.
+//! Uploads: streamed into the store, never held in memory.
 
 use std::collections::BTreeSet;
 
 use aod_api::files::FILE_REFERENCE_PREFIX;
 use aod_api::problem::ProblemItem;
+use aod_api::strict::JSON_BYTES_MAX;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::{Directory, FileName};
@@ -15,41 +16,39 @@ use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 
 use crate::context::Context;
+use crate::error::{Error, Result};
 use crate::files::Files;
-use crate::http::body::{JSON_BYTES_MAX, limited, whole};
-use crate::http::error::{ApiError, ApiResult};
+use crate::streams::{limited, whole};
 
-/// The part of a multipart request that holds its JSON.
+/// Name of the part of a multipart request that contains its JSON.
 const REQUEST_PART: &str = "request";
 
-/// Parts of a multipart request: an event has no room for more files.
+/// Maximum number of parts of a multipart request: an event cannot contain more files.
 const PARTS_MAX: usize = 1_000;
 
-/// A request and the files that came with it, stored.
+/// A request with its stored files.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) request: Bytes,
     pub(crate) files: Vec<FileEntry>,
 }
 
-/// Stores the bytes of `body` as one artifact.
-pub(crate) async fn store(context: &Context, body: Body) -> ApiResult<Stored> {
+/// Stores `body` as one artifact.
+pub(crate) async fn store(context: &Context, body: Body) -> Result<Stored> {
     let incoming = limited(body.into_data_stream(), context.config.upload_bytes_max);
     Ok(context.ports.artifacts.put_stream(incoming).await?)
 }
 
-/// Reads a multipart request: the part `request` is its JSON, every other a file of at most
-/// `upload_bytes_max`, whose name is the name of the part.
+/// Reads a multipart request: the part `request` is its JSON; every other part is a file of at most
+/// `upload_bytes_max`, with the name of the part.
 pub(crate) async fn multipart(
     artifacts: &dyn ArtifactStore,
     upload_bytes_max: u64,
     request: Request,
-) -> ApiResult<Received> {
+) -> Result<Received> {
     let mut parts = Multipart::from_request(request, &())
         .await
-        .map_err(|error| {
-            ApiError::malformed("the multipart body has no boundary").because(error)
-        })?;
+        .map_err(|error| Error::malformed("the multipart body has no boundary").because(error))?;
     let mut json = None;
     let mut files = Vec::new();
     let mut names = BTreeSet::new();
@@ -60,7 +59,7 @@ pub(crate) async fn multipart(
             .map_err(|error| broken(&error.body_text()))?;
         let Some(part) = part else {
             let request =
-                json.ok_or_else(|| ApiError::malformed("the part \"request\" is missing"))?;
+                json.ok_or_else(|| Error::malformed("the part \"request\" is missing"))?;
             return Ok(Received { request, files });
         };
         let name = part_name(part.name(), part.headers());
@@ -70,8 +69,8 @@ pub(crate) async fn multipart(
         }
         let name = file_name(&name)?;
         if !names.insert(name.clone()) {
-            let detail = format!("two parts are called {name}");
-            return Err(ApiError::new(ErrorCode::FileRefused, detail));
+            let detail = format!("two parts have the name {name}; expected different names");
+            return Err(Error::new(ErrorCode::FileRefused, detail));
         }
         let incoming = limited(part, upload_bytes_max);
         let Stored { digest, size_bytes } = artifacts.put_stream(incoming).await?;
@@ -81,17 +80,17 @@ pub(crate) async fn multipart(
             size_bytes,
         });
     }
-    Err(ApiError::new(
+    Err(Error::new(
         ErrorCode::PayloadTooLarge,
-        format!("more than {PARTS_MAX} parts were sent"),
+        format!("the body has more than {PARTS_MAX} parts, the maximum"),
     ))
 }
 
-/// The name of a part: `name=`, or what some clients write for names that are not plain, the
-/// extended form `name*=utf-8''…` (RFC 5987).
+/// The name of a part: `name=`, or the extended form `name*=utf-8''…` that some clients use for names with other
+/// characters than ASCII (RFC 5987). In a plain name, `%22` is a quote (HTML, multipart/form-data encoding algorithm).
 fn part_name(plain: Option<&str>, headers: &HeaderMap) -> String {
     if let Some(name) = plain {
-        return name.to_owned();
+        return name.replace("%22", "\"");
     }
     let disposition = headers
         .get(header::CONTENT_DISPOSITION)
@@ -120,28 +119,24 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn broken(text: &str) -> ApiError {
-    ApiError::malformed(format!("the multipart body cannot be read: {text}"))
+fn broken(text: &str) -> Error {
+    Error::malformed(format!("the multipart body is malformed: {text}"))
 }
 
-fn file_name(text: &str) -> ApiResult<FileName> {
+fn file_name(text: &str) -> Result<FileName> {
     FileName::parse(Directory::Input.relative(text)).map_err(|rejection| {
         let errors = vec![ProblemItem::new("/files", rejection.to_string())];
-        ApiError::new(
-            ErrorCode::FileRefused,
-            "a file has a name that is not allowed",
-        )
-        .with_errors(errors)
+        Error::new(ErrorCode::FileRefused, "a file has an invalid name").with_errors(errors)
     })
 }
 
-/// Looks up a file that was uploaded before; `pointer` is where the request names it.
+/// Finds an uploaded file; `pointer` is its place in the request.
 pub(crate) async fn uploaded(
     known: Files<'_>,
     name: &str,
     reference: &str,
     pointer: &str,
-) -> ApiResult<Result<FileEntry, ProblemItem>> {
+) -> Result<Result<FileEntry, ProblemItem>> {
     let name = match FileName::parse(Directory::Input.relative(name)) {
         Ok(name) => name,
         Err(rejection) => return Ok(Err(ProblemItem::new(pointer, rejection.to_string()))),
@@ -164,7 +159,7 @@ pub(crate) async fn uploaded(
         })),
         None => Ok(Err(ProblemItem::new(
             pointer,
-            format!("{reference} was never uploaded, or is gone"),
+            format!("{reference} is unknown or deleted: upload the file first"),
         ))),
     }
 }
@@ -180,8 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_parts_come_in_two_forms() {
+    fn names_of_parts_have_two_forms() {
         check(Some("a.csv"), "form-data; name=\"a.csv\"", "a.csv");
+        check(
+            Some("a%22 50%.csv"),
+            "form-data; name=\"a%22 50%.csv\"",
+            "a\" 50%.csv",
+        );
         check(
             None,
             "form-data; name*=utf-8''in%2Fa%20%C3%BC.csv; filename=\"x\"",

@@ -1,4 +1,4 @@
-//! Calls of runs, as nodes forward them.
+//! Calls of runs, in the form in which nodes forward them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use crate::harness::{Answer, Client, Cluster, PATIENCE, any_schema, http_client, send};
 use crate::node::{ScriptedNode, Taken, lease, pull};
 
-/// Has the run of `taken` call `target` through the gateway at `url`, and answers with its output.
+/// Calls `target` as the run of `taken` through the gateway at `url`, and returns the output.
 pub(crate) async fn call_once(url: &str, taken: &Taken, target: &str, arguments: Value) -> Value {
     let url = format!("{url}/internal/v1/runs/{}/calls", taken.id());
     let body = json!({
@@ -30,7 +30,7 @@ pub(crate) async fn call_once(url: &str, taken: &Taken, target: &str, arguments:
     lines(&answer)[1]["ended"]["output"]["inline"].clone()
 }
 
-/// A caller that a test holds itself, and a gateway to call through.
+/// A caller that the test holds, and a gateway for its calls.
 struct Caller {
     cluster: Cluster,
     gateway: Client,
@@ -38,7 +38,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// `caller` may call `callee`, and neither `stranger` nor anyone else.
+    /// `caller` may call only `callee` and `caller`.
     async fn start() -> Self {
         let cluster = Cluster::start().await;
         cluster
@@ -97,8 +97,8 @@ impl Caller {
         assert_eq!(error["code"], code.as_str());
     }
 
-    /// Loses the attempt and goes on with the next.
-    async fn begin_anew(&mut self) {
+    /// Loses the attempt and continues with the next one.
+    async fn begin_next_attempt(&mut self) {
         let lose = Command::LoseAttempt {
             attempt: self.taken.attempt,
             error: RunError::new(ErrorCode::NodeLost, "as the test wants it"),
@@ -128,7 +128,7 @@ fn lines(answer: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_call_is_accepted_and_answered() {
+async fn call_is_accepted_and_answered() {
     let caller = Caller::start().await;
     let _node = ScriptedNode::echo(&caller.cluster).await;
     let answer = caller.call("The callee", json!({"x": 1}), "k").await;
@@ -156,7 +156,7 @@ async fn a_call_is_accepted_and_answered() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn rejected_calls_have_distinct_codes() {
     let caller = Caller::start().await;
     let check = async |target: &str, arguments: Value, status: u16, code: &str| {
         let answer = caller.call(target, arguments, "k").await;
@@ -175,7 +175,7 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn only_the_holder_speaks_for_a_run() {
+async fn only_the_holder_of_a_run_may_call() {
     let caller = Caller::start().await;
     let body = caller.body("callee", &json!({}), "k");
     let answer = send(caller.request(&body).bearer_auth("another token")).await;
@@ -186,7 +186,7 @@ async fn only_the_holder_speaks_for_a_run() {
         send(caller.request(&other_attempt)).await.expect(401)["code"],
         "unauthorized"
     );
-    // One run's token is no good for another.
+    // The token of one run is invalid for another run.
     let other = caller.gateway.start_run("caller", json!({"n": 2})).await;
     let path = format!("/internal/v1/runs/{other}/calls");
     let request = caller
@@ -195,7 +195,7 @@ async fn only_the_holder_speaks_for_a_run() {
         .bearer_auth(&caller.taken.token)
         .json(&body);
     assert_eq!(send(request).await.status, 401);
-    // And none after the end.
+    // The token is invalid after the end of the run.
     let ended = Command::End(Box::new(caller.taken.echo()));
     caller
         .cluster
@@ -207,7 +207,7 @@ async fn only_the_holder_speaks_for_a_run() {
 }
 
 #[tokio::test]
-async fn the_same_key_joins_on_any_gateway() {
+async fn call_with_same_key_joins_callee_on_any_gateway() {
     let caller = Caller::start().await;
     let other = caller.cluster.gateway("other").await;
     let body = caller.body("callee", &json!({"x": 1}), "k");
@@ -233,7 +233,7 @@ async fn the_same_key_joins_on_any_gateway() {
 }
 
 #[tokio::test]
-async fn a_later_attempt_takes_over_what_can_be_reused() {
+async fn later_attempt_reuses_capsule_failure_and_renews_platform_failure() {
     let mut caller = Caller::start().await;
     let codes = [
         ("capsule", ErrorCode::CapsuleExit),
@@ -241,11 +241,11 @@ async fn a_later_attempt_takes_over_what_can_be_reused() {
     ];
     for (key, code) in codes {
         caller.call_and_fail(key, code).await;
-        // The same attempt asks again since its connection broke: it gets what there is.
+        // The same attempt repeats the call after its connection broke, and gets the recorded result.
         let again = caller.call("callee", json!({"k": key}), key).await;
         assert_eq!(lines(&again)[1]["ended"]["error"]["code"], code.as_str());
     }
-    caller.begin_anew().await;
+    caller.begin_next_attempt().await;
 
     let reused = caller
         .call("callee", json!({"k": "capsule"}), "capsule")
@@ -264,9 +264,9 @@ async fn a_later_attempt_takes_over_what_can_be_reused() {
     );
 }
 
-/// A cancel goes down a tree run by run: who has not heard of it makes nothing anew that it ended.
+/// A cancel proceeds down a tree run by run; a run that it has not reached yet must not renew calls that it ended.
 #[tokio::test]
-async fn nothing_is_made_anew_below_a_cancelled_run() {
+async fn run_below_cancelled_run_renews_no_calls() {
     let mut caller = Caller::start().await;
     let root = caller.taken.id();
     let middle = tokio::spawn(send(caller.request(&caller.body(
@@ -276,9 +276,9 @@ async fn nothing_is_made_anew_below_a_cancelled_run() {
     ))));
     caller.taken = take(&caller.cluster, Class::Child).await;
     caller.call_and_fail("k", ErrorCode::NodeLost).await;
-    caller.begin_anew().await;
+    caller.begin_next_attempt().await;
     let cancel = Command::Cancel(CancelRequested {
-        requested_by: "somebody".into(),
+        requested_by: "operator".into(),
         reason: String::new(),
     });
     caller.handle(root, &cancel).await;
@@ -324,7 +324,7 @@ async fn retake(cluster: &Cluster, run: Run) -> Taken {
 }
 
 #[tokio::test]
-async fn whom_a_run_may_call_is_told_with_schemas() {
+async fn targets_of_a_run_are_listed_with_schemas() {
     let caller = Caller::start().await;
     let path = format!("/internal/v1/runs/{}/targets?attempt=1", caller.taken.id());
     let answer = send(
@@ -346,7 +346,7 @@ async fn whom_a_run_may_call_is_told_with_schemas() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_given_up() {
+async fn caller_can_cancel_its_call() {
     let caller = Caller::start().await;
     let pending = tokio::spawn(send(caller.request(&caller.body(
         "callee",
@@ -370,10 +370,9 @@ async fn a_call_can_be_given_up() {
     assert_eq!(lines[1]["ended"]["outcome"], "cancelled");
 }
 
-/// What a gateway is told of a run may be a moment old; it must not end a callee for an attempt that another
-/// has taken over from.
+/// A gateway's state of a run may be stale; it must not cancel a callee for an attempt that was replaced.
 #[tokio::test]
-async fn a_superseded_attempt_cancels_nobody() {
+async fn superseded_attempt_cancels_no_callee() {
     let mut caller = Caller::start().await;
     let root = caller.taken.id();
     let waiting = caller
@@ -390,7 +389,7 @@ async fn a_superseded_attempt_cancels_nobody() {
         .await;
     for _ in 0..ATTEMPTS_LOST_MAX - 1 {
         let (token, attempt) = (caller.taken.token.clone(), caller.taken.attempt);
-        caller.begin_anew().await;
+        caller.begin_next_attempt().await;
         let path = format!("/internal/v1/runs/{root}/calls/{id}/cancel");
         let request = caller
             .gateway
@@ -405,9 +404,9 @@ async fn a_superseded_attempt_cancels_nobody() {
     waiting.abort();
 }
 
-/// Every level calls the next, and holds its own call open meanwhile.
+/// Every level calls the next one and keeps its own call open.
 #[tokio::test]
-async fn nesting_ends_at_the_limit() {
+async fn call_beyond_maximum_depth_is_rejected() {
     let cluster = Cluster::start().await;
     cluster
         .register("nest", &any_schema(), Handoffs::Open)

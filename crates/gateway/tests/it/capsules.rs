@@ -1,4 +1,4 @@
-//! Capsules: sent as a directory, built once, registered.
+//! Registration of capsules from packed directories.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,40 @@ async fn send_package(gateway: &Client, query: &str, package: Vec<u8>) -> Answer
 }
 
 #[tokio::test]
-async fn a_directory_becomes_a_capsule() {
+async fn removed_capsule_cannot_be_called_and_its_runs_remain() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let (gateway, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
+    let _node = ScriptedNode::echo(&cluster).await;
+    let request = json!({"capsule": "echo", "arguments": {"x": 1}});
+    let run = gateway.run(&request).await;
+    let remove = async || send(gateway.request("DELETE", "/v1/capsules/The%20echo")).await;
+    assert_eq!(remove().await.status, 204);
+    assert_eq!(remove().await.expect(404)["code"], "unknown_capsule");
+    for gateway in [&gateway, &other] {
+        gateway
+            .until("/v1/capsules", |list| list["items"] == json!([]))
+            .await;
+    }
+    let refused = gateway.post("/v1/runs", &request).await.expect(404);
+    assert_eq!(refused["code"], "unknown_capsule");
+
+    let id = run["id"].as_str().unwrap();
+    let shown = gateway.get(&format!("/v1/runs/{id}")).await.expect(200);
+    assert_eq!(shown["state"], "succeeded");
+    let path = format!("/v1/runs/{id}/rerun");
+    let rerun = gateway.post(&path, &json!({"fresh": true})).await;
+    let path = format!("/v1/runs/{}", rerun.expect(202)["id"].as_str().unwrap());
+    gateway
+        .until(&path, |view| view["state"] == "succeeded")
+        .await;
+    let events = gateway.get("/v1/events?type=removed&capsule=echo").await;
+    let events = events.expect(200);
+    assert_eq!(events["items"][0]["data"]["requested_by"], "tester");
+}
+
+#[tokio::test]
+async fn directory_is_registered_as_capsule() {
     let cluster = Cluster::start().await;
     let (gateway, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
     let builds = Arc::new(AtomicU32::new(0));
@@ -82,15 +115,15 @@ async fn a_directory_becomes_a_capsule() {
     assert_eq!(listed["items"][0]["name"], "chart");
     let schema = other.get("/capsules/chart/schema").await.expect(200);
     assert_eq!(schema, shown["schema"]);
-    let original = other.get("/capsules").await.expect(200);
+    let compatibility = other.get("/capsules").await.expect(200);
     assert_eq!(
-        original["capsules"]["chart"]["image"],
+        compatibility["capsules"]["chart"]["image"],
         image("chart").config_digest
     );
 }
 
 #[tokio::test]
-async fn a_failed_build_is_told_and_made_anew_when_asked_for_again() {
+async fn failed_build_is_reported_and_repeated_on_request() {
     let cluster = Cluster::start().await;
     let gateway = cluster.gateway("one").await;
     let builds = Arc::new(AtomicU32::new(0));
@@ -119,7 +152,7 @@ async fn a_failed_build_is_told_and_made_anew_when_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_build_can_be_left_alone() {
+async fn asynchronous_registration_returns_the_build() {
     let cluster = Cluster::start().await;
     let gateway = cluster.gateway("one").await;
     let request = || {
@@ -146,7 +179,7 @@ async fn a_build_can_be_left_alone() {
 }
 
 #[tokio::test]
-async fn what_does_not_follow_the_standard_is_refused() {
+async fn invalid_capsule_directory_is_rejected() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;

@@ -1,4 +1,4 @@
-//! Runs that are given up: by whom, what is told of them, and what is done about them.
+//! Dead letters: how runs become dead letters, and how operators requeue and purge them.
 
 use aod_domain::capsule::Handoffs;
 use aod_domain::digest::Digest;
@@ -23,7 +23,7 @@ fn work(delivery: u64) -> WorkPosition {
     }
 }
 
-/// What a node does that takes `run` on by its `delivery`th delivery.
+/// The command of a node that leases a run at this `delivery`, and its token.
 fn lease(delivery: u64) -> (Command, String) {
     let token = Digest::of(format!("token {delivery}")).to_string();
     let holder = Holder::Node {
@@ -105,22 +105,22 @@ async fn five_lost_attempts_make_a_dead_letter_that_is_requeued_once() {
     );
 
     let answer = gateway.post(&format!("{path}/requeue"), &json!({})).await;
-    let anew = answer.expect(202);
-    assert_eq!(anew["requeued_from"], json!(run));
-    assert_ne!(anew["id"], json!(run));
-    // Whichever gateway is asked once more, it is the same run.
+    let requeued = answer.expect(202);
+    assert_eq!(requeued["requeued_from"], json!(run));
+    assert_ne!(requeued["id"], json!(run));
+    // A repeated request at any gateway returns the same run.
     let again = other
         .post(&format!("{path}/requeue"), &json!({}))
         .await
         .expect(202);
-    assert_eq!(again["id"], anew["id"]);
+    assert_eq!(again["id"], requeued["id"]);
     let purged = other
         .post(&format!("{path}/purge"), &json!({}))
         .await
         .expect(200);
     assert_eq!(
         (&purged["dead_letter"], &purged["requeued_as"]),
-        (&json!("requeued"), &anew["id"])
+        (&json!("requeued"), &requeued["id"])
     );
     let at_least = answer.header("aod-sequence");
     assert_eq!(listed(&gateway, "", at_least).await, []);
@@ -132,7 +132,10 @@ async fn five_lost_attempts_make_a_dead_letter_that_is_requeued_once() {
     assert_eq!(replayed.expect(200)["is_equal"], true, "{replayed:?}");
 
     let _node = ScriptedNode::echo(&cluster).await;
-    let path = format!("/v1/runs/{}/result?wait=50", anew["id"].as_str().unwrap());
+    let path = format!(
+        "/v1/runs/{}/result?wait=50",
+        requeued["id"].as_str().unwrap()
+    );
     assert_eq!(
         gateway.get(&path).await.expect(200)["output"],
         json!({"text": "again"})
@@ -140,7 +143,7 @@ async fn five_lost_attempts_make_a_dead_letter_that_is_requeued_once() {
 }
 
 #[tokio::test]
-async fn a_launch_that_comes_to_no_lease_is_given_up_and_purged() {
+async fn launch_without_lease_is_dead_lettered_and_purged() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -170,14 +173,14 @@ async fn a_launch_that_comes_to_no_lease_is_given_up_and_purged() {
             pair(run, "purged")
         );
     }
-    // The log has it still.
+    // The log still contains the run.
     let result = gateway.get(&format!("/v1/runs/{run}/result")).await;
     assert_eq!(result.expect(200)["error"]["code"], "dead_letter");
 }
 
-/// A callee that was given up is answered to its caller, and requeued as a root.
+/// The caller of a dead-lettered callee gets its error; the callee is requeued as a root.
 #[tokio::test]
-async fn a_callee_that_was_given_up_is_requeued_as_a_root() {
+async fn dead_lettered_callee_is_requeued_as_root() {
     let cluster = Cluster::start().await;
     cluster
         .register("family", &any_schema(), Handoffs::Open)
@@ -207,16 +210,16 @@ async fn a_callee_that_was_given_up_is_requeued_as_a_root() {
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["ended"]["error"]["code"], "dead_letter", "{last}");
     let path = format!("/v1/deadletters/{child}/requeue");
-    let anew = gateway.post(&path, &json!({})).await.expect(202);
+    let requeued = gateway.post(&path, &json!({})).await.expect(202);
     assert_eq!(
-        (&anew["parent"], &anew["root"]),
-        (&json!(null), &anew["id"])
+        (&requeued["parent"], &requeued["root"]),
+        (&json!(null), &requeued["id"])
     );
-    assert_eq!(anew["arguments"], json!({"n": 1}));
+    assert_eq!(requeued["arguments"], json!({"n": 1}));
 }
 
 #[tokio::test]
-async fn what_was_not_given_up_is_no_dead_letter() {
+async fn run_that_was_not_dead_lettered_is_unknown_as_dead_letter() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -249,7 +252,7 @@ async fn what_was_not_given_up_is_no_dead_letter() {
 }
 
 #[tokio::test]
-async fn what_no_node_takes_in_time_ends_and_shows_its_limits() {
+async fn run_past_its_queue_time_ends_and_shows_its_limits() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -277,6 +280,10 @@ async fn what_no_node_takes_in_time_ends_and_shows_its_limits() {
         (&result["state"], &result["error"]["code"]),
         (&json!("timed_out"), &json!("queue_timed_out"))
     );
+    assert_eq!(
+        result["error"]["message"],
+        "no node took the run within 1 s: no node in pool any"
+    );
     let view = gateway
         .post("/v1/runs", &json!({"capsule": "echo"}))
         .await
@@ -287,9 +294,9 @@ async fn what_no_node_takes_in_time_ends_and_shows_its_limits() {
     );
 }
 
-/// A gateway that took a run to end it, and died: without nodes nobody but another gateway ends it.
+/// A gateway leased a run in order to end it, and died. Without nodes, only another gateway can end the run.
 #[tokio::test]
-async fn what_a_dead_gateway_took_to_end_is_ended_by_another() {
+async fn run_leased_by_dead_gateway_is_ended_by_another() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;

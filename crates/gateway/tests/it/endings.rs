@@ -1,4 +1,4 @@
-//! Runs that must end although no node ends them.
+//! Runs that gateways must end because no node does.
 
 use aod_domain::capsule::Handoffs;
 use aod_domain::handoff::given_key;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{Client, Cluster, PATIENCE, any_schema, send};
 use crate::node::{Taken, lease, pull};
 
-/// A root that a test holds, with a callee that nobody has taken.
+/// A root that the test holds, with a queued callee.
 async fn family(cluster: &Cluster, gateway: &Client, deadline_seconds: u32) -> (Taken, RunId) {
     cluster
         .register("family", &any_schema(), Handoffs::Open)
@@ -36,7 +36,7 @@ async fn family(cluster: &Cluster, gateway: &Client, deadline_seconds: u32) -> (
 }
 
 #[tokio::test]
-async fn a_queued_run_is_cancelled_at_once() {
+async fn cancelled_queued_run_ends_immediately() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -57,12 +57,12 @@ async fn a_queued_run_is_cancelled_at_once() {
         gateway.post(&path, &json!({})).await.expect(409)["code"],
         "run_ended"
     );
-    // Whoever has got the launch finds it ended.
+    // A node that receives the launch sees that the run has ended.
     assert!(lease(&cluster.runs, &delivery).await.is_none());
 }
 
 #[tokio::test]
-async fn cancelling_reaches_everything_below() {
+async fn cancel_reaches_all_runs_below() {
     let cluster = Cluster::start().await;
     let gateway = cluster.gateway("one").await;
     let (taken, child) = family(&cluster, &gateway, 3_600).await;
@@ -71,7 +71,7 @@ async fn cancelling_reaches_everything_below() {
         .await
         .expect(202);
     assert_eq!(view["cancel"]["requested_by"], "tester");
-    assert_eq!(view["state"], "leased", "only its holder ends it");
+    assert_eq!(view["state"], "starting", "only its holder ends it");
     let child = gateway.get(&format!("/v1/runs/{child}")).await.expect(200);
     assert_eq!(child["state"], "cancelled");
     let body = json!({"attempt": 1, "target": "family", "arguments": {"n": 2}, "call_key": given_key("k2")});
@@ -102,7 +102,7 @@ async fn the_callees_of_an_ended_run_are_cancelled() {
 }
 
 #[tokio::test]
-async fn what_nobody_took_ends_at_its_deadline() {
+async fn queued_run_ends_at_its_deadline() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -115,7 +115,7 @@ async fn what_nobody_took_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn what_its_holder_never_ends_is_taken_over_with_its_callees() {
+async fn abandoned_run_is_ended_with_its_callees() {
     let cluster = Cluster::start().await;
     let (one, _other) = (cluster.gateway("one").await, cluster.gateway("other").await);
     let (taken, child) = family(&cluster, &one, 1).await;
@@ -131,13 +131,13 @@ async fn what_its_holder_never_ends_is_taken_over_with_its_callees() {
         run.ended().unwrap().event.children[0].hash,
         child.ended().unwrap().hash
     );
-    // The holder comes back too late.
+    // The holder returns too late.
     let ended = Command::End(Box::new(taken.echo()));
     assert!(cluster.runs.handle(taken.id(), &ended, None).await.is_err());
 }
 
 #[tokio::test]
-async fn a_burst_of_roots_leaves_room_for_those_that_run() {
+async fn burst_of_roots_leaves_log_space_for_running_trees() {
     let limits = aod_jetstream::StreamLimits {
         events_bytes_max: 1 << 20,
         ..Default::default()
@@ -160,7 +160,7 @@ async fn a_burst_of_roots_leaves_room_for_those_that_run() {
     let problem = refusal.expect(503);
     assert_eq!(problem["code"], "log_full");
     assert_eq!(refusal.header("retry-after"), "2");
-    // What is there already can still run to its end.
+    // Existing runs can still run to their end.
     let delivery = pull(&cluster, Class::Root).await;
     let taken = lease(&cluster.runs, &delivery).await.unwrap();
     let ended = Command::End(Box::new(taken.echo()));

@@ -1,4 +1,4 @@
-//! A broker, an artifact store, and gateways in this process; all gone with the value.
+//! A broker, an artifact store, and gateways in this process; dropping the value removes all of them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use aod_gateway::{Access, Config, Gateway, LISTS_DELAY, Ports, Token};
 use aod_jetstream::{Broker, StreamLimits};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
-use aod_ports::runs::Runs;
+use aod_services::runs::Runs;
 use aod_testkit::capsules::{registered_for, registration};
 use aod_testkit::{NatsConfig, NatsServer, Scratch};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-/// What the tests ask with.
+/// The token of the tests.
 pub(crate) const TOKEN: &str = "a token of the tests";
 
-/// How long a test waits for anything at all.
+/// Maximum time that a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const LEASE_SECONDS: u32 = 5;
@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Registers a capsule as if its image had been built.
+    /// Registers a capsule as if a node had built its image.
     pub(crate) async fn register(&self, name: &str, schema: &Value, handoffs: Handoffs) -> u64 {
         self.register_for(&Tenant::default(), name, schema, handoffs)
             .await
@@ -123,7 +123,7 @@ impl Cluster {
         self.ports.log.append(append).await.unwrap()
     }
 
-    /// Registers `echo`, which takes anything and returns it.
+    /// Registers `echo`, which returns its arguments.
     pub(crate) async fn register_echo(&self) {
         self.register("echo", &any_schema(), Handoffs::Listed(vec![]))
             .await;
@@ -147,7 +147,7 @@ fn occurs_below(directory: &Path, text: &str) -> bool {
         if path.is_dir() {
             return occurs_below(&path, text);
         }
-        // What goes away meanwhile is not at rest.
+        // A file that disappears in the meantime is not at rest.
         let bytes = std::fs::read(&path).unwrap_or_default();
         bytes
             .windows(text.len())
@@ -210,7 +210,7 @@ pub(crate) fn http_client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
-/// A gateway and somebody who may ask it.
+/// A gateway and a caller with a token.
 pub(crate) struct Client {
     http: reqwest::Client,
     pub(crate) url: String,
@@ -273,7 +273,7 @@ impl Client {
         send(self.request("POST", path).json(body)).await
     }
 
-    /// Asks for a run and does not wait for it.
+    /// Creates a run and does not wait for it.
     pub(crate) async fn start_run(&self, capsule: &str, arguments: Value) -> RunId {
         let answer = self
             .post(
@@ -284,7 +284,7 @@ impl Client {
         answer.expect(202)["id"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Asks for a run and waits for its end.
+    /// Creates a run and waits for its end.
     pub(crate) async fn run(&self, body: &Value) -> Value {
         send(
             self.request("POST", "/v1/runs")
@@ -295,7 +295,7 @@ impl Client {
         .expect(200)
     }
 
-    /// Asks until `is_so` holds for the answer to GET `path`.
+    /// Repeats GET `path` until `is_so` holds for the answer.
     pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! The past of trees: as they stood at an event, whether the lists agree with the log, and beside another.
+//! History of trees: state at an event, replay, comparison of two trees.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::harness::{Client, Cluster};
 use crate::node::ScriptedNode;
 
-/// A cluster with `echo`, which fails when its arguments say so.
+/// A cluster with `echo`, which fails if its arguments contain `fails`.
 async fn cluster() -> (Cluster, Client, ScriptedNode) {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
-    let node = ScriptedNode::echo_unless_told(&cluster).await;
+    let node = ScriptedNode::echo_or_fail(&cluster).await;
     (cluster, gateway, node)
 }
 
@@ -31,7 +31,7 @@ fn id(view: &Value) -> String {
     view["id"].as_str().unwrap().to_owned()
 }
 
-/// Types and sequences of the events of a run, as people see them.
+/// Types and sequences of the events of a run, from the API.
 async fn events(gateway: &Client, run: &str) -> Vec<(String, u64)> {
     let page = gateway
         .get(&format!("/v1/runs/{run}/events"))
@@ -47,12 +47,12 @@ async fn events(gateway: &Client, run: &str) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn a_run_is_seen_as_it_stood_at_each_of_its_events() {
+async fn run_is_shown_in_its_state_at_each_event() {
     let (_cluster, gateway, _node) = cluster().await;
     let run = run(&gateway, json!({"text": "hello"})).await;
     let events = events(&gateway, &run).await;
     let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
-    let expected = ["launch", "lease", "result"].map(|word| format!("dev.aod.run.{word}.v1"));
+    let expected = ["launched", "leased", "ended"].map(|word| format!("dev.aod.run.{word}.v1"));
     assert_eq!(kinds, expected);
     let at = async |event: u64| gateway.get(&format!("/v1/runs/{run}/at/{event}")).await;
 
@@ -62,8 +62,8 @@ async fn a_run_is_seen_as_it_stood_at_each_of_its_events() {
         (&tree["phase"], &tree["state"], &tree["attempts"]),
         (&json!("queued"), &json!("queued"), &json!(0))
     );
-    assert_eq!(tree["waits_for"], "a node with label any");
-    assert_eq!(queued["last"]["type"], "dev.aod.run.launch.v1");
+    assert_eq!(tree["waits_for"], "a node in pool any");
+    assert_eq!(queued["last"]["type"], "dev.aod.run.launched.v1");
 
     let leased = at(events[1].1).await.expect(200);
     let tree = &leased["tree"];
@@ -102,7 +102,7 @@ async fn replay(gateway: &Client, run: &str) -> Value {
 }
 
 #[tokio::test]
-async fn lists_that_are_right_are_equal_to_the_log() {
+async fn replay_of_correct_lists_finds_no_difference() {
     let (cluster, gateway, node) = cluster().await;
     let good = run(&gateway, json!({"text": "penguins"})).await;
     let bad = run(&gateway, json!({"fails": true})).await;
@@ -110,12 +110,12 @@ async fn lists_that_are_right_are_equal_to_the_log() {
     let queued = gateway
         .post(
             "/v1/runs",
-            &json!({"capsule": "echo", "label": "gpu", "limits": {"queue_seconds": 600}}),
+            &json!({"capsule": "echo", "pool": "gpu", "limits": {"queue_seconds": 600}}),
         )
         .await;
     let queued = id(&queued.expect(202));
     let cancelled = gateway
-        .post("/v1/runs", &json!({"capsule": "echo", "label": "gpu"}))
+        .post("/v1/runs", &json!({"capsule": "echo", "pool": "gpu"}))
         .await;
     let cancelled = id(&cancelled.expect(202));
     gateway
@@ -138,7 +138,7 @@ async fn lists_that_are_right_are_equal_to_the_log() {
     assert_eq!(unknown.expect(404)["code"], "unknown_run");
 }
 
-/// The file with the lists of a gateway.
+/// The read model of a gateway.
 fn lists(cluster: &Cluster, name: &str) -> PathBuf {
     let directory = cluster.config(name).data_directory;
     let files = std::fs::read_dir(directory).unwrap();
@@ -149,7 +149,7 @@ fn lists(cluster: &Cluster, name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn lists_that_say_something_else_than_the_log_are_told_of() {
+async fn replay_of_changed_lists_reports_differences() {
     let (cluster, gateway, _node) = cluster().await;
     let run = run(&gateway, json!({"fails": true})).await;
     assert_eq!(replay(&gateway, &run).await["is_equal"], true);
@@ -185,7 +185,7 @@ async fn lists_that_say_something_else_than_the_log_are_told_of() {
         ]
     );
 
-    // A run that the lists have lost, and one that they have invented.
+    // One run is missing in the lists, and one is only there.
     alter("UPDATE runs SET id = id || '-INVENTED'");
     let view = replay(&gateway, &run).await;
     let differences = view["differences"].as_array().unwrap();
@@ -209,7 +209,7 @@ async fn lists_that_say_something_else_than_the_log_are_told_of() {
 }
 
 #[tokio::test]
-async fn a_history_that_does_not_follow_is_told() {
+async fn broken_history_is_reported() {
     let (cluster, gateway, _node) = cluster().await;
     let run = run(&gateway, json!({})).await;
     let id: RunId = run.parse().unwrap();
@@ -229,10 +229,10 @@ async fn a_history_that_does_not_follow_is_told() {
     let answer = gateway.get(&format!("/v1/runs/{run}/replay")).await;
     let detail = answer.expect(500)["detail"].as_str().unwrap().to_owned();
     let expected = format!(
-        "the events of {run} are damaged: event {sequence} of {run} does not follow: its chain names another event before it"
+        "the events of {run} are damaged: event {sequence} of {run} contradicts the earlier events: the event names another event as its predecessor"
     );
     assert_eq!(detail, expected);
-    // Before that event all was well.
+    // The history before that event is valid.
     let path = format!("/v1/runs/{run}/at/{}", sequence - 1);
     assert_eq!(
         gateway.get(&path).await.expect(200)["tree"]["phase"],
@@ -241,7 +241,7 @@ async fn a_history_that_does_not_follow_is_told() {
 }
 
 #[tokio::test]
-async fn two_runs_differ_in_what_they_were_given_and_made() {
+async fn comparison_of_runs_reports_arguments_and_outputs() {
     let (_cluster, gateway, _node) = cluster().await;
     let one = run(&gateway, json!({"text": "a", "list": [1, 2]})).await;
     let same = run(&gateway, json!({"text": "a", "list": [1, 2]})).await;

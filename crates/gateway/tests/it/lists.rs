@@ -1,13 +1,18 @@
-//! Lists: filtered, paged, complete up to where they say, and thrown away at will.
+//! Lists: filters, pages, `as_of`, and rebuilding.
 
 use std::time::Duration;
 
+use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::id::RunId;
+use aod_domain::event::CloudEvent;
+use aod_domain::id::{EventId, RunId};
 use aod_domain::run::{Command, Ended, Launched, Outcome, RunError, fixtures};
-use aod_domain::subject::{Class, Label};
+use aod_domain::spending::{self, Answered, Cost, ModelCall, Settled, Tokens};
+use aod_domain::subject::{Class, Pool};
+use aod_domain::tenant::Tenant;
 use aod_gateway::Config;
 use aod_ports::clock::{Clock as _, SystemClock};
+use aod_ports::event_log::{Append, Guard};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -32,18 +37,18 @@ async fn list(gateway: &Client, query: &str, at_least: &str) -> Value {
 }
 
 #[tokio::test]
-async fn runs_are_found_by_what_is_known_of_them() {
+async fn runs_are_found_by_state_capsule_label_and_text() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
-    let node = ScriptedNode::echo_unless_told(&cluster).await;
+    let node = ScriptedNode::echo_or_fail(&cluster).await;
     let good = gateway.run(&json!({"capsule": "echo", "arguments": {"text": "penguins of Palmer"}, "labels": {"team": "a"}})).await;
     let bad = gateway
         .run(&json!({"capsule": "echo", "arguments": {"fails": true}, "labels": {"team": "b"}}))
         .await;
     drop(node);
     let queued = gateway
-        .post("/v1/runs", &json!({"capsule": "echo", "label": "gpu"}))
+        .post("/v1/runs", &json!({"capsule": "echo", "pool": "gpu"}))
         .await;
     let at_least = queued.header("aod-sequence");
     let id = |view: &Value| view["id"].as_str().unwrap().to_owned();
@@ -64,6 +69,15 @@ async fn runs_are_found_by_what_is_known_of_them() {
     check("text=%22)%20OR%20*", &[]).await;
     check("capsule=other", &[]).await;
     check("roots=true&limit=1", &[&queued]).await;
+    check(&format!("id={}", &good[..good.len() - 1]), &[&good]).await;
+    check("id=run_&state=failed", &[&bad]).await;
+    check("id=run_~", &[]).await;
+    let requested_at = |view: &Value| view["requested_at"].as_str().unwrap().to_owned();
+    let bad_at = requested_at(&list(&gateway, "state=failed", at_least).await["items"][0]);
+    check(&format!("since={bad_at}"), &[&queued, &bad]).await;
+    check(&format!("until={bad_at}"), &[&good]).await;
+    check(&format!("since={bad_at}&label=team=b&text=memory"), &[&bad]).await;
+    check("until=2020-01-01T00:00:00Z", &[]).await;
 
     let page = list(&gateway, "limit=2", at_least).await;
     assert_eq!(ids(&page), [queued.clone(), bad.clone()]);
@@ -80,7 +94,22 @@ async fn runs_are_found_by_what_is_known_of_them() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_refused_at_once() {
+async fn ended_run_is_listed_with_its_result_immediately() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let config = Config {
+        lists_delay: Duration::from_secs(1),
+        ..cluster.config("one")
+    };
+    let gateway = cluster.gateway_of(config).await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    gateway.run(&json!({"capsule": "echo"})).await;
+    let listed = gateway.get("/v1/runs").await.expect(200);
+    assert_eq!(listed["items"][0]["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn invalid_queries_are_rejected_with_all_problems() {
     let cluster = Cluster::start().await;
     let gateway = cluster.gateway("one").await;
     let problem = gateway
@@ -101,7 +130,7 @@ async fn what_cannot_be_asked_for_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
+async fn missing_or_foreign_lists_are_rebuilt() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -112,7 +141,7 @@ async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
     assert_eq!(ids(&known), std::slice::from_ref(&id));
     gateway.gateway.shutdown().await;
 
-    // Goes on where it was.
+    // The gateway continues at its position.
     let again = cluster.gateway("one").await;
     again
         .until("/v1/runs", |page| ids(page) == [id.clone()])
@@ -130,7 +159,7 @@ async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
         .await;
     gateway.gateway.shutdown().await;
 
-    // What is no database is no obstacle.
+    // The gateway also replaces a file that is not a database.
     let config = other.config("broken");
     std::fs::create_dir_all(&config.data_directory).unwrap();
     for entry in std::fs::read_dir(cluster.config("one").data_directory).unwrap() {
@@ -143,9 +172,9 @@ async fn lists_are_rebuilt_when_they_are_gone_or_of_another_log() {
         .await;
 }
 
-/// The gateway takes its time with what the log has.
+/// The gateway applies events slowly.
 #[tokio::test]
-async fn a_queue_that_is_lost_with_the_lists_begins_with_what_has_not_ended() {
+async fn queue_lost_with_the_lists_restarts_at_first_unended_run() {
     let cluster = Cluster::start().await;
     let (ended, alive) = (new_root(), new_root());
     launch(&cluster, ended).await;
@@ -160,11 +189,11 @@ async fn a_queue_that_is_lost_with_the_lists_begins_with_what_has_not_ended() {
     };
     let _gateway = cluster.gateway_of(config).await;
 
-    let (queue, label) = (&cluster.ports.queue, Label::any());
+    let (queue, pool) = (&cluster.ports.queue, Pool::any());
     let pulled = tokio::time::timeout(PATIENCE, async {
         loop {
-            // It is not there at first.
-            match queue.pull(&label, Class::Root, 1, PATIENCE).await {
+            // The queue is missing at first.
+            match queue.pull(&pool, Class::Root, 1, PATIENCE).await {
                 Ok(pulled) if !pulled.is_empty() => return pulled,
                 _ => tokio::task::yield_now().await,
             }
@@ -185,6 +214,60 @@ async fn remove_queue(cluster: &Cluster) {
         let read = connection.read_line(&mut line).await.unwrap();
         assert!(read > 0 && !line.contains("\"error\""), "{line}");
     }
+}
+
+#[tokio::test]
+async fn cost_of_a_call_is_listed_once_for_its_run_and_the_runs_above() {
+    let cluster = Cluster::start().await;
+    let root = new_root();
+    let child = root.child(&Digest::of("call"));
+    launch(&cluster, root).await;
+    let mut launched = fixtures::launched_child();
+    launched.parent.as_mut().unwrap().run = root;
+    let command = Command::Launch(launched.into());
+    cluster.runs.handle(child, &command, None).await.unwrap();
+    let call = EventId::new(SystemClock.fresh_uuid());
+    for _ in 0..2 {
+        settle(&cluster, call, child).await;
+    }
+    settle(&cluster, EventId::new(SystemClock.fresh_uuid()), root).await;
+    let gateway = cluster.gateway("one").await;
+    let page = gateway.get("/v1/runs").await.expect(200);
+    let costs = page["items"].as_array().unwrap().iter();
+    let costs: Vec<_> = costs.map(|run| &run["cost_usd"]).collect();
+    assert_eq!(
+        costs,
+        [&json!(0.25), &json!(0.5)],
+        "the callee, then the root"
+    );
+}
+
+/// Stores the end of a model call that cost 25 cents.
+async fn settle(cluster: &Cluster, call: EventId, run: RunId) {
+    let settled = Settled {
+        call: ModelCall {
+            id: call,
+            run,
+            attempt: 1,
+            provider: "openai".into(),
+            model: "tiny".into(),
+        },
+        answered: Answered::Whole,
+        status: Some(200),
+        tokens: Some(Tokens::default()),
+        cost: Cost::from_dollars(0.25),
+        tools: Vec::new(),
+        tool_calls: 0,
+        is_streamed: false,
+        first_byte_ms: None,
+        duration_ms: 1,
+        contents: None,
+    };
+    let event = spending::Event::Settled(Box::new(settled));
+    let subject = event.subject(&Tenant::default());
+    let event = CloudEvent::new(cluster.runs.header(), run.to_string(), None, event);
+    let append = Append::of(subject, Guard::None, &event).unwrap();
+    cluster.ports.log.append(append).await.unwrap();
 }
 
 fn new_root() -> RunId {
@@ -213,7 +296,7 @@ async fn launch(cluster: &Cluster, run: RunId) {
 }
 
 #[tokio::test]
-async fn the_view_of_the_original_shows_the_latest_runs() {
+async fn compatibility_view_shows_the_latest_runs() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -260,6 +343,71 @@ async fn the_view_of_the_original_shows_the_latest_runs() {
     gateway
         .until("/visualizer/state", |state| {
             state["nodes"][0]["status"] == "completed"
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn path_of_a_host_in_file_or_files_is_refused_on_compatibility_routes() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let inputs = [
+        (json!({"file": "/etc/os-release"}), "/file"),
+        (
+            json!({"files": ["a.txt", "../../etc/os-release"]}),
+            "/files/1",
+        ),
+        (json!({"files": {"a": "/io/input/../x"}}), "/files/a"),
+    ];
+    for (input, place) in inputs {
+        let execute = json!({"capsule": "echo", "input": input});
+        let handoff = json!({"target": "echo", "args": input});
+        for (route, root, body) in [
+            ("/execute", "/input", execute),
+            ("/handoff", "/args", handoff),
+        ] {
+            let refused = gateway.post(route, &body).await.expect(200);
+            assert_eq!(refused["error_detail"]["code"], "file_refused", "{body}");
+            let problem = &refused["error_detail"]["detail"]["errors"][0];
+            assert_eq!(problem["pointer"], format!("{root}{place}"));
+            let message = problem["message"].as_str().unwrap();
+            assert!(message.contains("POST /v1/files"), "{message}");
+        }
+    }
+    let body = json!({"capsule": "echo", "input": {"file": "a text", "other": "/etc"}});
+    assert_eq!(
+        gateway.post("/execute", &body).await.expect(200)["success"],
+        true
+    );
+}
+
+#[tokio::test]
+async fn text_of_megabytes_is_taken_on_every_route_for_runs() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    // Escaped in JSON, so that the body is larger than the text.
+    let input = json!({"text": "ein Satz\n".repeat(1 << 18)});
+    let body = json!({"capsule": "echo", "input": input});
+    let answer = gateway.post("/execute", &body).await.expect(200);
+    assert_eq!(
+        (&answer["success"], &answer["error"]),
+        (&json!(true), &json!(null))
+    );
+    let body = json!({"target": "echo", "args": input});
+    assert_eq!(
+        gateway.post("/handoff", &body).await.expect(200)["success"],
+        true
+    );
+    let body = json!({"capsule": "echo", "arguments": input});
+    let run = gateway.post("/v1/runs", &body).await.expect(202);
+    let run = run["id"].as_str().unwrap().to_owned();
+    gateway
+        .until(&format!("/v1/runs/{run}"), |run| {
+            run["state"] == "succeeded"
         })
         .await;
 }

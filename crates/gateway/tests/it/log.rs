@@ -1,4 +1,4 @@
-//! The whole log: searched a page at a time with a bound on each, and followed.
+//! Queries of the whole log: pages with a limit of events read, and streams.
 
 use aod_domain::capsule::Handoffs;
 use aod_domain::event::{CloudEvent, Header};
@@ -47,13 +47,13 @@ async fn cluster() -> (Cluster, Client, ScriptedNode) {
 }
 
 #[tokio::test]
-async fn events_are_found_by_what_is_known_of_them() {
+async fn events_are_found_by_type_run_label_and_text() {
     let (_cluster, gateway, _node) = cluster().await;
     let echo = json!({"capsule": "echo", "arguments": {"text": "Penguins of Palmer"}, "labels": {"team": "birds"}});
     let echo = id(&gateway.run(&echo).await);
     let other = id(&gateway.run(&json!({"capsule": "other"})).await);
     let all = select(&gateway, "").await;
-    let run = ["launch", "lease", "result"];
+    let run = ["launched", "leased", "ended"];
     assert_eq!(words(&all), [&["registered"; 2][..], &run, &run].concat());
     assert_eq!((&all["next"], &all["as_of"]), (&json!(null), &json!(8)));
 
@@ -62,12 +62,12 @@ async fn events_are_found_by_what_is_known_of_them() {
         assert_eq!(words(&page), expected, "{query}");
         page["looked_at"].as_u64().unwrap()
     };
-    // Subjects tell these, so the broker hands out nothing else.
-    assert_eq!(check("type=result", &["result"; 2]).await, 2);
-    assert_eq!(check("type=dev.aod.run.lease.v1", &["lease"; 2]).await, 2);
+    // Subjects contain these, so the broker delivers only matching events.
+    assert_eq!(check("type=ended", &["ended"; 2]).await, 2);
+    assert_eq!(check("type=dev.aod.run.leased.v1", &["leased"; 2]).await, 2);
     assert_eq!(check(&format!("run={echo}"), &run).await, 3);
     assert_eq!(
-        check(&format!("tree={other}&type=result"), &["result"]).await,
+        check(&format!("tree={other}&type=ended"), &["ended"]).await,
         1
     );
     assert_eq!(
@@ -79,16 +79,16 @@ async fn events_are_found_by_what_is_known_of_them() {
         check("type=registered&capsule=other", &["registered"]).await,
         1
     );
-    // These need a look at each event.
+    // These require reading each event.
     let of_other = [&["registered"][..], &run].concat();
     assert_eq!(check("capsule=other", &of_other).await, 8);
     check("label=team=birds", &run).await;
     check("label=team=fish", &[]).await;
-    check("text=penguins%20PALMER", &["launch", "result"]).await;
-    check("text=penguins&type=launch", &["launch"]).await;
+    check("text=penguins%20PALMER", &["launched", "ended"]).await;
+    check("text=penguins&type=launched", &["launched"]).await;
     check(
-        "type=launch&type=result&capsule=echo",
-        &["launch", "result"],
+        "type=launched&type=ended&capsule=echo",
+        &["launched", "ended"],
     )
     .await;
 
@@ -96,14 +96,14 @@ async fn events_are_found_by_what_is_known_of_them() {
     let since = select(&gateway, &format!("since={launched}")).await;
     assert_eq!(words(&since), run);
     assert_eq!(since["items"][0]["run"], json!(other));
-    let until = select(&gateway, &format!("until={launched}&type=result")).await;
+    let until = select(&gateway, &format!("until={launched}&type=ended")).await;
     assert_eq!(until["items"][0]["run"], json!(echo));
     check("since=2100-01-01T00:00:00Z", &[]).await;
     check("until=2000-01-01T00:00:00Z", &[]).await;
 }
 
 #[tokio::test]
-async fn pages_go_on_where_the_one_before_ended() {
+async fn page_continues_after_the_previous_page() {
     let (_cluster, gateway, _node) = cluster().await;
     for _ in 0..3 {
         gateway.run(&json!({"capsule": "echo"})).await;
@@ -121,7 +121,7 @@ async fn pages_go_on_where_the_one_before_ended() {
     assert_eq!(found, (1..=11).collect::<Vec<u64>>());
 }
 
-/// Appends an event of a run that was never launched: what it is about is looked up in vain.
+/// Appends an event of a run without a launch.
 async fn append_stray(cluster: &Cluster, time: Timestamp) {
     let run = RunId::root_of(SystemClock.fresh_uuid());
     let event = Event::CancelRequested(CancelRequested {
@@ -144,7 +144,7 @@ async fn append_stray(cluster: &Cluster, time: Timestamp) {
 }
 
 #[tokio::test]
-async fn a_time_is_found_without_reading_all_before_it() {
+async fn query_since_a_time_skips_earlier_events() {
     let cluster = Cluster::start().await;
     let gateway = cluster.gateway("one").await;
     let begin: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -168,7 +168,7 @@ async fn a_time_is_found_without_reading_all_before_it() {
         3,
     )
     .await;
-    // Two clocks may be some minutes apart, so that the event before is looked at, too.
+    // Clocks may differ by some minutes, so the gateway also reads the previous event.
     check("since=2026-01-03T12:03:00Z", 62..65, 4).await;
     check(
         "since=2025-01-01T00:00:00Z&until=2026-01-01T02:00:00Z",
@@ -180,7 +180,7 @@ async fn a_time_is_found_without_reading_all_before_it() {
 }
 
 #[tokio::test]
-async fn one_request_looks_at_so_many_events_and_no_more() {
+async fn request_reads_a_limited_number_of_events() {
     let (cluster, gateway, _node) = cluster().await;
     let now = SystemClock.now();
     join_all((0..10_050).map(|_| append_stray(&cluster, now))).await;
@@ -199,13 +199,13 @@ async fn one_request_looks_at_so_many_events_and_no_more() {
     .await;
     assert_eq!(page["next"], json!(null));
 
-    // What a run was launched with is a read of its own each.
-    let page = select(&gateway, "capsule=echo&type=cancel&type=result").await;
+    // Each launch is a read of its own.
+    let page = select(&gateway, "capsule=echo&type=cancel_requested&type=ended").await;
     assert_eq!((words(&page).len(), &page["looked_at"]), (0, &json!(500)));
     assert!(page["next"].is_u64(), "{page}");
 
-    // By its type alone it is found at once.
-    let page = select(&gateway, "type=result").await;
+    // A query by type alone finds the event immediately.
+    let page = select(&gateway, "type=ended").await;
     assert_eq!(
         (&page["items"][0]["run"], &page["looked_at"]),
         (&json!(last), &json!(1))
@@ -213,7 +213,7 @@ async fn one_request_looks_at_so_many_events_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_for_is_refused_at_once() {
+async fn invalid_event_queries_are_rejected_with_all_problems() {
     let (_cluster, gateway, _node) = cluster().await;
     let query =
         "type=lost&run=x&tenant=*&capsule=A%20B&label=a&since=noon&limit=x&after=x&colour=red";
@@ -242,18 +242,18 @@ async fn events_are_followed_without_gap_or_repeat() {
     let first = id(&gateway.run(&json!({"capsule": "echo"})).await);
     gateway.run(&json!({"capsule": "other"})).await;
     let second = id(&gateway.run(&json!({"capsule": "echo"})).await);
-    let path = "/v1/events?type=result&capsule=echo&after=0";
+    let path = "/v1/events?type=ended&capsule=echo&after=0";
     let told = read(&gateway, path, "", 2).await;
     let runs: Vec<_> = told.iter().map(|event| &event.data["run"]).collect();
     assert_eq!(runs, [&json!(first), &json!(second)]);
-    assert_eq!(told[0].kind, "dev.aod.run.result.v1");
+    assert_eq!(told[0].kind, "dev.aod.run.ended.v1");
     let again = read(&gateway, path, &told[0].id, 1).await;
     assert_eq!(again, told[1..]);
 
-    // Without a place to begin at it is what comes from now on.
-    let follow = read(&gateway, "/v1/events?type=launch", "", 1);
+    // Without a start, the stream contains new events only.
+    let follow = read(&gateway, "/v1/events?type=launched", "", 1);
     let start = async {
-        // The stream is there once a launch shows on it; those before it are nobody's.
+        // The stream has started as soon as it shows a launch; it does not contain earlier launches.
         loop {
             gateway.run(&json!({"capsule": "other"})).await;
         }

@@ -1,6 +1,6 @@
 //! Gateways on a real broker, with a scripted node instead of containers.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod calls;
 mod capsules;

@@ -1,4 +1,4 @@
-//! A node without containers: it pulls, leases, does what the test says, and ends runs.
+//! A node without containers: it pulls, leases and ends runs as the test requires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::{IncarnationId, NodeId, RunId};
 use aod_domain::run::{Command, Ended, Holder, Outcome, Payload, Run, RunError, Work};
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::{Class, Pool};
 use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::work_queue::Delivery;
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::harness::{Cluster, PATIENCE, image};
 
-/// What a node does with a run that it has leased.
+/// The behaviour of a node for a run that it has leased.
 type Behaviour = Arc<dyn Fn(Taken) -> BoxFuture<'static, Ended> + Send + Sync>;
 
 /// A run that the node holds.
@@ -24,7 +24,7 @@ type Behaviour = Arc<dyn Fn(Taken) -> BoxFuture<'static, Ended> + Send + Sync>;
 pub(crate) struct Taken {
     pub(crate) run: Run,
     pub(crate) attempt: u32,
-    /// With which the run speaks to gateways.
+    /// The token of the run for requests to gateways.
     pub(crate) token: String,
 }
 
@@ -40,7 +40,7 @@ impl Taken {
         }
     }
 
-    /// What a capsule ends with that returns `output`.
+    /// The result of a capsule that returns `output`.
     pub(crate) fn succeed(&self, output: Value) -> Ended {
         let error = RunError::new(ErrorCode::Internal, "");
         Ended {
@@ -59,7 +59,7 @@ impl Taken {
         )
     }
 
-    /// Returns what it was given; builds an image when that is what it is for.
+    /// Returns its arguments; for a build, an image.
     pub(crate) fn echo(&self) -> Ended {
         match &self.run.launched.event.work {
             Work::Capsule { .. } => self.succeed(self.arguments()),
@@ -68,7 +68,7 @@ impl Taken {
     }
 }
 
-/// Pulls until it is dropped.
+/// A node that pulls until it is dropped.
 pub(crate) struct ScriptedNode(Vec<JoinHandle<()>>);
 
 impl Drop for ScriptedNode {
@@ -80,7 +80,7 @@ impl Drop for ScriptedNode {
 }
 
 impl ScriptedNode {
-    /// A node that does as `behaviour` says, any number of runs at a time.
+    /// A node with this `behaviour`, for any number of concurrent runs.
     pub(crate) async fn start<F>(
         cluster: &Cluster,
         behaviour: impl Fn(Taken) -> F + Send + Sync + 'static,
@@ -89,8 +89,8 @@ impl ScriptedNode {
         F: Future<Output = Ended> + Send + 'static,
     {
         let behaviour: Behaviour = Arc::new(move |taken| Box::pin(behaviour(taken)));
-        let label = Label::any();
-        cluster.ports.queue.ensure(&label).await.unwrap();
+        let pool = Pool::any();
+        cluster.ports.queue.ensure(&pool).await.unwrap();
         let tasks = [Class::Child, Class::Root].map(|class| {
             let (ports, runs) = (cluster.ports.clone(), cluster.runs.clone());
             let behaviour = Arc::clone(&behaviour);
@@ -98,7 +98,7 @@ impl ScriptedNode {
                 loop {
                     let Ok(deliveries) = ports
                         .queue
-                        .pull(&Label::any(), class, 16, Duration::from_secs(2))
+                        .pull(&Pool::any(), class, 16, Duration::from_secs(2))
                         .await
                     else {
                         continue;
@@ -125,13 +125,13 @@ impl ScriptedNode {
         Self(Vec::from(tasks))
     }
 
-    /// A node on which everything echoes.
+    /// A node on which every capsule echoes.
     pub(crate) async fn echo(cluster: &Cluster) -> Self {
         Self::start(cluster, async |taken: Taken| taken.echo()).await
     }
 
-    /// A node on which everything echoes, but fails for want of memory when its arguments say so.
-    pub(crate) async fn echo_unless_told(cluster: &Cluster) -> Self {
+    /// A node on which every capsule echoes, or fails with `out_of_memory` if its arguments contain `fails`.
+    pub(crate) async fn echo_or_fail(cluster: &Cluster) -> Self {
         Self::start(cluster, async |taken: Taken| {
             if taken.arguments()["fails"] == true {
                 taken.fail(ErrorCode::OutOfMemory)
@@ -145,14 +145,14 @@ impl ScriptedNode {
 
 /// The next launch of `class` that the queue delivers.
 pub(crate) async fn pull(cluster: &Cluster, class: Class) -> Delivery {
-    let (queue, label) = (&cluster.ports.queue, Label::any());
-    queue.ensure(&label).await.unwrap();
-    let pulled = queue.pull(&label, class, 1, PATIENCE).await;
+    let (queue, pool) = (&cluster.ports.queue, Pool::any());
+    queue.ensure(&pool).await.unwrap();
+    let pulled = queue.pull(&pool, class, 1, PATIENCE).await;
     pulled.unwrap().remove(0)
 }
 
-/// Takes the run of a delivery on, unless it must not start.
-pub(crate) async fn lease(runs: &aod_ports::runs::Runs, delivery: &Delivery) -> Option<Taken> {
+/// Leases the run of a delivery, unless the run must not start.
+pub(crate) async fn lease(runs: &aod_services::runs::Runs, delivery: &Delivery) -> Option<Taken> {
     let token = hex(SystemClock.fresh_uuid().as_bytes());
     let holder = Holder::Node {
         node: NodeId::new(SystemClock.fresh_uuid()),

@@ -1,8 +1,9 @@
-//! Every refusal is problem+json with all that is wrong; whole answers are compared.
+//! Every error is problem+json with all problems; the tests compare whole answers.
 
 use std::net::SocketAddr;
 
 use aod_domain::capsule::Handoffs;
+use aod_domain::error_code::ErrorCode;
 use aod_gateway::{Access, Config, Gateway, StartError};
 use aod_ports::presence::{Member, NodeMember, Place};
 use reqwest::RequestBuilder;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{Answer, Client, Cluster, PATIENCE, send, table_schema};
 
-/// The whole problem, without what differs each time.
+/// The whole problem, without fields that differ each time.
 fn whole(answer: &Answer) -> Value {
     assert_eq!(answer.header("content-type"), "application/problem+json");
     let mut problem = answer.json();
@@ -33,38 +34,51 @@ async fn table_gateway() -> (Cluster, Client) {
 }
 
 #[tokio::test]
-async fn bad_requests_are_told_everything_at_once() {
+async fn bad_request_reports_all_problems_together() {
     let (_cluster, gateway) = table_gateway().await;
     let body = json!({
-        "capsul": "table", "arguments": [], "label": "A B", "timeout_seconds": 0,
+        "capsul": "table", "arguments": [], "pool": "A B", "timeout_seconds": 0,
         "files": [{"name": "../x", "file": "aod:file/0"}, {"name": "x", "file": "/etc/passwd"}],
     });
     insta::assert_json_snapshot!(whole(&gateway.post("/v1/runs", &body).await));
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_told_with_their_places() {
+async fn invalid_arguments_are_reported_with_their_places() {
     let (_cluster, gateway) = table_gateway().await;
     let body = json!({"capsule": "table", "arguments": {"rows": "many", "other": 1}});
     insta::assert_json_snapshot!(whole(&gateway.post("/v1/runs", &body).await));
 }
 
 #[tokio::test]
-async fn a_missing_file_is_told_before_anything_starts() {
+async fn missing_file_is_reported_before_the_launch() {
     let (_cluster, gateway) = table_gateway().await;
     let body = json!({"capsule": "table", "arguments": {"table": "none.csv"}});
     insta::assert_json_snapshot!(whole(&gateway.post("/v1/runs", &body).await));
 }
 
 #[tokio::test]
-async fn an_unknown_capsule_is_told_with_the_nearest() {
+async fn unknown_capsule_is_reported_with_the_nearest_name() {
     let (_cluster, gateway) = table_gateway().await;
     let body = json!({"capsule": "tabel", "arguments": {}});
     insta::assert_json_snapshot!(whole(&gateway.post("/v1/runs", &body).await));
 }
 
 #[tokio::test]
-async fn names_that_are_none_are_unknown() {
+async fn page_of_every_code_is_served_without_a_token() {
+    let (_cluster, gateway) = table_gateway().await;
+    for code in ErrorCode::ALL {
+        let path = format!("/docs/errors/{code}");
+        let answer = send(gateway.without_token("GET", &path)).await;
+        assert_eq!(answer.status, 200, "{code}");
+        assert_eq!(answer.body, code.page(), "{code}");
+    }
+    let unknown = gateway.get("/docs/errors/lost").await.expect(404);
+    assert_eq!(unknown["code"], "unknown_route");
+}
+
+#[tokio::test]
+async fn malformed_names_are_unknown() {
     let (_cluster, gateway) = table_gateway().await;
     for name in ["*", ">", ".", "a.b", "a\nb", "../x", ""] {
         let answer = gateway.post("/v1/runs", &json!({"capsule": name})).await;
@@ -86,14 +100,14 @@ async fn sizes_are_bounded() {
         let answer = send(request.body(body)).await;
         assert_eq!(answer.expect(expected)["code"], "payload_too_large");
     };
-    let texts: Vec<String> = (0..6).map(|_| "x".repeat(60_000)).collect();
-    let large = json!({"capsule": "table", "arguments": {"texts": texts}});
+    let large = json!({"capsule": "table", "arguments": {"text": "a b ".repeat(5 << 20)}});
     check(serde_json::to_vec(&large).unwrap(), 413).await;
+    check(vec![b' '; 49 << 20], 413).await;
     check(vec![b' '; (1 << 20) + 1], 413).await;
 }
 
 #[tokio::test]
-async fn file_names_that_lead_out_are_refused() {
+async fn file_names_outside_the_directory_are_rejected() {
     let (_cluster, gateway) = table_gateway().await;
     for name in ["../x", "/etc/passwd", "a/../b", "a\nb", "x//y"] {
         let form = reqwest::multipart::Form::new()
@@ -106,7 +120,7 @@ async fn file_names_that_lead_out_are_refused() {
                 reqwest::multipart::Part::bytes(b"x".as_slice()),
             );
         let answer = send(gateway.request("POST", "/v1/runs").multipart(form)).await;
-        // What even the form cannot carry unchanged must not become another name either.
+        // A name that the form cannot represent must not become another name.
         let problem = whole(&answer);
         assert_eq!(
             (answer.status, &problem["code"]),
@@ -116,7 +130,7 @@ async fn file_names_that_lead_out_are_refused() {
     }
 }
 
-/// Sends `request` and compares the refusal's status and code; its page must be there.
+/// Sends `request` and compares status and code of the problem; its page must exist.
 async fn check_refused(gateway: &Client, request: RequestBuilder, status: u16, code: &str) {
     let answer = send(request).await;
     let problem = whole(&answer);
@@ -127,7 +141,7 @@ async fn check_refused(gateway: &Client, request: RequestBuilder, status: u16, c
 }
 
 #[tokio::test]
-async fn every_kind_of_refusal_has_its_form() {
+async fn every_kind_of_problem_has_its_status_and_code() {
     let (_cluster, gateway) = table_gateway().await;
     for (method, path, status, code) in [
         ("GET", "/v2", 404, "unknown_route"),
@@ -202,7 +216,7 @@ async fn slow_headers_and_large_headers_are_cut_off() {
     );
     stream.write_all(line.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A reset is as good as an answer.
+    // A reset counts as an answer.
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP/1.1 200"));
     let mut slow = tokio::net::TcpStream::connect(gateway.gateway.local_addr())
@@ -215,7 +229,7 @@ async fn slow_headers_and_large_headers_are_cut_off() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_there_must_be_tokens() {
+async fn gateway_without_tokens_listens_only_on_loopback() {
     let cluster = Cluster::start().await;
     let config = Config {
         listen: SocketAddr::from(([0, 0, 0, 0], 0)),
@@ -248,7 +262,7 @@ async fn nodes_are_listed_and_drained() {
         incarnation: aod_domain::id::IncarnationId::new(uuid::Uuid::from_u128(2)),
         host: "host-1".into(),
         version: "0".into(),
-        labels: vec![aod_domain::subject::Label::any()],
+        pools: vec![aod_domain::subject::Pool::any()],
         slots: 2,
         running: 0,
         waiting: 0,
@@ -279,10 +293,41 @@ async fn nodes_are_listed_and_drained() {
         answer.header("aod-sequence")
     );
     let event: Value = serde_json::from_slice(&stored[0].bytes).unwrap();
-    assert_eq!(event["type"], "dev.aod.node.drain.v1");
+    assert_eq!(event["type"], "dev.aod.node.drained.v1");
     assert_eq!(event["data"]["requested_by"], "tester");
     gateway
         .post(&format!("/v1/nodes/{}/resume", node.node), &json!({}))
         .await
         .expect(202);
+}
+
+#[tokio::test]
+async fn encoded_body_is_refused_on_every_route() {
+    let (_cluster, gateway) = table_gateway().await;
+    let routes = [
+        "/v1/runs",
+        "/v1/files",
+        "/v1/capsules",
+        "/execute",
+        "/handoff",
+    ];
+    for (method, path) in routes
+        .map(|path| ("POST", path))
+        .into_iter()
+        .chain([("PUT", "/v1/rules/a")])
+    {
+        let request = gateway
+            .request(method, path)
+            .header("content-type", "application/json")
+            .header("content-encoding", "gzip");
+        let problem = send(request.body("compressed")).await.expect(415);
+        assert_eq!(problem["code"], "request_malformed", "{path}");
+        assert!(
+            problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("Content-Encoding"),
+            "{problem}"
+        );
+    }
 }

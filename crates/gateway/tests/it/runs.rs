@@ -1,4 +1,4 @@
-//! Runs: asked for, waited for, shown by any gateway, with their files.
+//! Runs: requests, waiting, views on any gateway, files.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::harness::{Client, Cluster, send, table_schema};
 use crate::node::ScriptedNode;
 
 #[tokio::test]
-async fn a_run_goes_there_and_back() {
+async fn run_returns_its_result() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -30,7 +30,7 @@ async fn a_run_goes_there_and_back() {
 }
 
 #[tokio::test]
-async fn every_gateway_knows_a_run_at_once() {
+async fn every_gateway_shows_a_new_run_immediately() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
@@ -56,7 +56,7 @@ async fn a_result_is_awaited_on_another_gateway() {
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_run() {
+async fn request_with_same_key_joins_the_run() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
@@ -137,7 +137,7 @@ async fn files_travel_in_both_directions() {
 }
 
 #[tokio::test]
-async fn an_uploaded_file_can_be_named() {
+async fn request_can_refer_to_uploaded_file() {
     let cluster = Cluster::start().await;
     cluster
         .register("table", &table_schema(), Handoffs::Listed(vec![]))
@@ -180,21 +180,21 @@ async fn a_large_payload_becomes_an_artifact() {
 }
 
 #[tokio::test]
-async fn why_a_run_waits_is_told() {
+async fn waiting_run_reports_its_reason() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
-    let body = json!({"capsule": "echo", "label": "gpu"});
+    let body = json!({"capsule": "echo", "pool": "gpu"});
     let id = gateway.post("/v1/runs", &body).await.expect(202)["id"].clone();
     let view = gateway
         .get(&format!("/v1/runs/{}", id.as_str().unwrap()))
         .await
         .expect(200);
-    assert_eq!(view["waits_for"], "no node with label gpu");
+    assert_eq!(view["waits_for"], "no node in pool gpu");
 }
 
-/// Waits until the metrics of `gateway` say `line`.
-async fn until_metrics_say(gateway: &Client, line: &str) {
+/// Waits until the metrics of `gateway` contain `line`.
+async fn until_metrics_contain(gateway: &Client, line: &str) {
     let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
     loop {
         let metrics = String::from_utf8(gateway.get("/metrics").await.body.to_vec()).unwrap();
@@ -206,7 +206,7 @@ async fn until_metrics_say(gateway: &Client, line: &str) {
 }
 
 #[tokio::test]
-async fn how_far_the_lists_are_behind_is_a_metric() {
+async fn lag_of_the_lists_is_a_metric() {
     let cluster = Cluster::start().await;
     let idle = cluster
         .gateway_of(Config {
@@ -217,21 +217,21 @@ async fn how_far_the_lists_are_behind_is_a_metric() {
     let usual = cluster.gateway("usual").await;
     cluster.register_echo().await;
     usual.start_run("echo", json!({})).await;
-    until_metrics_say(&usual, "aod_gateway_read_model_sequence 2\n").await;
-    until_metrics_say(&usual, "aod_gateway_read_model_lag 0\n").await;
-    until_metrics_say(&idle, "aod_gateway_read_model_lag 2\n").await;
+    until_metrics_contain(&usual, "aod_gateway_read_model_sequence 2\n").await;
+    until_metrics_contain(&usual, "aod_gateway_read_model_lag 0\n").await;
+    until_metrics_contain(&idle, "aod_gateway_read_model_lag 2\n").await;
 }
 
 #[tokio::test]
-async fn a_gateway_that_ends_lets_go_of_who_waits() {
+async fn stopping_gateway_answers_waiting_callers() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let (one, other) = (cluster.gateway("one").await, cluster.gateway("other").await);
     let id = one.start_run("echo", json!({})).await;
     let waiting = other.request("GET", &format!("/v1/runs/{id}/result?wait=60"));
     let waiting = tokio::spawn(async move { send(waiting).await });
-    // The request has arrived once it is counted among those that wait.
-    until_metrics_say(&other, "aod_gateway_waiters 1\n").await;
+    // The request has arrived as soon as the metric counts it.
+    until_metrics_contain(&other, "aod_gateway_waiters 1\n").await;
     other.gateway.shutdown().await;
     assert_eq!(waiting.await.unwrap().expect(202)["state"], "queued");
 }
@@ -250,7 +250,7 @@ async fn waiting_survives_a_restart_of_the_broker() {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_leaves_its_run_or_takes_it_along() {
+async fn disconnect_of_caller_detaches_or_cancels_its_run() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
@@ -270,7 +270,7 @@ async fn a_caller_who_goes_away_leaves_its_run_or_takes_it_along() {
     let view = gateway
         .until(&cancelled, |run| run["state"] == "cancelled")
         .await;
-    assert_eq!(view["cancel"]["reason"], "whoever waited for it went away");
+    assert_eq!(view["cancel"]["reason"], "the waiting caller disconnected");
 
     let detached = abandon("default").await;
     let _node = ScriptedNode::echo(&cluster).await;
@@ -279,7 +279,7 @@ async fn a_caller_who_goes_away_leaves_its_run_or_takes_it_along() {
 }
 
 #[tokio::test]
-async fn retries_and_policies_are_read_with_all_that_is_wrong() {
+async fn invalid_retries_and_policies_are_reported_together() {
     let cluster = Cluster::start().await;
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;

@@ -1,4 +1,4 @@
-//! Events and logs as they come: resumed without gap or repeat.
+//! Streams of events and logs: clients resume them without gaps or duplicates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Sent {
     pub(crate) data: Value,
 }
 
-/// Reads events until the stream ends or `count` are there.
+/// Reads events until the stream ends, at most `count`.
 pub(crate) async fn read(gateway: &Client, path: &str, after: &str, count: usize) -> Vec<Sent> {
     let request = gateway
         .request("GET", path)
@@ -66,20 +66,20 @@ async fn events_are_resumed_on_another_gateway() {
     let id = one.start_run("echo", json!({})).await;
     let path = format!("/v1/runs/{id}/events");
     let first = read(&one, &path, "", 1).await;
-    assert_eq!(first[0].kind, "dev.aod.run.launch.v1");
+    assert_eq!(first[0].kind, "dev.aod.run.launched.v1");
     let _node = ScriptedNode::echo(&cluster).await;
     let rest = read(&other, &path, &first[0].id, usize::MAX).await;
     let kinds: Vec<_> = rest.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(
         kinds,
-        ["dev.aod.run.lease.v1", "dev.aod.run.result.v1"],
+        ["dev.aod.run.leased.v1", "dev.aod.run.ended.v1"],
         "the stream ends with the result"
     );
     assert_eq!(
         rest[0].data["previous"], first[0].data["hash"],
         "they are chained"
     );
-    // Over, and asked for again: everything, the rest, and nothing.
+    // After the end, the stream contains everything, the rest, or nothing.
     assert_eq!(read(&one, &path, "0", usize::MAX).await.len(), 3);
     assert_eq!(read(&one, &path, &rest[0].id, usize::MAX).await, rest[1..]);
     assert_eq!(read(&one, &path, &rest[1].id, usize::MAX).await, []);
@@ -98,8 +98,8 @@ fn line(number: u64) -> LogLine {
     }
 }
 
-/// A capsule that writes 5 lines, waits to be let go, writes 5 more, and keeps all as an artifact.
-async fn talkative(cluster: &Cluster, is_let_go: Arc<AtomicBool>) -> ScriptedNode {
+/// A capsule that writes 5 lines, waits for its release, and writes the others; all `count` lines become an artifact.
+async fn talkative(cluster: &Cluster, count: u64, is_let_go: Arc<AtomicBool>) -> ScriptedNode {
     let (logs, artifacts) = (
         Arc::clone(&cluster.ports.logs),
         Arc::clone(&cluster.ports.artifacts),
@@ -111,7 +111,7 @@ async fn talkative(cluster: &Cluster, is_let_go: Arc<AtomicBool>) -> ScriptedNod
             Arc::clone(&is_let_go),
         );
         async move {
-            let lines: Vec<LogLine> = (1..=10).map(line).collect();
+            let lines: Vec<LogLine> = (1..=count).map(line).collect();
             logs.publish(taken.id(), &lines[..5]).await.unwrap();
             while !is_let_go.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -142,7 +142,7 @@ async fn logs_pass_from_the_live_stream_to_the_artifact() {
     cluster.register_echo().await;
     let gateway = cluster.gateway("one").await;
     let is_let_go = Arc::new(AtomicBool::new(false));
-    let _node = talkative(&cluster, Arc::clone(&is_let_go)).await;
+    let _node = talkative(&cluster, 10, Arc::clone(&is_let_go)).await;
     let id = gateway.start_run("echo", json!({})).await;
     let path = format!("/v1/runs/{id}/logs");
     let live = read(&gateway, &path, "", 5).await;
@@ -166,4 +166,54 @@ async fn logs_pass_from_the_live_stream_to_the_artifact() {
         (page["items"].as_array().unwrap().len(), &page["is_live"]),
         (10, &json!(false))
     );
+}
+
+/// The numbers of the lines of each page under `path`, from the first page on.
+async fn pages(gateway: &Client, path: &str, query: &str) -> Vec<Vec<u64>> {
+    let mut pages = Vec::new();
+    let mut after = "0.0".to_owned();
+    loop {
+        let page = gateway
+            .get(&format!("{path}?after={after}{query}"))
+            .await
+            .expect(200);
+        let items = page["items"].as_array().unwrap();
+        pages.push(
+            items
+                .iter()
+                .map(|line| line["number"].as_u64().unwrap())
+                .collect(),
+        );
+        match page["next"].as_str() {
+            Some(next) => next.clone_into(&mut after),
+            None => return pages,
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_log_contain_each_line_once_live_and_afterwards() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let is_let_go = Arc::new(AtomicBool::new(false));
+    let _node = talkative(&cluster, 20_002, Arc::clone(&is_let_go)).await;
+    let id = gateway.start_run("echo", json!({})).await;
+    let path = format!("/v1/runs/{id}/logs");
+    gateway
+        .until(&path, |page| page["items"].as_array().unwrap().len() == 5)
+        .await;
+    let lengths = |pages: &[Vec<u64>]| pages.iter().map(Vec::len).collect::<Vec<_>>();
+    let live = pages(&gateway, &path, "&limit=2").await;
+    assert_eq!(live, [vec![1, 2], vec![3, 4], vec![5]]);
+    is_let_go.store(true, Ordering::SeqCst);
+    gateway
+        .until(&path, |page| page["is_live"] == json!(false))
+        .await;
+    let stored = pages(&gateway, &path, "").await;
+    assert_eq!(lengths(&stored), [10_000, 10_000, 2]);
+    assert!(stored.concat().into_iter().eq(1..=20_002));
+    let stored = pages(&gateway, &path, "&limit=6668").await;
+    assert_eq!(lengths(&stored), [6_668, 6_668, 6_666]);
+    gateway.get(&format!("{path}?after=one")).await.expect(400);
 }

@@ -1,10 +1,11 @@
-//! Two tenants on one cluster: what each may do, and that neither learns anything of the other.
+//! Two tenants on one cluster: the rights of each, and their isolation.
 
 use std::collections::BTreeSet;
 
-use aod_domain::access::{ROUTES, Reach, Role};
+use aod_domain::access::{Reach, Role};
 use aod_domain::capsule::Handoffs;
 use aod_domain::tenant::Tenant;
+use aod_gateway::ROUTES;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::dead_letters::lose;
 use crate::harness::{Answer, Client, Cluster, PATIENCE, any_schema, send};
 use crate::node::{ScriptedNode, Taken};
 
-/// Somebody with a token, at one gateway.
+/// A caller with a token, at one gateway.
 struct Person<'a> {
     gateway: &'a Client,
     token: String,
@@ -44,7 +45,7 @@ impl Person<'_> {
     }
 }
 
-/// Has the administrator make a token for `tenant`.
+/// Lets the administrator create a token for `tenant`.
 async fn person<'a>(
     gateway: &'a Client,
     tenant: Option<&str>,
@@ -77,7 +78,7 @@ async fn cluster() -> (Cluster, Client, Client, ScriptedNode) {
     (cluster, one, other, node)
 }
 
-/// Asks until the answer has `status`: another gateway hears of it a moment later.
+/// Repeats the request until the answer has `status`: other gateways learn of events a moment later.
 async fn until_status(person: &Person<'_>, path: &str, status: u16) -> Answer {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -90,7 +91,7 @@ async fn until_status(person: &Person<'_>, path: &str, status: u16) -> Answer {
     }
 }
 
-/// The paths of the description, with their methods and what they need.
+/// Method, path and description of each operation.
 fn operations() -> Vec<(String, String, String)> {
     let document: Value = serde_json::from_str(aod_gateway::openapi_document()).unwrap();
     let mut operations = Vec::new();
@@ -103,7 +104,7 @@ fn operations() -> Vec<(String, String, String)> {
     operations
 }
 
-/// A path with words in the place of its parameters.
+/// A path with values for its parameters.
 fn filled(path: &str, run: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{run}" | "{other}" => run.to_owned(),
@@ -118,7 +119,7 @@ fn filled(path: &str, run: &str) -> String {
 }
 
 #[test]
-fn every_route_is_in_the_table_and_says_what_it_needs() {
+fn every_route_is_in_the_table_and_documents_its_role() {
     let open = ["/health", "/ready"];
     let described = operations();
     let described = described
@@ -128,30 +129,30 @@ fn every_route_is_in_the_table_and_says_what_it_needs() {
     for (method, path, text) in described {
         let route = ROUTES
             .iter()
-            .find(|route| route.method == method && route.path == path);
+            .find(|route| route.method == method && route.plain_path() == *path);
         let need = route
             .unwrap_or_else(|| panic!("{method} {path} is not in the table"))
             .need;
         assert!(
-            text.contains(&format!("Needs the role `{}`", need.role)),
+            text.contains(&format!("Requires the role `{}`", need.role)),
             "{method} {path}: {text}"
         );
         assert_eq!(
-            text.contains("for the whole cluster"),
+            text.contains("for all tenants"),
             need.reach == Reach::Cluster
         );
-        found.insert((method.as_str(), path.as_str()));
+        found.insert((method.clone(), path.clone()));
     }
     for route in ROUTES {
         assert!(
-            found.contains(&(route.method, route.path)),
+            found.contains(&(route.method.to_owned(), route.plain_path())),
             "{route:?} is not described"
         );
     }
 }
 
 #[tokio::test]
-async fn each_role_may_do_what_the_table_says_and_no_more() {
+async fn each_role_may_use_exactly_its_routes() {
     let (_cluster, gateway, _other, _node) = cluster().await;
     let nobody = "run_00000000000000000000000004";
     for tenant in [Some("acme"), None] {
@@ -159,7 +160,7 @@ async fn each_role_may_do_what_the_table_says_and_no_more() {
             let name = format!("{role}-{}", tenant.unwrap_or("all"));
             let person = person(&gateway, tenant, &name, role).await;
             for route in ROUTES {
-                let path = filled(route.path, nobody);
+                let path = filled(&route.plain_path(), nobody);
                 let answer = send(person.request(route.method, &path)).await;
                 let is_of_all = tenant.is_none() || route.need.reach == Reach::Tenant;
                 let code = match serde_json::from_slice::<Value>(&answer.body) {
@@ -178,7 +179,7 @@ async fn each_role_may_do_what_the_table_says_and_no_more() {
         token: "aod_".to_owned() + &"0".repeat(64),
     };
     for route in ROUTES {
-        let path = filled(route.path, nobody);
+        let path = filled(&route.plain_path(), nobody);
         let with_wrong = send(stranger.request(route.method, &path)).await;
         let without = send(gateway.without_token(route.method, &path)).await;
         for answer in [with_wrong, without] {
@@ -188,8 +189,8 @@ async fn each_role_may_do_what_the_table_says_and_no_more() {
     }
 }
 
-/// Every route answers word for word what it answers of a run that never was.
-async fn assert_never_was(stranger: &Person<'_>, run: &str) {
+/// Every route gives the same answer as for a run that does not exist.
+async fn assert_does_not_exist(stranger: &Person<'_>, run: &str) {
     let nobody = "run_00000000000000000000000004";
     let told = |answer: &Answer, id: &str| {
         let mut problem = answer.json();
@@ -197,7 +198,7 @@ async fn assert_never_was(stranger: &Person<'_>, run: &str) {
         problem.to_string().replace(id, "ID")
     };
     for route in ROUTES.iter().filter(|route| route.path.contains("{run}")) {
-        let [found, expected] = [run, nobody].map(|id| filled(route.path, id));
+        let [found, expected] = [run, nobody].map(|id| filled(&route.plain_path(), id));
         let found = send(stranger.request(route.method, &found)).await;
         let expected = send(stranger.request(route.method, &expected)).await;
         let status = match route.need.reach {
@@ -210,7 +211,7 @@ async fn assert_never_was(stranger: &Person<'_>, run: &str) {
 }
 
 #[tokio::test]
-async fn what_is_another_tenants_is_not_there() {
+async fn data_of_another_tenant_does_not_exist() {
     let (cluster, gateway, other, _node) = cluster().await;
     let acme = person(&gateway, Some("acme"), "ada", Role::Admin).await;
     let birds = person(&gateway, Some("birds"), "ada", Role::Admin).await;
@@ -225,16 +226,16 @@ async fn what_is_another_tenants_is_not_there() {
     assert_eq!(theirs["tenant"], "acme");
     assert_eq!(theirs["requested_by"], "acme/ada");
 
-    // As if it had never been: the very answer of a run that never was.
+    // The answer is the same as for a run that does not exist.
     for gateway in [&gateway, &other] {
         let stranger = Person {
             gateway,
             token: birds.token.clone(),
         };
         until_status(&stranger, "/v1/runs", 200).await;
-        assert_never_was(&stranger, run).await;
+        assert_does_not_exist(&stranger, run).await;
     }
-    // Of two runs one's own does not help.
+    // Of two runs, an own one does not help.
     let mixed = format!("/v1/runs/{}/diff/{run}", own["id"].as_str().unwrap());
     assert_eq!(birds.get(&mixed).await.expect(404)["code"], "unknown_run");
     let from = json!({"from": run});
@@ -242,7 +243,7 @@ async fn what_is_another_tenants_is_not_there() {
     let refused = birds.post(&rerun, &from).await.expect(404);
     assert_eq!(refused["code"], "unknown_run");
 
-    // No list, search or stream names it.
+    // No list, search or stream contains the run.
     let sequence = theirs["sequence"].as_u64().unwrap();
     for path in [
         format!("/v1/runs?at_least={sequence}"),
@@ -269,14 +270,14 @@ async fn what_is_another_tenants_is_not_there() {
     ] {
         assert_eq!(birds.get(path).await.status, 400, "{path}");
     }
-    // Whoever sees all tenants sees both, and one of them when asked for it.
+    // A token for all tenants sees both, or one of them on request.
     let all = gateway.get("/v1/runs").await.expect(200);
     assert_eq!(all["items"].as_array().unwrap().len(), 2);
     let of_acme = gateway.get("/v1/runs?tenant=acme").await.expect(200);
     assert_eq!(of_acme["items"][0]["id"], run);
     assert_eq!(of_acme["items"].as_array().unwrap().len(), 1);
     let events = gateway
-        .get("/v1/events?tenant=acme&type=launch")
+        .get("/v1/events?tenant=acme&type=launched")
         .await
         .expect(200);
     assert_eq!(events["items"].as_array().unwrap().len(), 1);
@@ -284,7 +285,7 @@ async fn what_is_another_tenants_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_digest_opens_nothing_of_another_tenant() {
+async fn digest_gives_no_access_to_file_of_another_tenant() {
     let (_cluster, gateway, _other, _node) = cluster().await;
     let acme = person(&gateway, Some("acme"), "ada", Role::Run).await;
     let birds = person(&gateway, Some("birds"), "ada", Role::Run).await;
@@ -303,14 +304,14 @@ async fn a_digest_opens_nothing_of_another_tenant() {
     let body = json!({"capsule": "echo", "input": {}, "files": {"stolen.txt": format!("aod:file/{digest}")}});
     let refused = birds.post("/execute", &body).await.expect(200);
     assert_eq!(refused["success"], false);
-    // Whoever has the bytes may send them, and then has the file.
+    // A tenant that uploads the same content has the file.
     let uploaded = birds.request("POST", "/v1/files").body("plans");
     assert_eq!(send(uploaded).await.expect(201)["digest"], digest);
     assert_eq!(birds.get(&path).await.status, 200);
 }
 
 #[tokio::test]
-async fn capsules_are_a_tenants_own() {
+async fn capsules_belong_to_one_tenant() {
     let (cluster, gateway, _other, _node) = cluster().await;
     let birds_only: Tenant = "birds".parse().unwrap();
     let handoffs = Handoffs::Listed(vec![]);
@@ -333,7 +334,7 @@ async fn capsules_are_a_tenants_own() {
         "unknown_capsule"
     );
     birds.post("/v1/runs", &body).await.expect(202);
-    // Whoever may act for all tenants acts for the one that they name.
+    // A token for all tenants acts for the tenant in the header.
     let acting = |tenant: &str| {
         gateway
             .request("GET", "/v1/capsules/songs")
@@ -349,7 +350,7 @@ async fn capsules_are_a_tenants_own() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_a_tenants_own() {
+async fn dead_letters_belong_to_one_tenant() {
     let (cluster, gateway, _other, node) = cluster().await;
     drop(node);
     let acme = person(&gateway, Some("acme"), "ada", Role::Operate).await;
@@ -364,12 +365,12 @@ async fn dead_letters_are_a_tenants_own() {
         let refused = send(birds.request(method, &path)).await.expect(404);
         assert_eq!(refused["code"], "unknown_dead_letter");
     }
-    let anew = acme
+    let requeued = acme
         .post(&format!("/v1/deadletters/{run}/requeue"), &json!(null))
         .await
         .expect(202);
-    assert_eq!(anew["tenant"], "acme");
-    assert_eq!(anew["requested_by"], "acme/ada");
+    assert_eq!(requeued["tenant"], "acme");
+    assert_eq!(requeued["requested_by"], "acme/ada");
     let events = gateway
         .get("/v1/events?type=requeued&tenant=acme")
         .await
@@ -378,7 +379,7 @@ async fn dead_letters_are_a_tenants_own() {
 }
 
 #[tokio::test]
-async fn a_tenant_makes_tokens_for_itself_and_for_nobody_else() {
+async fn tenant_creates_tokens_only_for_itself() {
     let (_cluster, one, _two, _node) = cluster().await;
     let ada = person(&one, Some("acme"), "ada", Role::Admin).await;
     let taken = json!({"name": "ada", "role": "read", "tenant": "acme"});
@@ -417,7 +418,7 @@ async fn a_tenant_makes_tokens_for_itself_and_for_nobody_else() {
 }
 
 #[tokio::test]
-async fn tokens_count_on_all_gateways_until_they_are_revoked_or_over() {
+async fn token_is_valid_on_all_gateways_until_revoked_or_expired() {
     let (cluster, one, two, _node) = cluster().await;
     let ada = person(&one, Some("acme"), "ada", Role::Admin).await;
     let elsewhere = Person {
@@ -454,7 +455,7 @@ async fn tokens_count_on_all_gateways_until_they_are_revoked_or_over() {
         "unknown_token"
     );
 
-    // A gateway that is started later knows what still counts.
+    // A gateway that starts later knows the valid tokens.
     let late = cluster.gateway("late").await;
     let ci = ci["token"].as_str().unwrap().to_owned();
     let ci = Person {
@@ -468,16 +469,16 @@ async fn tokens_count_on_all_gateways_until_they_are_revoked_or_over() {
     };
     ada.get("/v1/runs").await.expect(401);
 
-    // At rest there are hashes only: not even in the files of broker and lists.
+    // Only hashes are stored, also in the files of the broker and of the lists.
     for token in [&ada.token, &ci.token, &hidden.token] {
         assert!(!cluster.is_at_rest(token));
     }
     let (_, id) = id_of("ada").split_once('_').unwrap();
-    assert!(cluster.is_at_rest(id), "the files are looked at");
+    assert!(cluster.is_at_rest(id), "the check reads the files");
 }
 
 #[tokio::test]
-async fn a_callee_is_of_its_callers_tenant() {
+async fn callee_belongs_to_tenant_of_its_caller() {
     let cluster = Cluster::start().await;
     let acme: Tenant = "acme".parse().unwrap();
     cluster
@@ -486,7 +487,7 @@ async fn a_callee_is_of_its_callers_tenant() {
     cluster
         .register_for(&acme, "callee", &any_schema(), Handoffs::Listed(vec![]))
         .await;
-    // Another tenant has one of that name, too, which takes nothing.
+    // Another tenant has a capsule with the same name, which accepts no arguments.
     let never =
         json!({"input": {"type": "object", "maxProperties": 0}, "output": {"type": "object"}});
     cluster
@@ -520,7 +521,7 @@ async fn a_callee_is_of_its_callers_tenant() {
         .expect(200);
     assert_eq!(tree["children"][0]["tenant"], "acme", "{tree:#}");
     let events = gateway
-        .get("/v1/events?tenant=acme&type=launch")
+        .get("/v1/events?tenant=acme&type=launched")
         .await
         .expect(200);
     assert_eq!(events["items"].as_array().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! One try of an append: one message out and its confirmation back.
+//! One attempt of an append: sends a message and waits for its confirmation.
 
 use aod_ports::BoxError;
 use aod_ports::event_log::{Append, Guard, Tried};
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use crate::link::{Failure, Link};
 
-/// The subject of the guard, where it is not the message's own. Since nats-server 2.11; an older
-/// one ignores it, and with it the guard.
+/// The subject of the guard, if it differs from the message's. Since nats-server 2.11; older servers
+/// ignore this header, and with it the guard.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
-/// What the server answers to an append.
+/// The server's answer to an append.
 #[derive(Debug, Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -55,7 +55,7 @@ pub(super) async fn try_append(link: &Link, append: &Append, deadline: Instant) 
                     RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
                         Failure::last(error)
                     }
-                    // No responders: the stream is being restored, or elects its leader.
+                    // No responders: the stream is being restored or elects its leader.
                     _ => Failure::transient(error),
                 }
             })
@@ -78,19 +78,19 @@ fn read_answer(payload: &[u8]) -> Tried {
     }
 }
 
-/// Sorts the server's errors. Source: nats-server `server/errors.json`, and what 2.15.1 answered.
+/// Maps the server's errors. Source: nats-server `server/errors.json`, and answers of 2.15.1.
 fn read_error(error: ApiError) -> Tried {
     match error.err_code {
-        // The guard fails: on what is stored, or in a cluster on what is about to be.
+        // The guard fails, because of stored messages, or in a cluster of messages in progress.
         10071 | 10164 => Tried::Conflict,
-        // Storing failed: of the reasons, these two are the limits of the stream.
+        // The server could not store the message; these two reasons are the limits of the stream.
         10077
             if error.description.contains("maximum bytes exceeded")
                 || error.description.contains("maximum messages exceeded") =>
         {
             Tried::Full
         }
-        // The disk, or what the account may take of it.
+        // The disk, or the account's limit.
         10023 | 10047 => Tried::Full,
         _ if error.code == 400 => Tried::Refused(error.into()),
         _ => Tried::Unknown(error.into()),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_sorted() {
+    fn answers_of_server_are_mapped() {
         check(r#"{"stream":"EVENTS","seq":7}"#, "Stored(7)");
         check(
             r#"{"stream":"EVENTS","seq":7,"duplicate":true}"#,

@@ -1,6 +1,5 @@
-//! Lets go of the oldest events. The stream can neither be purged nor can messages be deleted; what makes them
-//! go is their age, which has a limit for the moment that this takes, and none at any other time: so nothing goes
-//! while nobody looks.
+//! Releases the oldest events from the stream. The stream allows neither a purge nor a deletion. A temporary
+//! limit on the age of messages removes them; the stream has no such limit at any other time.
 
 use std::time::Duration;
 
@@ -14,11 +13,10 @@ use serde_json::{Value, json};
 use crate::link::{Failure, Link};
 use crate::streams::{DUPLICATE_WINDOW, EVENTS};
 
-/// How much younger than needed events stay all the same: clocks of servers that have copies are not further apart,
-/// and the limit is not on its way for so long.
+/// Safety margin of the age: more than the difference of the servers' clocks and the duration of the request.
 const SLACK: SignedDuration = SignedDuration::from_secs(60);
 
-/// What the server says of a stream, as far as this needs it.
+/// The server's information about a stream, as far as necessary.
 #[derive(Debug, Deserialize)]
 struct Info {
     /// The server's clock.
@@ -40,14 +38,14 @@ struct Got {
 
 #[derive(Debug, Deserialize)]
 struct Stored {
-    /// When the server stored it.
+    /// Time when the server stored the message.
     time: Timestamp,
 }
 
-/// Lets go of what is before `sequence`, as far as its age tells it from what is not.
+/// Releases the events before `sequence` whose age distinguishes them from later events.
 pub(super) async fn release_before(link: &Link, sequence: u64) -> Result<(), BoxError> {
     let info: Info = request(link, &format!("STREAM.INFO.{EVENTS}"), &json!({})).await?;
-    // A program that ended in the middle left a limit.
+    // A program that ended during a release left its limit.
     if info.config["max_age"].as_u64().is_some_and(|age| age > 0) {
         limit_age(link, &info.config, Duration::ZERO).await?;
     }
@@ -69,7 +67,7 @@ pub(super) async fn release_before(link: &Link, sequence: u64) -> Result<(), Box
     limited
 }
 
-/// The server answers once it has let go of what is older.
+/// Sets the maximum age; the server answers after it has removed older messages.
 async fn limit_age(link: &Link, config: &Value, age: Duration) -> Result<(), BoxError> {
     let mut config = config.clone();
     config["max_age"] = json!(u64::try_from(age.as_nanos())?);

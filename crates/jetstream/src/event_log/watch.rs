@@ -1,78 +1,79 @@
-//! Follows the log without a consumer: to make one is to be able to change another one's. The stream tells the place of
-//! each event on a subject of its own; what is told is not kept, so it is looked all the same, now and then.
+//! Follows the log without a consumer, because the right to create consumers includes the right to change
+//! existing ones. The stream announces the sequence of each event on a separate subject. Announcements are not
+//! stored, so the watch also polls.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use aod_ports::BoxError;
-use aod_ports::event_log::{StoredEvent, Told};
+use aod_ports::event_log::{Followed, StoredEvent};
 use async_nats::{Message, Subscriber};
 use futures::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
 use super::{JetStreamEventLog, stored};
 use crate::link::Pauses;
-use crate::streams::told;
+use crate::streams::announced;
 
-/// How often it is looked without being told.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval of polls without an announcement.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Events read at a time.
 const PAGE_SIZE: usize = 256;
 
-/// A place in the log that moves on.
+/// A position in the log.
 #[derive(Debug)]
 pub(super) struct Watch {
     log: JetStreamEventLog,
     filter: String,
-    /// Everything up to here is told, or read.
+    /// The last sequence that is read or known.
     after: u64,
     read: VecDeque<StoredEvent>,
-    told: Subscriber,
-    /// The connection that it is told on.
+    followed: Subscriber,
+    /// The connection of the announcements.
     epoch: u64,
-    look: Look,
+    poll: Poll,
 }
 
-/// What is to be done next.
+/// The next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// Something is told, or was not read yet.
+enum Poll {
+    /// An announcement has arrived, or the last page was full.
     Now,
-    /// Nothing is told.
+    /// No announcement has arrived.
     At(Instant),
 }
 
 impl Watch {
-    /// Follows `filter` after `after`: what is stored from now on is not missed.
+    /// Follows `filter` after `after`; misses no event that is stored from now on.
     pub(super) async fn open(
         log: &JetStreamEventLog,
         filter: &str,
         after: u64,
     ) -> Result<Self, BoxError> {
         let epoch = log.link.up().await;
-        let told = log.link.client.subscribe(told(filter)).await?;
+        let followed = log.link.client.subscribe(announced(filter)).await?;
         Ok(Self {
             log: log.clone(),
             filter: filter.to_owned(),
             after,
             read: VecDeque::new(),
-            told,
+            followed,
             epoch,
-            look: Look::Now,
+            poll: Poll::Now,
         })
     }
 
-    /// The next event; waits for ever.
-    pub(super) async fn next(&mut self) -> Told {
+    /// The next event; waits without limit.
+    pub(super) async fn next(&mut self) -> Followed {
         let mut pauses = Pauses::new();
         loop {
             if let Some(event) = self.read.pop_front() {
-                return Told::Event(event);
+                return Followed::Event(event);
             }
-            let Look::At(look_at) = self.look else {
+            let Poll::At(poll_at) = self.poll else {
                 if let Err(error) = self.read_on().await {
-                    tracing::warn!(error, filter = self.filter, "cannot follow; trying again");
+                    tracing::warn!(error, filter = self.filter, "cannot follow; retrying");
                     pauses.wait().await;
                 }
                 continue;
@@ -82,15 +83,15 @@ impl Watch {
                 biased;
                 () = link.replaced(self.epoch) => {
                     self.epoch = link.up().await;
-                    self.look = Look::Now;
-                    return Told::Reconnected;
+                    self.poll = Poll::Now;
+                    return Followed::Reconnected;
                 }
-                Some(message) = self.told.next() => {
+                Some(message) = self.followed.next() => {
                     if place(&message).is_none_or(|place| place > self.after) {
-                        self.look = Look::Now;
+                        self.poll = Poll::Now;
                     }
                 }
-                () = sleep_until(look_at) => self.skip().await,
+                () = sleep_until(poll_at) => self.skip().await,
             }
         }
     }
@@ -104,26 +105,26 @@ impl Watch {
             self.after = last.sequence;
         }
         if found.len() < PAGE_SIZE {
-            self.look = Look::At(Instant::now() + LOOK_EVERY);
+            self.poll = Poll::At(Instant::now() + POLL_INTERVAL);
         }
         self.read.extend(found.into_iter().map(stored));
         Ok(())
     }
 
-    /// Reads what may have been missed, and then begins after the end of the log: what lies between is not searched
-    /// again and again.
+    /// Reads missed events, then continues after the end of the log, so that the next poll does not search the same
+    /// events.
     async fn skip(&mut self) {
-        self.look = Look::Now;
+        self.poll = Poll::Now;
         let Ok(info) = self.log.info().await else {
             return;
         };
-        if self.read_on().await.is_ok() && self.look != Look::Now {
+        if self.read_on().await.is_ok() && self.poll != Poll::Now {
             self.after = self.after.max(info.state.last_sequence);
         }
     }
 }
 
-/// The place in the log that is told.
+/// The sequence in an announcement.
 fn place(message: &Message) -> Option<u64> {
     let header = message
         .headers

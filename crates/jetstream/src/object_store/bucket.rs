@@ -1,5 +1,5 @@
-//! Opens the stream of a bucket: created if need be, its configuration echoed and compared, since
-//! a server drops what it does not know and says OK.
+//! Opens the stream of a bucket: creates a missing one and compares the configuration, because a server
+//! drops unknown settings without an error.
 
 use std::time::Duration;
 
@@ -16,55 +16,55 @@ use super::subject::Subjects;
 use super::transport::Transport;
 use crate::broker::STREAMS_SECONDS_MAX;
 
-/// Time for one answer, in seconds; a chunk on a slow disk takes a fraction of one.
+/// Time limit of one answer, in seconds; a chunk on a slow disk takes a fraction of a second.
 const ANSWER_SECONDS_MAX: u64 = 5;
 
-/// Room for headers and subject beside a chunk or an inline object, in bytes.
+/// Maximum size of headers and subject of a message, in bytes.
 const MESSAGE_OVERHEAD_BYTES: usize = 4096;
 
-/// Messages that may wait for their confirmation: above what the transport ever has under way.
+/// Maximum number of unconfirmed messages: more than the transport ever sends concurrently.
 const UNCONFIRMED_MAX: usize = 256;
 
-/// How long the stream knows message ids: longer than any request is repeated. 0.24 KB each.
+/// Time that the stream remembers message ids: longer than the retries of any request. 0.24 KB each.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// How often is looked for a stream that another makes.
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Interval of checks for a stream that another program creates.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Which stream a bucket lies in, and how large it may become.
+/// Stream and limits of a bucket.
 #[derive(Debug, Clone)]
 pub struct BucketConfig {
     /// Name of the stream, such as `FILES`.
     pub stream: String,
     /// First token of all its subjects after `obj.`: letters, digits, `-` and `_`.
     pub bucket: String,
-    /// Most that the stream may hold, in bytes; a put beyond it fails with `StorageFull`.
+    /// Maximum size of the stream, in bytes; a put above it fails with `StorageFull`.
     pub bytes_max: u64,
     /// Copies of the stream in the cluster, 1 to 5.
     pub replicas: usize,
 }
 
-/// Why a bucket could not be opened, sorted by what the operator does about it.
+/// Why a bucket cannot be opened, by what the operator can do.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another name is needed.
-    #[error("`{0}` is no name for a bucket: letters, digits, `-` and `_` are")]
+    /// The name is invalid.
+    #[error("invalid name `{0}` of a bucket; expected letters, digits, `-` and `_`")]
     Name(String),
-    /// The server's `max_payload` must be raised.
-    #[error("the server takes messages of {max_payload_bytes} bytes, {needed_bytes} are needed")]
+    /// The server's `max_payload` is too low.
+    #[error("the server's max_payload is {max_payload_bytes} bytes; set at least {needed_bytes}")]
     MaxPayload {
         max_payload_bytes: usize,
         needed_bytes: usize,
     },
-    /// The stream is another's, was changed, or the server is too old for it.
-    #[error("stream {stream} has {field} = {found}, not {wanted}")]
+    /// The stream is not of AOD, was changed, or the server is too old.
+    #[error("stream {stream} has {field} = {found}, expected {wanted}")]
     Mismatch {
         stream: String,
         field: String,
         wanted: Value,
         found: Value,
     },
-    /// The server did not answer, or refused.
+    /// The server rejected the request, or did not answer.
     #[error("stream {stream} cannot be opened")]
     Server {
         stream: String,
@@ -80,7 +80,7 @@ pub(super) async fn open(client: Client, config: &BucketConfig) -> Result<Transp
     transport(context, config, subjects, true).await
 }
 
-/// The same for whoever neither makes nor limits it: waits until another has made it.
+/// Opens the stream without the right to create or limit it: waits until another program has created it.
 pub(super) async fn open_as_guest(
     client: Client,
     config: &BucketConfig,
@@ -93,10 +93,10 @@ pub(super) async fn open_as_guest(
         }
         if Instant::now() >= deadline {
             let missing =
-                "it is not there: a gateway with the same store makes it, and none has yet";
+                "the stream does not exist; start a gateway with the same store, which creates it";
             return Err(server_error(&config.stream, missing));
         }
-        sleep(LOOK_PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     };
     let wanted = Config {
         max_bytes: found.max_bytes,
@@ -106,7 +106,7 @@ pub(super) async fn open_as_guest(
     transport(context, config, subjects, false).await
 }
 
-/// How many copies there are is the operator's choice: what is there keeps its own.
+/// Keeps the number of copies of an existing stream, which the operator may have changed.
 fn keeping_copies(wanted: Config, found: &Config) -> Config {
     Config {
         num_replicas: found.num_replicas,
@@ -156,7 +156,7 @@ fn stream_config(config: &BucketConfig, subjects: &Subjects) -> Config {
         num_replicas: config.replicas,
         max_bytes: i64::try_from(config.bytes_max).unwrap_or(i64::MAX),
         max_messages_per_subject: 1,
-        // A full store refuses; it never forgets what an event names.
+        // A full store rejects writes; it never drops artifacts that an event names.
         discard: DiscardPolicy::New,
         allow_direct: true,
         duplicate_window: DUPLICATE_WINDOW,
@@ -164,9 +164,10 @@ fn stream_config(config: &BucketConfig, subjects: &Subjects) -> Config {
     }
 }
 
-/// The configuration that the stream has after its limit was adopted, or it was created.
+/// The configuration of the stream, after it is created or its limit is set.
 ///
-/// It is read first: a server without room for a second one refuses to create what is there.
+/// Reads the stream first: a server without space for a second stream rejects the creation of an existing
+/// one.
 async fn read_or_create(context: &Context, wanted: &Config) -> Result<Config, OpenError> {
     if let Some(found) = read(context, &wanted.name).await? {
         return adopt_limit(context, wanted, found).await;
@@ -182,7 +183,7 @@ async fn read_or_create(context: &Context, wanted: &Config) -> Result<Config, Op
     }
 }
 
-/// The configuration of a stream; none if there is no such stream.
+/// The configuration of a stream, if it exists.
 async fn read(context: &Context, stream: &str) -> Result<Option<Config>, OpenError> {
     match context.get_stream(stream).await {
         Ok(found) => Ok(Some(found.cached_info().config.clone())),
@@ -216,7 +217,7 @@ async fn adopt_limit(
     Ok(info.config)
 }
 
-/// Compares what we set, field by field; what the server fills in does not matter.
+/// Compares our settings, field by field; ignores fields that the server adds.
 fn compare(wanted: &Config, found: &Config) -> Result<(), OpenError> {
     let json = |config: &Config| serde_json::to_value(config).expect("a configuration is JSON");
     let mismatch = |field: &str, wanted_value: &Value, found_value: &Value| {
@@ -227,7 +228,7 @@ fn compare(wanted: &Config, found: &Config) -> Result<(), OpenError> {
             found: found_value.clone(),
         })
     };
-    // Leaving it out means "default"; the other one would not be durable.
+    // No value means "default"; `async` is not durable.
     if found.persist_mode == Some(PersistenceMode::Async) {
         return mismatch("persist_mode", &"default".into(), &"async".into());
     }

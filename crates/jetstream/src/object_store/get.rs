@@ -1,4 +1,4 @@
-//! Reading: the record from the leader, the chunks from any replica, a few ahead.
+//! Reads the record from the leader and the chunks from any replica, a few chunks ahead.
 
 use std::sync::Arc;
 
@@ -55,16 +55,16 @@ pub(super) async fn get(
     })
 }
 
-/// The whole chunk that `piece` is of.
+/// The whole chunk of `piece`.
 pub(super) async fn chunk(transport: &Transport, upload: Uuid, piece: &Piece) -> Result<Bytes> {
     let subject = transport.subjects.chunk(upload, piece.part, piece.number);
     let Some(bytes) = transport.chunk(&subject).await? else {
-        return Err(super::damaged(format!("chunk {subject} is gone")));
+        return Err(super::damaged(format!("chunk {subject} is missing")));
     };
     if bytes.len() != piece.chunk_bytes {
         let (found, wanted) = (bytes.len(), piece.chunk_bytes);
         return Err(super::damaged(format!(
-            "chunk {subject} has {found} of {wanted} bytes"
+            "chunk {subject} has {found} bytes, expected {wanted}"
         )));
     }
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! Listing: the headers of all records below a prefix, in one pass of the server.
+//! Lists the headers of all records below a prefix, in one pass of the server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use uuid::Uuid;
 use super::record;
 use super::transport::Transport;
 
-/// Time without a record after which a list has failed, in seconds: a restarted server has had
-/// time to go on.
+/// Maximum time without a record during a list, in seconds: enough for a restart of the server.
 const SILENCE_SECONDS_MAX: u64 = 15;
 
 /// One object of a list.
@@ -24,8 +23,8 @@ pub(super) struct Listed {
     pub(super) meta: ObjectMeta,
 }
 
-/// All objects below `prefix`, in the order in which they were written. What is written or removed
-/// meanwhile may be in it or not.
+/// All objects below `prefix`, in the order of their writes. Objects that are written or removed during
+/// the list may be included or not.
 pub(super) fn list(
     transport: Arc<Transport>,
     prefix: Option<&Path>,
@@ -42,7 +41,7 @@ pub(super) fn list(
     .try_flatten()
 }
 
-/// Objects directly in `prefix`, and the prefixes one segment longer that have some.
+/// The objects directly in `prefix`, and the prefixes one segment longer that contain objects.
 pub(super) async fn list_with_delimiter(
     transport: Arc<Transport>,
     prefix: Option<&Path>,
@@ -87,7 +86,7 @@ async fn consumer(transport: &Transport, filter: String) -> Result<Consumer<push
         .map_err(super::generic)
 }
 
-/// Reads records until the server says that none is left.
+/// Reads records until the server reports that none is left.
 fn records(
     transport: Arc<Transport>,
     messages: push::Ordered,
@@ -103,14 +102,16 @@ fn records(
             let next = timeout(silence, messages.next()).await;
             let message = match next {
                 Ok(Some(message)) => message.map_err(super::generic)?,
-                Ok(None) => return Err(super::generic("the list broke off")),
-                Err(_) => return Err(super::generic("the list went silent")),
+                Ok(None) => return Err(super::generic("the list ended early")),
+                Err(_) => {
+                    return Err(super::generic("the list timed out"));
+                }
             };
             let info = message.info().map_err(super::generic)?;
             let location = transport
                 .subjects
                 .location(&message.subject)
-                .ok_or_else(|| super::damaged(format!("subject {} is no path", message.subject)))?;
+                .ok_or_else(|| super::damaged(format!("invalid path in {}", message.subject)))?;
             let headers = message.headers.clone().unwrap_or_default();
             let published = info.published.unix_timestamp_nanos();
             let (upload, meta) =

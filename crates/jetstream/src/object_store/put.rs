@@ -1,4 +1,4 @@
-//! Writing: chunks first, the record last.
+//! Writes the chunks first and the record last.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,11 @@ use super::record::{Body, Layout, Record, StoredRecord};
 use super::transport::{Failure, Transport};
 use super::{CHUNK_BYTES, CHUNK_WINDOW, INLINE_BYTES_MAX};
 
-/// How long an upload may take before it is refused at its end, in seconds: half of the age at
-/// which a sweep may take its chunks away, so that clocks may be hours apart.
+/// Maximum time of an upload, checked at its end, in seconds: half of the age at which a sweep may remove
+/// its chunks, so that clocks may be hours apart.
 pub(super) const UPLOAD_SECONDS_MAX: u64 = 12 * 60 * 60;
 
-/// Stores an object that is at hand as a whole.
+/// Stores an object whose bytes are complete.
 pub(super) async fn put(
     transport: &Transport,
     location: &Path,
@@ -31,7 +31,7 @@ pub(super) async fn put(
     if payload.content_length() <= INLINE_BYTES_MAX {
         return commit(transport, location, &Record::inline(payload.into()), mode).await;
     }
-    // Before megabytes are sent for nothing; the guard of the record decides.
+    // An early check that saves the transfer of megabytes; the guard of the record decides.
     if *mode == PutMode::Create && read_record(transport, location).await?.is_some() {
         return Err(already_exists(location));
     }
@@ -42,8 +42,8 @@ pub(super) async fn put(
     seal(transport, location, sent, record, mode).await
 }
 
-/// Writes the record if all chunks were sent, and takes them back if it is clear that it will
-/// never name them. Where it is not clear they are left to the sweep.
+/// Writes the record after all chunks were sent. Removes the chunks if no record can name them; if that
+/// is uncertain, leaves them to the sweep.
 async fn seal(
     transport: &Transport,
     location: &Path,
@@ -62,7 +62,7 @@ async fn seal(
     committed
 }
 
-/// Whether the stream has said no; any other error of a commit may come from a lost answer.
+/// Whether the stream has rejected the commit; any other error may be a lost answer.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::AlreadyExists { .. } | Error::Precondition { .. } => true,
@@ -73,8 +73,8 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// Removes an object: its record, then its chunks. Only this very record: what was put after it was read stays,
-/// also when the request is repeated.
+/// Removes an object: its record, then its chunks. Removes only the record that was read: a later put stays, also
+/// when the request is repeated.
 pub(super) async fn delete(transport: &Transport, location: &Path) -> Result<()> {
     let subject = transport.subjects.record(location)?;
     let stored = read_record(transport, location).await?;
@@ -93,7 +93,7 @@ pub(super) async fn delete(transport: &Transport, location: &Path) -> Result<()>
     Ok(())
 }
 
-/// Copies an object, its bytes too: chunks belong to one record only.
+/// Copies an object with its bytes, because chunks belong to exactly one record.
 pub(super) async fn copy(
     transport: &Transport,
     from: &Path,
@@ -125,7 +125,7 @@ pub(super) async fn copy(
     Ok(())
 }
 
-/// The record of an object as the leader has it.
+/// The record of an object from the leader.
 pub(super) async fn read_record(
     transport: &Transport,
     location: &Path,
@@ -137,7 +137,7 @@ pub(super) async fn read_record(
         .transpose()
 }
 
-/// Writes the record, with which the object begins to exist.
+/// Writes the record; the object then exists.
 async fn commit(
     transport: &Transport,
     location: &Path,
@@ -153,7 +153,7 @@ async fn commit(
     let sequence = match transport.put_record(subject, guard, record.message()).await {
         Ok(sequence) => sequence,
         Err(Failure::Error(error)) => return Err(error),
-        // The one that was there first may be our own, whose confirmation was lost.
+        // The existing record may be our own, whose confirmation was lost.
         Err(Failure::Conflict) => match read_record(transport, location).await? {
             Some(found) if found.record.upload == record.upload => {
                 return Ok(put_result(found.meta.e_tag));
@@ -178,13 +178,13 @@ fn expected_sequence(location: &Path, version: &UpdateVersion) -> Result<u64> {
         .e_tag
         .as_deref()
         .and_then(|e_tag| e_tag.parse().ok());
-    sequence.ok_or_else(|| precondition(location, "an ETag of this store is needed"))
+    sequence.ok_or_else(|| precondition(location, "invalid ETag; expected an ETag of this store"))
 }
 
 fn already_exists(location: &Path) -> Error {
     Error::AlreadyExists {
         path: location.to_string(),
-        source: "its record has been written".into(),
+        source: "the object exists".into(),
     }
 }
 
@@ -208,8 +208,8 @@ async fn put_part(
     all_or_settled(puts).await
 }
 
-/// Runs a few of `puts` at a time. After an error none is begun, but those under way are waited
-/// for: a chunk that is stored after its upload was taken back would stay until the next sweep.
+/// Runs a few of `puts` concurrently. After an error starts no more, but waits for puts in progress: a
+/// chunk that is stored after the removal of its upload would stay until the next sweep.
 async fn all_or_settled<Put>(mut puts: impl Iterator<Item = Put> + Send) -> Result<()>
 where
     Put: Future<Output = Result<()>> + Send,
@@ -230,7 +230,7 @@ where
     }
 }
 
-/// Cuts a payload into chunks, without a copy where a chunk lies within one piece of it.
+/// Cuts a payload into chunks, without a copy for chunks within one piece of the payload.
 fn chunks(payload: PutPayload) -> impl Iterator<Item = Bytes> + Send {
     let mut pieces = payload.into_iter();
     let mut rest = Bytes::new();
@@ -254,31 +254,31 @@ fn chunks(payload: PutPayload) -> impl Iterator<Item = Bytes> + Send {
     })
 }
 
-/// Takes the chunks of a broken upload away; what cannot be reached is left to the sweep.
+/// Removes the chunks of a failed upload; leaves unreachable ones to the sweep.
 async fn discard(transport: &Transport, upload: Uuid) {
     if !transport.may_remove {
         return;
     }
     let filter = transport.subjects.chunks_of(upload);
     if let Err(error) = transport.purge(&filter).await {
-        tracing::warn!(%upload, %error, "chunks of a broken upload stay until the next sweep");
+        tracing::warn!(%upload, %error, "the chunks of a failed upload stay until the next sweep");
     }
 }
 
-/// An upload in parts, of any size, that may be sent in any order and side by side.
+/// An upload in parts of any size, sent in any order and concurrently.
 #[derive(Debug)]
 pub(super) struct Upload {
     transport: Arc<Transport>,
     location: Path,
     id: Uuid,
-    /// Sizes in bytes of the parts that are stored; none for one that is not.
+    /// Sizes in bytes of the stored parts; none for a part that is not stored.
     parts: Arc<Mutex<Vec<Option<u64>>>>,
-    /// Whether a record may name the chunks, although its write was not confirmed.
+    /// Whether an unconfirmed record may name the chunks.
     may_be_complete: bool,
 }
 
 impl Upload {
-    /// Nothing is sent before the first part.
+    /// Begins an upload; sends nothing before the first part.
     pub(super) fn begin(transport: Arc<Transport>, location: &Path) -> Result<Self> {
         transport.subjects.record(location)?;
         let location = location.clone();
@@ -320,7 +320,7 @@ impl MultipartUpload for Upload {
     async fn complete(&mut self) -> Result<PutResult> {
         if age_seconds(self.id) > UPLOAD_SECONDS_MAX {
             return Err(super::generic(format!(
-                "an upload took over {UPLOAD_SECONDS_MAX} s"
+                "the upload took longer than {UPLOAD_SECONDS_MAX} s"
             )));
         }
         let record = Record::chunked(self.id, self.layout()?);
@@ -339,7 +339,7 @@ impl MultipartUpload for Upload {
     }
 }
 
-/// How long ago an upload began, in seconds, by its id and this host's clock.
+/// Age of an upload in seconds, by its id and this host's clock.
 pub(super) fn age_seconds(upload: Uuid) -> u64 {
     let now = Uuid::now_v7()
         .get_timestamp()

@@ -1,4 +1,4 @@
-//! The record of an object: its size, and its bytes or where they lie.
+//! The record of an object: its size, and its bytes or their chunks.
 
 use std::ops::Range;
 
@@ -17,11 +17,11 @@ const SIZE_HEADER: &str = "Aod-Size";
 /// `inline` if the body of the message is the object, `chunks` if it is a [`Layout`] as JSON.
 const FORM_HEADER: &str = "Aod-Form";
 
-/// What a record says of its object.
+/// The content of a record.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
-    /// Names the write of this record and its chunks, UUIDv7; the time in it is that of the
-    /// upload's begin.
+    /// Identifies the write of this record and its chunks, a UUIDv7 with the time when the upload
+    /// began.
     pub(super) upload: Uuid,
     pub(super) size_bytes: u64,
     pub(super) body: Body,
@@ -33,16 +33,16 @@ pub(super) enum Body {
     Chunks(Layout),
 }
 
-/// Where the chunks of an object are cut. Each part begins a new chunk.
+/// The boundaries of an object's chunks. Each part begins a new chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layout {
-    /// Size of each chunk but the last of a part, in bytes.
+    /// Size of each chunk except the last of a part, in bytes.
     pub(super) chunk_bytes: u64,
     /// Sizes of the parts in bytes, in order, each with the number of neighbours of that size.
     pub(super) parts: Vec<(u64, usize)>,
 }
 
-/// A stored record and what the stream knows of it.
+/// A stored record with the stream's metadata.
 #[derive(Debug)]
 pub(super) struct StoredRecord {
     pub(super) record: Record,
@@ -57,7 +57,7 @@ pub(super) struct Piece {
     pub(super) number: u64,
     /// Size of the whole chunk, in bytes.
     pub(super) chunk_bytes: usize,
-    /// The wanted bytes of it.
+    /// The requested bytes of the chunk.
     pub(super) wanted: Range<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Record {
         }
     }
 
-    /// Reads a message; `location` is the path of its subject.
+    /// Parses a message; `location` is the path of its subject.
     pub(super) fn read(
         location: &Path,
         message: StreamMessage,
@@ -130,7 +130,7 @@ impl Record {
         };
         if record.size_of_body() != record.size_bytes {
             return Err(super::damaged(format!(
-                "record of {location} contradicts itself"
+                "the size of the record of {location} differs from its bytes"
             )));
         }
         Ok(StoredRecord {
@@ -148,7 +148,7 @@ impl Record {
     }
 }
 
-/// Reads what the headers of a record say: its upload, and what a list shows.
+/// Parses the headers of a record: its upload, and the metadata for lists.
 pub(super) fn read_headers(
     location: &Path,
     headers: &HeaderMap,
@@ -163,7 +163,7 @@ pub(super) fn read_headers(
         .and_then(|size| size.as_str().parse().ok());
     let (Some(upload), Some(size)) = (upload, size) else {
         return Err(super::damaged(format!(
-            "record of {location} lacks its headers"
+            "record of {location} has no valid headers"
         )));
     };
     let nanoseconds = i64::try_from(unix_nanoseconds).unwrap_or(i64::MAX);
@@ -178,7 +178,7 @@ pub(super) fn read_headers(
 }
 
 impl Layout {
-    /// The layout of parts of these sizes, in bytes; empty ones count but have no chunk.
+    /// The layout of parts of these sizes, in bytes; empty parts count, but have no chunk.
     pub(super) fn of(sizes_bytes: impl IntoIterator<Item = u64>, chunk_bytes: u64) -> Self {
         let mut parts: Vec<(u64, usize)> = Vec::new();
         for size in sizes_bytes {

@@ -1,14 +1,14 @@
-//! Subjects of a bucket: `obj.<bucket>.m.<path>` of records, `obj.<bucket>.c.<upload>.<part>.<n>`
-//! of chunks. Each segment of a path is one token, in base64 for URLs, so that a prefix of whole
-//! segments is a filter.
+//! Subjects of a bucket: `obj.<bucket>.m.<path>` for records, `obj.<bucket>.c.<upload>.<part>.<n>` for
+//! chunks. Each segment of a path is one token, in base64 for URLs, so that a prefix of whole segments
+//! is a filter.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use object_store::path::Path;
 use uuid::Uuid;
 
-/// Longest subject, in bytes: a fourth of what a server takes as one line (`MAX_CONTROL_LINE_SIZE`
-/// of nats-server, 4096), which holds a reply subject and more.
+/// Maximum subject, in bytes: a fourth of the server's maximum line (`MAX_CONTROL_LINE_SIZE` of
+/// nats-server, 4096), which also contains a reply subject and more.
 const SUBJECT_BYTES_MAX: usize = 1024;
 
 /// The subjects of one bucket.
@@ -18,7 +18,7 @@ pub(super) struct Subjects {
 }
 
 impl Subjects {
-    /// `bucket` is one token: checked when the bucket is opened.
+    /// `bucket` must be one token: [`super::bucket`] checks this.
     pub(super) fn new(bucket: &str) -> Self {
         Self {
             prefix: format!("obj.{bucket}"),
@@ -37,7 +37,7 @@ impl Subjects {
         let subject = self.path_subject(location);
         if location.is_root() || subject.len() > SUBJECT_BYTES_MAX {
             return Err(super::generic(format!(
-                "{location:?} is empty or too long to be stored"
+                "the path {location:?} is empty or too long"
             )));
         }
         Ok(subject)
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_go_there_and_back() {
+    fn paths_are_restored_from_subjects() {
         let subjects = Subjects::new("files");
         for text in [
             "a",
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_a_filter_of_whole_segments() {
+    fn prefix_filters_whole_segments() {
         let subjects = Subjects::new("files");
         let filter = subjects.records(Some(&Path::from("sha256/ab")));
         let below = |path: &str| {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_subject_is_refused() {
+    fn invalid_paths_and_subjects_are_rejected() {
         let subjects = Subjects::new("files");
         assert!(subjects.record(&Path::ROOT).is_err());
         assert!(subjects.record(&Path::from("x".repeat(800))).is_err());

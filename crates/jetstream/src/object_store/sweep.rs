@@ -1,4 +1,4 @@
-//! Removes chunks that no record names: of broken uploads, and of objects that were overwritten.
+//! Removes chunks without a record: of failed uploads, and of overwritten objects.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::list;
 use super::put::{UPLOAD_SECONDS_MAX, age_seconds};
 use super::transport::Transport;
 
-/// Least age of an upload, in seconds, before its chunks can be left-overs: no upload that is
-/// older may complete, and as much again covers clocks that differ.
+/// Minimum age of an upload whose chunks can be left-overs, in seconds: the maximum time of an upload, and
+/// the same time again for differences of clocks.
 pub const SWEEP_AGE_SECONDS_MIN: u64 = 2 * UPLOAD_SECONDS_MAX;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
     /// Uploads whose chunks were removed.
@@ -29,7 +29,7 @@ pub(super) async fn sweep(transport: &Arc<Transport>, age_seconds_min: u64) -> R
 }
 
 async fn sweep_older_than(transport: &Arc<Transport>, age_seconds_min: u64) -> Result<Swept> {
-    // Chunks first: an upload that completes meanwhile then has its record in the list.
+    // Chunks first: the later list of records then includes uploads that complete meanwhile.
     let mut uploads = HashSet::new();
     let subjects = transport.subjects.chunks();
     let mut page = transport

@@ -1,7 +1,7 @@
-//! Requests to the stream, each repeated until it is answered or a minute has passed.
+//! Requests to the stream, each repeated for up to a minute until it is answered.
 //!
-//! Everything here may be repeated: chunks and records carry message ids, reads and purges change
-//! nothing the second time. So a lost connection or a restarted server costs time, nothing else.
+//! All requests may be repeated: chunks and records have message ids, and repeated reads and purges change
+//! nothing. So a lost connection or a restarted server only costs time.
 
 use std::io;
 use std::time::Duration;
@@ -22,40 +22,40 @@ use uuid::Uuid;
 
 use super::subject::Subjects;
 
-/// How long a request is repeated before it fails, in seconds: longer than a server takes to come
-/// back or a cluster to elect a leader, shorter than a caller's patience.
+/// Maximum time of a request with its retries, in seconds: longer than the restart of a server or the
+/// election of a leader, shorter than the time limits of callers.
 const RETRY_SECONDS_MAX: u64 = 60;
 
-/// First and longest wait between two tries.
+/// Minimum and maximum wait between two attempts.
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Chunks that all puts of this connection have under way, 8 MiB: two transfers at full speed.
+/// Maximum number of concurrent chunks of all puts of this connection, 8 MiB: two transfers at full speed.
 const CHUNKS_IN_FLIGHT_MAX: usize = 16;
 
-/// The stream of a bucket, and how it is spoken to.
+/// Access to the stream of a bucket.
 #[derive(Debug)]
 pub(super) struct Transport {
     pub(super) context: Context,
     pub(super) stream: Stream<()>,
     pub(super) subjects: Subjects,
-    /// Whether it may remove chunks and objects; what it leaves is another's to sweep.
+    /// Whether this program may remove chunks and objects; another program sweeps left-overs.
     pub(super) may_remove: bool,
     in_flight: Semaphore,
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The guard of a publish did not hold. It may be one's own, confirmed too late.
+    /// The guard of a publish failed, possibly because of an earlier attempt whose confirmation was lost.
     Conflict,
-    /// Any other, for the caller's caller.
+    /// Any other error.
     Error(object_store::Error),
 }
 
-/// Outcome of one try.
+/// Outcome of one attempt.
 enum Try {
-    /// Worth another.
+    /// A retry may help.
     Again(BoxError),
     Fail(Failure),
 }
@@ -102,7 +102,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Writes a record; `guard` is the sequence that the subject must be at, 0 for "none yet".
+    /// Writes a record; `guard` is the required last sequence of the subject, 0 for none.
     pub(super) async fn put_record(
         &self,
         subject: String,
@@ -132,7 +132,7 @@ impl Transport {
         .await
     }
 
-    /// The chunk on `subject`, from any replica, else from the leader; none if it is not there.
+    /// The chunk on `subject`, from any replica, else from the leader; none if it is missing.
     pub(super) async fn chunk(&self, subject: &str) -> object_store::Result<Option<Bytes>> {
         let near = repeat(|| async {
             match self.stream.direct_get_last_for_subject(subject).await {
@@ -143,12 +143,12 @@ impl Transport {
         });
         match near.await.map_err(Failure::into_error)? {
             Some(bytes) => Ok(Some(bytes)),
-            // A replica may lag behind what was confirmed.
+            // A replica may lag behind confirmed messages.
             None => Ok(self.last(subject).await?.map(|message| message.payload)),
         }
     }
 
-    /// The message on `subject` as the leader has it; none if it is not there.
+    /// The message on `subject` from the leader; none if it is missing.
     pub(super) async fn last(&self, subject: &str) -> object_store::Result<Option<StreamMessage>> {
         let last = repeat(|| async {
             match self.stream.get_last_raw_message_by_subject(subject).await {
@@ -163,13 +163,13 @@ impl Transport {
         last.await.map_err(Failure::into_error)
     }
 
-    /// Removes all messages whose subject matches `filter`; how many there were.
+    /// Removes all messages whose subject matches `filter`; returns their number.
     pub(super) async fn purge(&self, filter: &str) -> object_store::Result<u64> {
         self.purge_before(filter, None).await
     }
 
-    /// The same, of those before the sequence `end`, if there is one: repeated, it removes nothing that was
-    /// stored since.
+    /// Removes messages before the sequence `end`, if given: a repeated request then removes no later
+    /// message.
     pub(super) async fn purge_before(
         &self,
         filter: &str,
@@ -194,16 +194,16 @@ impl Transport {
 }
 
 impl Failure {
-    /// For requests that have no guard, or whose conflict the caller has dealt with.
+    /// Converts the failure of a request without a guard, or without a conflict.
     pub(super) fn into_error(self) -> object_store::Error {
         match self {
             Self::Error(error) => error,
-            Self::Conflict => super::generic("a guard failed where none was set"),
+            Self::Conflict => super::generic("a guard failed although none was set"),
         }
     }
 }
 
-/// Repeats what failed for a passing reason, with growing waits.
+/// Repeats requests after temporary failures, with growing waits.
 async fn repeat<T, F, Pending>(mut request: F) -> Result<T, Failure>
 where
     F: FnMut() -> Pending + Send,
@@ -220,18 +220,18 @@ where
         if Instant::now() + wait > deadline {
             return Err(Failure::Error(super::generic(source)));
         }
-        tracing::debug!(error = %source, "request to the object stream is repeated");
+        tracing::debug!(error = %source, "a request to the stream of artifacts is repeated");
         sleep(wait).await;
         wait = RETRY_WAIT_MAX.min(wait * 2);
     }
 }
 
-/// Sorts what a publish reports by what is to be done about it.
+/// Maps an error of a publish.
 fn sort_publish(error: PublishError) -> Try {
     match error.kind() {
         PublishErrorKind::WrongLastSequence => Try::Fail(Failure::Conflict),
         PublishErrorKind::MaxPayloadExceeded => Try::Fail(Failure::Error(super::generic(error))),
-        // A stream that is being recovered has no responders either: that too passes.
+        // A stream in recovery has no responders either: a temporary failure.
         PublishErrorKind::StreamNotFound
         | PublishErrorKind::TimedOut
         | PublishErrorKind::BrokenPipe
@@ -246,7 +246,7 @@ fn sort_publish(error: PublishError) -> Try {
     }
 }
 
-/// Sorts an answer of JetStream by what is to be done about it.
+/// Maps an answer of JetStream.
 fn sort_api(error: ApiError) -> Try {
     match error.error_code() {
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {

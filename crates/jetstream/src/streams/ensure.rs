@@ -1,8 +1,8 @@
-//! Makes a stream, or compares the one that is there: a server drops settings that it does not
-//! know and says OK, and somebody may have made the stream by hand.
+//! Creates a stream, or compares an existing one: a server drops unknown settings without an error, and
+//! an operator may have created the stream manually.
 //!
-//! A stream is updated where the server allows it. One that still differs is refused with every
-//! difference named; it is never removed, for what it holds may be all there is.
+//! Updates a stream where the server allows it. A stream that still differs is an error that lists every
+//! difference. Never removes a stream, because it may contain the only copy of its data.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use aod_ports::BoxError;
 
 use crate::link::{Failure, Link};
 
-/// A setting of a stream that is not as it must be.
+/// A wrong setting of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The setting, as the server names it.
@@ -31,13 +31,13 @@ impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} is {} instead of {}",
+            "{} is {}, expected {}",
             self.setting, self.found, self.wanted
         )
     }
 }
 
-/// All that differs, on one line.
+/// All differences, on one line.
 fn listed(differences: &[Difference]) -> String {
     differences
         .iter()
@@ -46,34 +46,33 @@ fn listed(differences: &[Difference]) -> String {
         .join("; ")
 }
 
-/// Why a stream cannot be used, sorted by what the operator does about it.
+/// Why a stream cannot be used, by what the operator can do.
 #[derive(Debug, Error)]
 pub enum StreamError {
-    /// Change the stream, or the limits that were asked for; or look whether the server is the
-    /// right one.
-    #[error("stream {stream} is not as it must be: {}", listed(.differences))]
+    /// Change the stream or the requested limits, or check that the server is the right one.
+    #[error("stream {stream} has wrong settings: {}; change them, or check that this is AOD's broker", listed(.differences))]
     Mismatch {
         stream: String,
         differences: Vec<Difference>,
-        /// What the server said to the attempt to change it, if it refused.
+        /// The server's error for the attempt to change the stream.
         source: Option<BoxError>,
     },
-    /// Start a gateway: it makes the streams.
-    #[error("stream {stream} is not there: a gateway makes it, and none has yet")]
+    /// Start a gateway, which creates the streams.
+    #[error("stream {stream} does not exist; start a gateway, which creates it")]
     Missing { stream: String },
-    /// The server refused to make the stream, or did not answer.
-    #[error("stream {stream} cannot be made or read")]
+    /// The server rejected the creation, or did not answer.
+    #[error("stream {stream} cannot be created or read")]
     Server { stream: String, source: BoxError },
 }
 
-/// Whether limits of a stream that is there are changed to those wanted.
+/// Whether to change the limits of an existing stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
     Set,
     Keep,
 }
 
-/// The stream as it is, none if there is none.
+/// The existing stream, if any.
 pub(crate) async fn find(link: &Link, stream: &str) -> Result<Option<Info>, StreamError> {
     let subject = format!("STREAM.INFO.{stream}");
     match request(link, &subject, &()).await {
@@ -84,7 +83,7 @@ pub(crate) async fn find(link: &Link, stream: &str) -> Result<Option<Info>, Stre
     }
 }
 
-/// Makes the stream `wanted`, or compares and if need be changes the one that is there.
+/// Creates the stream `wanted`, or compares the existing one and changes it if necessary.
 pub(crate) async fn ensure(
     link: &Link,
     wanted: Config,
@@ -100,7 +99,7 @@ pub(crate) async fn ensure(
             refuse_differences(stream, differences, None)?;
             Ok(made)
         }
-        // Another program was faster, with settings of its own.
+        // Another program was faster, with its own settings.
         Ok(Err(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => {
             let found = find(link, &stream)
                 .await?
@@ -112,7 +111,7 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Changes the stream `found` to what is wanted, where it differs and the server lets us.
+/// Changes the stream `found` to `wanted` where the server allows it.
 async fn adjust(
     link: &Link,
     wanted: Config,
@@ -128,7 +127,7 @@ async fn adjust(
     match request(link, &format!("STREAM.UPDATE.{stream}"), &wanted).await {
         Ok(Ok(changed)) => {
             tracing::debug!("changed stream {stream}: {}", listed(&before));
-            // The server may have made other notes in its metadata.
+            // The server may have changed its own metadata.
             let wanted = adopt(wanted, &changed.config, Limits::Set);
             refuse_differences(stream, differences(&wanted, &changed.config), None)?;
             Ok(changed)
@@ -157,8 +156,8 @@ fn refuse_differences(
     })
 }
 
-/// What is wanted of a stream that is there: where it began is its own, though a source may begin
-/// later by now, and so are the notes that the server makes in its metadata.
+/// Adapts `wanted` to an existing stream: keeps its first sequence (although a source may begin later by
+/// now) and the server's own metadata.
 fn adopt(mut wanted: Config, found: &Config, limits: Limits) -> Config {
     wanted.first_sequence = found.first_sequence;
     wanted.metadata.clone_from(&found.metadata);
@@ -176,7 +175,7 @@ fn adopt(mut wanted: Config, found: &Config, limits: Limits) -> Config {
         wanted.max_bytes = found.max_bytes;
         wanted.max_age = found.max_age;
         wanted.num_replicas = found.num_replicas;
-        // What may be unsynced may also be synced; what must be synced is not up to who made it.
+        // A stream that need not be synced may be synced; a stream that must be synced may not differ.
         if wanted.persist_mode.is_some() {
             wanted.persist_mode.clone_from(&found.persist_mode);
         }
@@ -184,7 +183,7 @@ fn adopt(mut wanted: Config, found: &Config, limits: Limits) -> Config {
     wanted
 }
 
-/// Every setting that either has and that is not the same in both.
+/// Every setting that differs or that only one of both has.
 fn differences(wanted: &Config, found: &Config) -> Vec<Difference> {
     let (wanted, found) = (as_value(wanted), as_value(found));
     let settings = |value: &Value| -> BTreeSet<String> {
@@ -210,7 +209,7 @@ fn as_value(config: &Config) -> Value {
     serde_json::to_value(config).expect("a configuration is plain data with text keys")
 }
 
-/// A request to the API of streams: the outer error is the connection's, the inner one an answer.
+/// A request to the API of streams: the outer error is the connection's, the inner one the server's.
 async fn request(
     link: &Link,
     subject: &str,
@@ -245,7 +244,7 @@ mod tests {
     use crate::streams;
 
     #[test]
-    fn every_difference_is_named() {
+    fn error_names_every_difference() {
         let wanted = streams::events(&StreamLimits::default());
         let found = Config {
             deny_purge: false,
@@ -254,15 +253,12 @@ mod tests {
         };
         let error = refuse_differences("EVENTS".into(), differences(&wanted, &found), None);
         let text = error.unwrap_err().to_string();
-        assert!(
-            text.contains("deny_purge is null instead of true"),
-            "{text}"
-        );
-        assert!(text.contains("max_msgs is 5 instead of -1"), "{text}");
+        assert!(text.contains("deny_purge is null, expected true"), "{text}");
+        assert!(text.contains("max_msgs is 5, expected -1"), "{text}");
     }
 
     #[test]
-    fn a_log_that_is_not_synced_is_refused_and_a_queue_that_is_synced_is_not() {
+    fn unsynced_log_is_rejected_and_synced_queue_is_accepted() {
         let limits = StreamLimits::default();
         let kept = |wanted: Config, persist_mode| {
             let found = Config {
@@ -277,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_on_demand_and_beginnings_always() {
+    fn limits_are_kept_on_demand_and_first_sequences_always() {
         let limits = StreamLimits::default();
         let found = streams::work(
             &StreamLimits {

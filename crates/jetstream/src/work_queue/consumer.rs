@@ -1,8 +1,8 @@
-//! The consumers of the queue: `<label>-<class>`, made once, the same for all nodes.
+//! The consumers of the queue: `<pool>-<class>`, created once, shared by all nodes.
 
 use std::time::Duration;
 
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::{Class, Pool};
 use aod_ports::BoxError;
 use aod_ports::work_queue::Waiting;
 use async_nats::jetstream::ErrorCode;
@@ -13,33 +13,33 @@ use futures::TryStreamExt as _;
 use crate::link::{Failure, Link};
 use crate::streams::WORK;
 
-/// Launches delivered and not acknowledged, over all nodes. The server's default of 1,000 would
-/// stop the queue at 1,000 running capsules.
+/// Maximum number of delivered and unacknowledged launches of all nodes. The server's default of 1,000
+/// would stop the queue at 1,000 running capsules.
 const RUNNING_MAX: i64 = 100_000;
 
-/// Nodes that may wait for a launch at a time. The server's default is 512.
+/// Maximum number of nodes that wait for a launch. The server's default is 512.
 const PULLS_MAX: i64 = 4_096;
 
-/// Without end: deliveries are counted by the rules, which end a run with a reason.
+/// Without a limit: the domain rules count deliveries and end a run with a reason.
 const DELIVERIES_UNLIMITED: i64 = -1;
 
-pub(super) fn name(label: &Label, class: Class) -> String {
-    format!("{label}-{class}")
+pub(super) fn name(pool: &Pool, class: Class) -> String {
+    format!("{pool}-{class}")
 }
 
-/// Reads what [`name`] wrote.
-fn parse_name(name: &str) -> Option<(Label, Class)> {
-    let (label, class) = name.rsplit_once('-')?;
+/// Parses a name of [`name`].
+fn parse_name(name: &str) -> Option<(Pool, Class)> {
+    let (pool, class) = name.rsplit_once('-')?;
     let class = [Class::Child, Class::Root]
         .into_iter()
         .find(|known| known.to_string() == class)?;
-    Some((label.parse().ok()?, class))
+    Some((pool.parse().ok()?, class))
 }
 
-fn config(label: &Label, class: Class, lease: Duration) -> pull::Config {
+fn config(pool: &Pool, class: Class, lease: Duration) -> pull::Config {
     pull::Config {
-        durable_name: Some(name(label, class)),
-        filter_subject: format!("ev.*.run.*.*.s.launch.{label}.{class}"),
+        durable_name: Some(name(pool, class)),
+        filter_subject: format!("ev.*.run.*.*.s.launched.{pool}.{class}"),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
         ack_wait: lease,
@@ -51,35 +51,35 @@ fn config(label: &Label, class: Class, lease: Duration) -> pull::Config {
     }
 }
 
-/// Makes the consumer. One that is there stays as it is, for nodes rely on its lease time: if it
-/// has other settings than ours, we are refused.
+/// Creates the consumer. Never changes an existing one, because nodes rely on its lease time: other
+/// settings are an error.
 pub(super) async fn ensure(
     link: &Link,
-    label: &Label,
+    pool: &Pool,
     class: Class,
     lease: Duration,
 ) -> Result<(), BoxError> {
-    let wanted = config(label, class, lease);
+    let wanted = config(pool, class, lease);
     let found = link
         .patiently(|| make_or_find(link, wanted.clone()))
         .await?;
-    compare(label, class, &wanted, &found)
+    compare(pool, class, &wanted, &found)
 }
 
-/// Sees that the consumer is there with our settings; waits a while for a gateway to make it.
+/// Checks that the consumer exists with our settings; waits a while for a gateway to create it.
 pub(super) async fn bind(
     link: &Link,
-    label: &Label,
+    pool: &Pool,
     class: Class,
     lease: Duration,
 ) -> Result<(), BoxError> {
-    let name = name(label, class);
+    let name = name(pool, class);
     let found = link.patiently(|| find(link, &name)).await?;
-    compare(label, class, &config(label, class, lease), &found)
+    compare(pool, class, &config(pool, class, lease), &found)
 }
 
 fn compare(
-    label: &Label,
+    pool: &Pool,
     class: Class,
     wanted: &pull::Config,
     found: &consumer::Config,
@@ -93,10 +93,10 @@ fn compare(
     if is_same {
         return Ok(());
     }
-    let name = name(label, class);
+    let name = name(pool, class);
     Err(format!(
-        "consumer {name} of {WORK} has a lease of {} s and the filter {}, here {} s and {} are wanted: \
-         give all nodes the same lease, or stop them all and remove the consumer",
+        "consumer {name} of {WORK} has a lease of {} s and the filter {}, expected {} s and {}: \
+         configure the same lease for all nodes, or stop all nodes and remove the consumer",
         found.ack_wait.as_secs(),
         found.filter_subject,
         wanted.ack_wait.as_secs(),
@@ -125,9 +125,9 @@ async fn make_or_find(link: &Link, wanted: pull::Config) -> Result<consumer::Con
     }
 }
 
-/// Removes the consumer; one that is gone is fine.
-pub(super) async fn remove(link: &Link, label: &Label, class: Class) -> Result<(), BoxError> {
-    let name = name(label, class);
+/// Removes the consumer; a missing one is fine.
+pub(super) async fn remove(link: &Link, pool: &Pool, class: Class) -> Result<(), BoxError> {
+    let name = name(pool, class);
     link.patiently(|| async {
         match link
             .context
@@ -159,7 +159,7 @@ async fn find(link: &Link, name: &str) -> Result<consumer::Config, Failure> {
     link.permitted(&subject, asked).await
 }
 
-/// What waits at each consumer.
+/// The waiting launches of each consumer.
 pub(super) async fn waiting(link: &Link) -> Result<Vec<Waiting>, BoxError> {
     link.patiently(|| async {
         let stream = link
@@ -178,10 +178,10 @@ pub(super) async fn waiting(link: &Link) -> Result<Vec<Waiting>, BoxError> {
 }
 
 fn waiting_at(info: &consumer::Info) -> Option<Waiting> {
-    let (label, class) = parse_name(&info.name)?;
+    let (pool, class) = parse_name(&info.name)?;
     let delivered = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
     Some(Waiting {
-        label,
+        pool,
         class,
         pending: info.num_pending,
         delivered,
@@ -193,14 +193,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_tells_its_label() {
-        for label in ["any", "gpu-large", "node-7"] {
-            let label: Label = label.parse().unwrap();
+    fn name_of_consumer_contains_its_pool() {
+        for pool in ["any", "gpu-large", "node-7"] {
+            let pool: Pool = pool.parse().unwrap();
             for class in [Class::Child, Class::Root] {
-                assert_eq!(
-                    parse_name(&name(&label, class)),
-                    Some((label.clone(), class))
-                );
+                assert_eq!(parse_name(&name(&pool, class)), Some((pool.clone(), class)));
             }
         }
         assert_eq!(parse_name("someone-elses"), None);

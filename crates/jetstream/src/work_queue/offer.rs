@@ -1,6 +1,6 @@
-//! A launch handed from one node to another: a request on the subject of the other, which tells the place of the
-//! launch in the log. The other reads it there: whoever may offer something cannot make up what is run. Nothing of
-//! an offer is kept: what is lost on the way comes again after the lease time.
+//! Offers of launches from one node to another: a request on the other node's subject with the sequence of the
+//! launch in the log. The other node reads the launch from the log, so a node cannot forge one. Offers are not
+//! stored: the queue delivers the launch of a lost offer again after the lease time.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::event_log::stored;
 use crate::link::Link;
 use crate::streams::EVENTS;
 
-/// Headers of an offer: the place of the launch in the log, where to acknowledge it, its class, and how long ago it
-/// was delivered.
+/// Headers of an offer: sequence of the launch in the log, its acknowledgement subject, its class, and the time since
+/// its delivery.
 const LAUNCH: &str = "Aod-Launch";
 const ACKNOWLEDGE: &str = "Aod-Acknowledge";
 const CLASS: &str = "Aod-Class";
 const HELD: &str = "Aod-Held-Milliseconds";
 
-/// What whoever takes a launch answers.
+/// Answers to an offer.
 const TAKEN: &[u8] = b"+OK";
 const REFUSED: &[u8] = b"-ERR";
 
@@ -38,7 +38,7 @@ fn subject(node: NodeId) -> String {
     format!("offer.{}", node.token())
 }
 
-/// Whether `to` has taken the launch. Whoever is not there refuses it.
+/// Offers a launch to `to` and returns whether that node has taken it. An offline node takes nothing.
 pub(super) async fn offer(
     link: &Link,
     to: NodeId,
@@ -59,7 +59,7 @@ pub(super) async fn offer(
     }
 }
 
-/// What is offered to `node`.
+/// The offers to `node`.
 pub(super) async fn offers(
     link: &Link,
     node: NodeId,
@@ -67,14 +67,14 @@ pub(super) async fn offers(
     let client = link.client.clone();
     let log = link.context.get_stream_no_info(EVENTS).await?;
     let messages = client.subscribe(subject(node)).await?;
-    // Whoever asks next must find somebody listening.
+    // The subscription must exist before the next offer.
     client.flush().await?;
     let offers = messages.filter_map(move |message| {
         let (client, log) = (client.clone(), log.clone());
         async move {
             let offer = read(&client, &log, &message).await;
             if offer.is_none() {
-                tracing::warn!(subject = %message.subject, "an offer cannot be read");
+                tracing::warn!(subject = %message.subject, "an offer of a launch is invalid");
             }
             offer
         }
@@ -99,7 +99,7 @@ async fn read(client: &Client, log: &Stream<()>, message: &Message) -> Option<Of
         let is_taken = answered.await.unwrap_or(false);
         let text = if is_taken { TAKEN } else { REFUSED };
         if let Err(error) = client.publish(reply, text.into()).await {
-            tracing::debug!(%error, "an offer is not answered");
+            tracing::debug!(%error, "the answer to an offer cannot be sent");
         }
     });
     Some(Offer {

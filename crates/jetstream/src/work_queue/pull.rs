@@ -1,14 +1,14 @@
-//! One pull: one request, answered with launches and an end, or with an end alone.
+//! One pull: one request, answered with launches and an end, or with only an end.
 //!
-//! The request is of the kind that waits for the first launch, then takes what else is there and
-//! ends (`no_wait` with `expires`): nothing stays behind at the server that could take launches
-//! for somebody who no longer listens. It has no heartbeats: with them the client library's own
-//! pull misses launches.
+//! The request waits for the first launch, then takes the other available launches and ends (`no_wait`
+//! with `expires`): no request stays on the server that could take launches for a receiver that no
+//! longer listens. The request has no heartbeats: with heartbeats the client library's own pull misses
+//! launches.
 
 use std::time::Duration;
 
 use aod_domain::run::WorkPosition;
-use aod_domain::subject::{Class, Label, Subject};
+use aod_domain::subject::{Class, Pool, Subject};
 use aod_ports::BoxError;
 use aod_ports::event_log::StoredEvent;
 use aod_ports::work_queue::Delivery;
@@ -23,26 +23,26 @@ use crate::ack_subject::AckSubject;
 use crate::link::Link;
 use crate::streams::{EVENTS, WORK};
 
-/// Names the stream and sequence that a message was sourced from.
+/// The stream and sequence of a sourced message.
 const SOURCE: &str = "Nats-Stream-Source";
 
-/// Pause before asking again when others have asked for all that is there.
-const OTHERS_FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Pause before the next request when other nodes have requested all available launches.
+const QUEUED_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As asked: enough, or nothing more, or not in time.
+    /// Regular: the requested number, no more launches, or the time limit.
     Regular,
-    /// Others wait for what is there.
+    /// Earlier requests wait for the available launches.
     OthersFirst,
-    /// Nobody is there to answer: the queue was made anew, or its server is starting.
+    /// No consumer answers: the queue was rebuilt, or its server is starting.
     NoConsumer,
 }
 
 pub(super) async fn pull(
     queue: &JetStreamWorkQueue,
-    label: &Label,
+    pool: &Pool,
     class: Class,
     max: usize,
     wait: Duration,
@@ -54,13 +54,14 @@ pub(super) async fn pull(
     let mut is_consumer_made = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (messages, end) =
-            request(&queue.link, &consumer::name(label, class), max, left).await?;
+        let (messages, end) = request(&queue.link, &consumer::name(pool, class), max, left).await?;
         match end {
-            End::OthersFirst if left > OTHERS_FIRST_PAUSE => sleep(OTHERS_FIRST_PAUSE).await,
-            End::NoConsumer if is_consumer_made => return Err("the queue does not answer".into()),
+            End::OthersFirst if left > QUEUED_PAUSE => sleep(QUEUED_PAUSE).await,
+            End::NoConsumer if is_consumer_made => {
+                return Err("the queue of launches does not respond".into());
+            }
             End::NoConsumer => {
-                queue.open(label, class).await?;
+                queue.open(pool, class).await?;
                 is_consumer_made = true;
             }
             End::Regular | End::OthersFirst => {
@@ -86,7 +87,7 @@ async fn request(
     let request = if wait.is_zero() {
         json!({"batch": max, "no_wait": true})
     } else {
-        // The server counts in nanoseconds.
+        // In nanoseconds.
         let expires = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         json!({"batch": max, "no_wait": true, "expires": expires})
     };
@@ -101,13 +102,13 @@ async fn request(
     };
     let end = tokio::select! {
         end = reception.receive(max, deadline) => end?,
-        // The server has forgotten the request: better ask anew than wait for its end.
+        // The server has lost the request: send a new one instead of waiting for its end.
         () = link.replaced(epoch) => End::Regular,
     };
     Ok((reception.keep(), end))
 }
 
-/// Launches on their way to a caller who may go away: what it has not kept is given back.
+/// Launches for a caller that may drop the pull: returns launches that the caller has not kept to the queue.
 struct Reception {
     client: Client,
     answers: Subscriber,
@@ -132,7 +133,7 @@ impl Reception {
                 408 if description.contains("Requests Pending") => Ok(End::OthersFirst),
                 404 | 408 => Ok(End::Regular),
                 503 => Ok(End::NoConsumer),
-                code => Err(format!("the queue refuses: {code} {description}").into()),
+                code => Err(format!("the queue rejects the request: {code} {description}").into()),
             };
         }
         Ok(End::Regular)
@@ -156,7 +157,7 @@ impl Drop for Reception {
         if unseen.is_empty() {
             return;
         }
-        // Without a runtime the program ends: they come again after the lease time.
+        // Without a runtime the program ends; the queue delivers the launches again after the lease time.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -169,13 +170,13 @@ impl Drop for Reception {
     }
 }
 
-/// The launch in a message of the queue. One that cannot be read is left to come again: only a
-/// person can tell what it is.
+/// The launch in a message of the queue. An invalid message stays in the queue, for an operator to
+/// inspect.
 fn delivery(message: &Message, class: Class) -> Option<Delivery> {
     let acknowledge = message.reply.as_deref().unwrap_or_default();
     let read = read(message).and_then(|launch| of_launch(launch, acknowledge, class));
     if read.is_none() {
-        tracing::error!(subject = %message.subject, "a message of the queue is no launch");
+        tracing::error!(subject = %message.subject, "a message of the queue is not a valid launch");
     }
     read
 }
@@ -194,7 +195,7 @@ fn read(message: &Message) -> Option<StoredEvent> {
     })
 }
 
-/// A launch of `class` that is to be acknowledged under `ack_subject`.
+/// A launch of `class` with the acknowledgement subject `ack_subject`.
 pub(super) fn of_launch(launch: StoredEvent, ack_subject: &str, class: Class) -> Option<Delivery> {
     let place = AckSubject::parse(ack_subject)?;
     let is_launch = Subject::is_launch(&launch.subject);

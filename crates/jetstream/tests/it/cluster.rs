@@ -1,25 +1,25 @@
-//! Three servers, three copies: other codes for conflicts, replicas that lag, leaders that die.
+//! Three servers with three copies: other codes for conflicts, lagging replicas, leaders that die.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
 use aod_domain::subject::{self, Class};
 use aod_jetstream::{Broker, Config, StreamLimits};
-use aod_ports::event_log::{EventLog as _, From, Told};
+use aod_ports::event_log::{EventLog as _, Followed, From};
 use aod_ports::work_queue::WorkQueue as _;
-use aod_testkit::events::{grow, label, launch, new_run, soon, state_event};
+use aod_testkit::events::{grow, launch, new_run, pool, soon, state_event};
 use aod_testkit::{NatsConfig, NatsServer, live};
 use futures::StreamExt as _;
 
 use crate::conformance::{check_queue, event_log};
 use crate::support::{LEASE, config};
 
-/// How long a queue may not notice that the server is dead from which it takes its launches: 30 to 40 s
-/// were measured with nats-server 2.15, when that server led the log or the queue.
+/// Maximum time until a queue detects the death of its source's server: 30 to 40 s measured with nats-server
+/// 2.15, if that server led the log or the queue.
 const SOURCE_STALLS_MAX: Duration = Duration::from_secs(120);
 
-/// Three servers that know each other. Routes must be known before, so their ports are drawn here
-/// and freed for the servers a moment later.
+/// Three servers with routes to each other. Routes need known ports, so the test draws free ports and
+/// releases them for the servers.
 fn start() -> Vec<NatsServer> {
     let drawn: Vec<TcpListener> = (0..3)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
@@ -56,7 +56,7 @@ async fn connect(servers: &[NatsServer]) -> Broker {
         limits: Some(limits),
         ..config(&servers[0])
     };
-    // Without a leader, requests to make streams are not answered.
+    // Without a leader, the servers do not answer requests to create streams.
     soon(async {
         loop {
             match Broker::connect(config.clone()).await {
@@ -69,7 +69,7 @@ async fn connect(servers: &[NatsServer]) -> Broker {
 }
 
 #[tokio::test]
-async fn three_copies_conform() {
+async fn ports_conform_with_three_copies() {
     let servers = start();
     let (broker, elsewhere) = (connect(&servers).await, connect(&servers).await);
     aod_testkit::event_log::check_all(&event_log(&broker), &event_log(&elsewhere)).await;
@@ -79,19 +79,19 @@ async fn three_copies_conform() {
 }
 
 #[tokio::test]
-async fn two_of_three_servers_go_on() {
+async fn two_of_three_servers_continue() {
     let mut servers = start();
     let broker = connect(&servers).await;
-    let (log, label) = (broker.event_log(), label("any"));
+    let (log, pool) = (broker.event_log(), pool("any"));
     let queue = broker.work_queue();
-    queue.ensure(&label).await.unwrap();
-    let mut told = log.follow(subject::ALL, From::After(0)).await.unwrap();
+    queue.ensure(&pool).await.unwrap();
+    let mut followed = log.follow(subject::ALL, From::After(0)).await.unwrap();
     let run = new_run();
     let first = state_event(run, 0, "first");
     let sequence = log.append(first.clone()).await.unwrap();
     let before = grow(&log, new_run(), 20).await;
     let job = new_run();
-    log.append(launch(job, &label, Class::Root)).await.unwrap();
+    log.append(launch(job, &pool, Class::Root)).await.unwrap();
 
     let killed = servers.remove(0);
     drop(killed);
@@ -99,7 +99,7 @@ async fn two_of_three_servers_go_on() {
     let after = soon(grow(&log, new_run(), 20)).await;
     let pulled = tokio::time::timeout(SOURCE_STALLS_MAX, async {
         loop {
-            match queue.pull(&label, Class::Root, 1, LEASE * 5).await {
+            match queue.pull(&pool, Class::Root, 1, LEASE * 5).await {
                 Ok(pulled) if !pulled.is_empty() => return pulled,
                 other => eprintln!("not yet: {other:?}"),
             }
@@ -110,7 +110,7 @@ async fn two_of_three_servers_go_on() {
     let count = 1 + before.len() + 1 + after.len();
     let mut seen = Vec::new();
     while seen.len() < count {
-        if let Told::Event(event) = soon(told.next()).await.unwrap() {
+        if let Followed::Event(event) = soon(followed.next()).await.unwrap() {
             seen.push(event.sequence);
         }
     }

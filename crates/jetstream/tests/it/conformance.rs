@@ -1,4 +1,4 @@
-//! The suites of the ports, against one server; `cluster` runs them against three.
+//! The conformance suites of the ports against one server; `cluster` runs them against three.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub(crate) async fn check_queue(broker: &Broker) {
 }
 
 #[tokio::test]
-async fn the_event_log_conforms() {
+async fn event_log_conforms() {
     let (server, broker) = start().await;
     let elsewhere = connect(&server).await;
     event_log::check_all(&event_log(&broker), &event_log(&elsewhere)).await;
 }
 
 #[tokio::test]
-async fn the_event_log_of_whoever_makes_no_consumers_conforms() {
+async fn event_log_without_consumers_conforms() {
     let (server, broker) = start().await;
     let elsewhere = Broker::connect(Config {
         makes_streams: false,
@@ -42,13 +42,13 @@ async fn the_event_log_of_whoever_makes_no_consumers_conforms() {
 }
 
 #[tokio::test]
-async fn the_work_queue_conforms() {
+async fn work_queue_conforms() {
     let (_server, broker) = start().await;
     check_queue(&broker).await;
 }
 
 #[tokio::test]
-async fn the_feed_of_ends_conforms() {
+async fn feed_conforms() {
     let (server, broker) = start().await;
     let elsewhere = connect(&server).await;
     let open = async |broker: &Broker, name| broker.feed(name).await.expect("a feed");
@@ -59,7 +59,7 @@ async fn the_feed_of_ends_conforms() {
 }
 
 #[tokio::test]
-async fn the_stream_of_logs_conforms() {
+async fn log_stream_conforms() {
     let (server, broker) = start().await;
     let elsewhere = connect(&server).await;
     live::check_logs(&broker.log_stream(), &elsewhere.log_stream()).await;

@@ -1,4 +1,4 @@
-//! Which brokers are taken, and what is said of those that are not.
+//! Connections to brokers, and the errors of unsuitable ones.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use async_nats::jetstream::stream::{DiscardPolicy, StorageType};
 
 use crate::support::{config, connect, start};
 
-/// Greets one connection as a server of `version` would, and answers its pings.
+/// Greets one connection like a server of `version`, and answers its pings.
 fn old_server(version: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ fn old_server(version: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_old_server_is_refused_with_what_to_do() {
+async fn old_server_is_rejected_with_advice() {
     for version in ["2.9.10", "2.14.3"] {
         let error = Broker::connect(Config::new(old_server(version), "test"))
             .await
@@ -49,7 +49,7 @@ async fn an_old_server_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_second_program_takes_the_streams_as_they_are() {
+async fn second_program_uses_existing_streams() {
     let (server, _first) = start().await;
     let limits = StreamLimits {
         events_bytes_max: 1 << 20,
@@ -69,7 +69,7 @@ async fn a_second_program_takes_the_streams_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_setting_that_the_server_made_notes_of_is_set_back() {
+async fn changed_setting_with_server_metadata_is_reset() {
     let (server, _first) = start().await;
     let client = async_nats::connect(server.url()).await.unwrap();
     let context = jetstream::new(client);
@@ -80,7 +80,7 @@ async fn a_setting_that_the_server_made_notes_of_is_set_back() {
         .cached_info()
         .config
         .clone();
-    // What only newer servers know raises the level that the stream says it needs.
+    // A setting of newer servers raises the stream's required API level.
     changed.allow_atomic_publish = true;
     context.update_stream(changed).await.unwrap();
 
@@ -90,7 +90,7 @@ async fn a_setting_that_the_server_made_notes_of_is_set_back() {
 }
 
 #[tokio::test]
-async fn another_stream_of_the_name_is_refused_with_every_difference() {
+async fn foreign_stream_is_rejected_with_every_difference() {
     let server = NatsServer::start(NatsConfig::default());
     let client = async_nats::connect(server.url()).await.unwrap();
     let context = jetstream::new(client);
@@ -135,7 +135,7 @@ async fn another_stream_of_the_name_is_refused_with_every_difference() {
     assert!(
         error
             .to_string()
-            .contains("storage is \"memory\" instead of \"file\""),
+            .contains("storage is \"memory\", expected \"file\""),
         "{error}"
     );
     let left = context
@@ -145,11 +145,11 @@ async fn another_stream_of_the_name_is_refused_with_every_difference() {
         .cached_info()
         .state
         .messages;
-    assert_eq!(left, 1, "the stranger keeps what it holds");
+    assert_eq!(left, 1, "the foreign stream keeps its messages");
 }
 
 #[tokio::test]
-async fn the_log_cannot_be_changed() {
+async fn log_cannot_be_changed() {
     let (server, _broker) = start().await;
     let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
     let stream = context.get_stream("EVENTS").await.unwrap();
@@ -163,7 +163,7 @@ async fn the_log_cannot_be_changed() {
 }
 
 #[tokio::test]
-async fn syncing_is_asked_at_the_monitoring() {
+async fn durability_is_read_from_monitoring() {
     for (sync_interval, expected) in [
         ("always", Durability::Synced),
         ("100ms", Durability::Unsynced),
@@ -187,7 +187,7 @@ async fn syncing_is_asked_at_the_monitoring() {
 }
 
 #[tokio::test]
-async fn credentials_are_asked_for() {
+async fn connection_without_credentials_is_refused() {
     let server = NatsServer::start(NatsConfig {
         users: vec![("aod".into(), "secret".into())],
         ..NatsConfig::default()
@@ -208,7 +208,7 @@ async fn credentials_are_asked_for() {
 }
 
 #[tokio::test]
-async fn files_have_a_connection_of_their_own() {
+async fn object_store_has_its_own_connection() {
     let (server, broker) = start().await;
     let bucket = BucketConfig {
         stream: "FILES".into(),

@@ -1,4 +1,4 @@
-//! Appends to a log that is full, and to servers that die.
+//! Appends to a full log, and to servers that die.
 
 use aod_domain::subject;
 use aod_jetstream::{Broker, Config};
@@ -9,7 +9,7 @@ use aod_testkit::{NatsConfig, NatsServer};
 use crate::support::{config, small, start};
 
 #[tokio::test]
-async fn a_full_log_says_so_and_keeps_what_it_has() {
+async fn full_log_rejects_appends_and_keeps_events() {
     let server = NatsServer::start(NatsConfig::default());
     let broker = Broker::connect(Config {
         limits: Some(small()),
@@ -42,7 +42,7 @@ async fn a_full_log_says_so_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn an_append_outlives_the_server() {
+async fn append_continues_after_restart_of_server() {
     let (mut server, broker) = start().await;
     let (log, run) = (broker.event_log(), new_run());
     let first = log.append(state_event(run, 0, "before")).await.unwrap();
@@ -62,7 +62,7 @@ async fn an_append_outlives_the_server() {
 }
 
 #[tokio::test]
-async fn appends_under_way_when_the_server_dies_are_stored_once() {
+async fn appends_during_death_of_server_are_stored_once() {
     const WRITERS: u32 = 8;
     const EACH: u32 = 60;
     let (mut server, broker) = start().await;

@@ -1,4 +1,4 @@
-//! The server killed again and again while runs are made.
+//! Repeated kills of the server under load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use aod_testkit::{NatsConfig, NatsServer};
 use crate::support::connect;
 use crate::witness::{Witness, check_whole, missing, read_all};
 
-/// How often the server is killed.
+/// Number of kills.
 const KILLS: usize = 20;
 
-/// Appends that are confirmed between two kills at the least.
+/// Minimum number of confirmed appends between two kills.
 const CONFIRMED_BETWEEN: usize = 200;
 
-/// How long they may take: the writers wait for the server up to half a second at a time.
+/// Maximum time for these appends: the writers wait for the server up to half a second at a time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kills a server that syncs as `sync_interval` says: everything is confirmed in the end, and the
-/// log is exactly that.
+/// Kills a server with this `sync_interval`: every append is confirmed in the end, and the log contains
+/// exactly the confirmed events.
 async fn check(sync_interval: &str) {
     let mut server = NatsServer::start(NatsConfig {
         sync_interval: sync_interval.to_owned(),
@@ -45,7 +45,7 @@ async fn check(sync_interval: &str) {
     for ended in writers.join_all().await {
         ended.unwrap();
     }
-    // Nobody who wrote then reads now: what is in the log is told by a server that has just begun.
+    // A new connection to a restarted server reads the log.
     server.restart();
     let broker = connect(&server).await;
     let log: Arc<dyn EventLog> = Arc::new(broker.event_log());
@@ -54,7 +54,7 @@ async fn check(sync_interval: &str) {
     assert_eq!(stored.len(), confirmed.len());
     check_whole(&log, &stored).await;
     eprintln!(
-        "sync_interval {sync_interval}: {} events through {KILLS} kills, all there, none twice",
+        "sync_interval {sync_interval}: {} events through {KILLS} kills, all present, none twice",
         stored.len()
     );
 }
@@ -65,6 +65,6 @@ async fn twenty_kills_under_load_lose_nothing() {
 }
 
 #[tokio::test]
-async fn twenty_kills_under_load_lose_nothing_that_was_not_synced_either() {
+async fn twenty_kills_under_load_lose_nothing_without_sync() {
     check("2m").await;
 }

@@ -1,4 +1,4 @@
-//! Presence across the death of its server.
+//! Presence across the death of the server.
 
 use aod_ports::presence::Presence as _;
 use aod_testkit::events::soon;
@@ -7,7 +7,7 @@ use aod_testkit::live::gateway;
 use crate::support::{connect, start};
 
 #[tokio::test]
-async fn presence_is_made_again_when_the_server_has_forgotten_it() {
+async fn presence_is_created_again_after_restart_of_server() {
     let (mut server, broker) = start().await;
     let presence = broker.presence();
     presence.announce(&gateway(1)).await.unwrap();

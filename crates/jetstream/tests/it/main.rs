@@ -1,7 +1,8 @@
 //! The adapters against a real nats-server.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
+mod chains;
 mod cluster;
 mod conformance;
 mod connect;

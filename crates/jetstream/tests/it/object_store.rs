@@ -1,5 +1,5 @@
-//! The object store on a real nats-server: the tests of `object_store` itself, then ours for what
-//! it does not ask: broken connections, full streams, damaged objects.
+//! The object store on a real nats-server: the tests of `object_store` itself, and tests of broken
+//! connections, full streams and damaged objects.
 
 mod artifacts;
 
@@ -69,7 +69,7 @@ async fn read(store: &JetStreamObjectStore, path: &Path) -> Bytes {
         .expect("its bytes")
 }
 
-/// How many chunks the stream has, whomever they belong to.
+/// The number of chunks in the stream.
 async fn chunk_count(server: &NatsServer) -> usize {
     let context = jetstream::new(connect(server).await);
     let stream = context.get_stream("FILES").await.expect("the stream");
@@ -93,7 +93,7 @@ fn io_kind(error: &Error) -> Option<ErrorKind> {
 }
 
 #[tokio::test]
-async fn it_does_what_every_object_store_does() {
+async fn object_store_conforms() {
     let (_server, store) = start().await;
     integration::put_get_delete_list(&store).await;
     integration::get_opts(&store).await;
@@ -110,7 +110,7 @@ async fn it_does_what_every_object_store_does() {
 }
 
 #[tokio::test]
-async fn it_takes_parts_as_every_object_store_does() {
+async fn object_store_conforms_for_uploads_in_parts() {
     let (_server, store) = start().await;
     integration::stream_get(&store).await;
     integration::multipart_race_condition(&store, true).await;
@@ -118,7 +118,7 @@ async fn it_takes_parts_as_every_object_store_does() {
 }
 
 #[tokio::test]
-async fn every_size_comes_back_with_all_its_ranges() {
+async fn objects_of_every_size_are_read_in_all_ranges() {
     let (_server, store) = start().await;
     let edge = 64 * 1024;
     let mib = 1 << 20;
@@ -157,12 +157,12 @@ async fn every_size_comes_back_with_all_its_ranges() {
             );
         }
         let beyond = store.get_range(&path, size as u64..size as u64 + 1).await;
-        beyond.expect_err("nothing lies beyond the end");
+        beyond.expect_err("a range beyond the end");
     }
 }
 
 #[tokio::test]
-async fn a_copy_has_chunks_of_its_own() {
+async fn copy_has_its_own_chunks() {
     let (_server, store) = start().await;
     let (from, to) = (Path::from("from"), Path::from("to"));
     let content = bytes(3 * CHUNK_BYTES + 7);
@@ -182,7 +182,7 @@ async fn a_copy_has_chunks_of_its_own() {
 }
 
 #[tokio::test]
-async fn broken_uploads_leave_nothing() {
+async fn failed_uploads_leave_nothing() {
     let (server, store) = start().await;
     let path = Path::from("broken");
     let mut upload = store.put_multipart(&path).await.expect("an upload");
@@ -213,7 +213,7 @@ async fn broken_uploads_leave_nothing() {
 }
 
 #[tokio::test]
-async fn of_many_creates_one_wins_and_nothing_else_stays() {
+async fn one_of_many_creates_wins_and_leaves_nothing_else() {
     let (server, store) = start().await;
     let path = Path::from("contended");
     let content = bytes(3 * CHUNK_BYTES);
@@ -239,7 +239,7 @@ async fn of_many_creates_one_wins_and_nothing_else_stays() {
 }
 
 #[tokio::test]
-async fn a_restart_in_the_middle_of_a_put_and_of_a_get_loses_nothing() {
+async fn restart_of_server_during_put_and_get_loses_nothing() {
     let (mut server, store) = start().await;
     let path = Path::from("restarted");
     let content = bytes(64 << 20);
@@ -271,7 +271,7 @@ async fn a_restart_in_the_middle_of_a_put_and_of_a_get_loses_nothing() {
     drop(server);
 }
 
-/// Kills the server, and brings it back once clients have met closed doors.
+/// Kills the server, and restarts it after clients have failed to connect.
 fn killed_for_a_while(mut server: NatsServer) -> NatsServer {
     server.kill();
     std::thread::sleep(Duration::from_millis(500));
@@ -280,7 +280,7 @@ fn killed_for_a_while(mut server: NatsServer) -> NatsServer {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_longer_than_an_answer_may_take_is_waited_for() {
+async fn put_survives_server_that_hangs() {
     let (server, store) = start().await;
     let path = Path::from("paused");
     let content = bytes(8 << 20);
@@ -289,7 +289,7 @@ async fn a_server_that_hangs_longer_than_an_answer_may_take_is_waited_for() {
         let (store, path, content) = (store.clone(), path.clone(), content.clone());
         async move { store.put(&path, content.into()).await }
     });
-    // One answer may take 5 s: so the chunks are sent twice, and stored once.
+    // One answer may take 5 s: the chunks are sent twice and stored once.
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(!put.is_finished());
     server.resume();
@@ -299,7 +299,7 @@ async fn a_server_that_hangs_longer_than_an_answer_may_take_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_full_stream_says_so_and_keeps_what_it_has() {
+async fn full_stream_rejects_puts_and_keeps_objects() {
     let server = NatsServer::start(NatsConfig::default());
     let small = BucketConfig {
         bytes_max: 4 << 20,
@@ -318,12 +318,12 @@ async fn a_full_stream_says_so_and_keeps_what_it_has() {
     let error = store
         .put(&Path::from("too-much"), bytes(8 << 20).into())
         .await
-        .expect_err("what does not fit");
+        .expect_err("too many bytes");
     assert_eq!(io_kind(&error), Some(ErrorKind::StorageFull), "{error}");
     assert_eq!(
         chunk_count(&server).await,
         chunks,
-        "the broken put was taken back"
+        "the chunks of the failed put are removed"
     );
     assert!(read(&store, &kept).await == bytes(1 << 20));
 
@@ -335,7 +335,7 @@ async fn a_full_stream_says_so_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn an_object_that_lost_a_chunk_is_damaged_not_short() {
+async fn object_without_a_chunk_is_damaged_not_short() {
     let (server, store) = start().await;
     let path = Path::from("damaged");
     store
@@ -366,7 +366,7 @@ async fn an_object_that_lost_a_chunk_is_damaged_not_short() {
 }
 
 #[tokio::test]
-async fn a_reader_of_an_overwritten_object_may_finish() {
+async fn reader_of_overwritten_object_can_finish() {
     let (_server, store) = start().await;
     let path = Path::from("overwritten");
     let (old, new) = (bytes(20 << 20), bytes((20 << 20) + 1));
@@ -390,7 +390,7 @@ async fn a_reader_of_an_overwritten_object_may_finish() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_do_it_refuses() {
+async fn unsupported_operations_are_rejected() {
     let (_server, store) = start().await;
     let path = Path::from("refused");
     let attributes = ::object_store::Attributes::from_iter([(
@@ -413,7 +413,7 @@ async fn what_it_does_not_do_it_refuses() {
         .expect_err("an object needs a name");
 }
 
-/// Makes `foreign` the stream, opens the store, and compares the field that is complained about.
+/// Creates the stream `foreign`, opens the store, and compares the field in the error.
 async fn check_refused(foreign: jetstream::stream::Config, expected_field: &str) {
     let server = NatsServer::start(NatsConfig::default());
     let client = connect(&server).await;
@@ -431,7 +431,7 @@ async fn check_refused(foreign: jetstream::stream::Config, expected_field: &str)
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_ours_is_refused_with_the_field() {
+async fn foreign_stream_is_rejected_with_field() {
     let ours = jetstream::stream::Config {
         name: "FILES".to_owned(),
         subjects: vec!["obj.artifacts.>".to_owned()],
@@ -446,7 +446,7 @@ async fn a_stream_that_is_not_ours_is_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_only_small_messages_is_refused() {
+async fn server_with_small_max_payload_is_rejected() {
     let extra = "max_payload: 262144\n".to_owned();
     let server = NatsServer::start(NatsConfig {
         extra,

@@ -1,4 +1,4 @@
-//! A server and a broker on it: what all tests begin with.
+//! A server and a broker connection for all tests.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) async fn connect(server: &NatsServer) -> Broker {
         .expect("a broker on a fresh server")
 }
 
-/// Small enough to be filled by a test.
+/// Limits that a test can fill.
 pub(crate) fn small() -> StreamLimits {
     StreamLimits {
         events_bytes_max: 64 * 1024,

@@ -1,4 +1,4 @@
-//! Runs under load, and what the broker has confirmed of them.
+//! Runs under load, and the confirmed events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use aod_jetstream::JetStreamEventLog;
 use aod_ports::BoxError;
 use aod_ports::clock::SystemClock;
 use aod_ports::event_log::{
-    Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
+    Append, AppendError, EventLog, Fill, Followed, From, ReadError, StoredEvent, Tried,
 };
-use aod_ports::runs::{HandleError, Runs};
+use aod_services::runs::{HandleError, Runs};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Tasks that make runs, each one after the other.
+/// Number of tasks that make runs, each one run after the other.
 const WRITERS: u64 = 8;
 
-/// Events read at once.
+/// Events of one page.
 const PAGE: usize = 1_000;
 
-/// A log that remembers each append that it has confirmed.
+/// A log that records each confirmed append.
 #[derive(Debug)]
 pub(crate) struct Witness {
     log: JetStreamEventLog,
@@ -45,12 +45,12 @@ impl Witness {
         })
     }
 
-    /// What was confirmed so far, in the order of the confirmations.
+    /// The confirmed events, in the order of their confirmations.
     pub(crate) fn confirmed(&self) -> Vec<StoredEvent> {
         self.confirmed.borrow().clone()
     }
 
-    /// Waits until so many appends are confirmed.
+    /// Waits until `count` appends are confirmed.
     pub(crate) async fn wait_for(&self, count: usize, patience: Duration) {
         let mut confirmed = self.confirmed.subscribe();
         let reached = confirmed.wait_for(|events| events.len() >= count);
@@ -58,8 +58,8 @@ impl Witness {
         reached.expect("confirmations in time").unwrap();
     }
 
-    /// Starts writers that make whole runs as gateways and nodes do: each decides, appends under a
-    /// guard, and chains its event to the one before.
+    /// Starts writers that make whole runs like gateways and nodes: each decides, appends with a guard, and
+    /// chains its event to the one before.
     pub(crate) fn load(self: &Arc<Self>) -> JoinSet<Result<(), HandleError>> {
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
@@ -75,7 +75,7 @@ impl Witness {
         writers
     }
 
-    /// Has the writers end with the run that each has under way.
+    /// Tells the writers to end after their current run.
     pub(crate) fn enough(&self) {
         self.wants_more.send_replace(false);
     }
@@ -116,7 +116,7 @@ pub(crate) async fn read_all(log: &dyn EventLog) -> Vec<StoredEvent> {
     }
 }
 
-/// The confirmed events that are not stored in their places, byte for byte.
+/// The confirmed events that are not stored unchanged at their sequences.
 pub(crate) fn missing<'a>(
     confirmed: &'a [StoredEvent],
     stored: &[StoredEvent],
@@ -129,7 +129,7 @@ pub(crate) fn missing<'a>(
         .collect()
 }
 
-/// Checks what holds of every log: an order, no event twice, and histories that follow.
+/// Checks invariants of every log: an order, no event twice, and valid histories.
 pub(crate) async fn check_whole(log: &Arc<dyn EventLog>, stored: &[StoredEvent]) {
     assert!(stored.is_sorted_by_key(|event| event.sequence));
     let mut ids: BTreeSet<EventId> = BTreeSet::new();
@@ -188,7 +188,7 @@ impl EventLog for Witness {
         &self,
         filter: &str,
         from: From,
-    ) -> Result<BoxStream<'static, Told>, ReadError> {
+    ) -> Result<BoxStream<'static, Followed>, ReadError> {
         self.log.follow(filter, from).await
     }
 

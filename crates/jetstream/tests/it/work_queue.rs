@@ -1,62 +1,62 @@
-//! The queue across the death of the server, and where it is made anew.
+//! The queue across the death of the server, and its rebuild.
 
 use std::time::Duration;
 
-use aod_domain::subject::{Class, Label};
+use aod_domain::subject::{Class, Pool};
 use aod_jetstream::{Broker, Config, JetStreamWorkQueue};
 use aod_ports::event_log::EventLog as _;
 use aod_ports::work_queue::{Delivery, WorkQueue as _};
 
-use aod_testkit::events::{label, launch, new_run, soon};
+use aod_testkit::events::{launch, new_run, pool, soon};
 
 use crate::support::{config, start};
 
-/// A pull that is sure to wait long enough for what the test has caused.
+/// Time limit of a pull that must receive a launch.
 const LONG: Duration = Duration::from_secs(20);
 
-async fn queue(broker: &Broker, label: &Label) -> JetStreamWorkQueue {
+async fn queue(broker: &Broker, pool: &Pool) -> JetStreamWorkQueue {
     let queue = broker.work_queue();
-    queue.ensure(label).await.unwrap();
+    queue.ensure(pool).await.unwrap();
     queue
 }
 
-async fn pull_one(queue: &JetStreamWorkQueue, label: &Label) -> Delivery {
-    let mut pulled = soon(queue.pull(label, Class::Root, 1, LONG)).await.unwrap();
+async fn pull_one(queue: &JetStreamWorkQueue, pool: &Pool) -> Delivery {
+    let mut pulled = soon(queue.pull(pool, Class::Root, 1, LONG)).await.unwrap();
     assert_eq!(pulled.len(), 1, "{pulled:?}");
     pulled.remove(0)
 }
 
-/// Launches that wait, and that are delivered.
-async fn waiting(queue: &JetStreamWorkQueue, label: &Label, class: Class) -> (u64, u64) {
+/// The numbers of waiting and of delivered launches.
+async fn waiting(queue: &JetStreamWorkQueue, pool: &Pool, class: Class) -> (u64, u64) {
     let all = queue.waiting().await.unwrap();
     let mut of = all
         .iter()
-        .filter(|waiting| waiting.label == *label && waiting.class == class);
+        .filter(|waiting| waiting.pool == *pool && waiting.class == class);
     let found = of.next().expect("a consumer that was made");
     (found.pending, found.delivered)
 }
 
 #[tokio::test]
-async fn few_finished_launches_come_again_when_the_server_dies() {
+async fn few_finished_launches_are_delivered_again_after_death_of_server() {
     const FINISHED: usize = 20;
     let (mut server, broker) = start().await;
-    let (log, label) = (broker.event_log(), label("any"));
-    let queue = queue(&broker, &label).await;
+    let (log, pool) = (broker.event_log(), pool("any"));
+    let queue = queue(&broker, &pool).await;
     let mut sequences = Vec::new();
     for _ in 0..FINISHED {
         sequences.push(
-            log.append(launch(new_run(), &label, Class::Root))
+            log.append(launch(new_run(), &pool, Class::Root))
                 .await
                 .unwrap(),
         );
-        let delivery = pull_one(&queue, &label).await;
+        let delivery = pull_one(&queue, &pool).await;
         queue.acknowledge(&delivery.ack_subject).await.unwrap();
     }
     let begin = sequences[FINISHED / 2];
     queue.ensure_work(Some(begin)).await.unwrap();
-    // Stored, but perhaps not written yet when the server dies.
+    // Stored, but possibly not written yet when the server dies.
     let meanwhile = new_run();
-    log.append(launch(meanwhile, &label, Class::Root))
+    log.append(launch(meanwhile, &pool, Class::Root))
         .await
         .unwrap();
     let _server = tokio::task::spawn_blocking(move || {
@@ -66,11 +66,11 @@ async fn few_finished_launches_come_again_when_the_server_dies() {
     .await
     .unwrap();
     let last = new_run();
-    log.append(launch(last, &label, Class::Root)).await.unwrap();
+    log.append(launch(last, &pool, Class::Root)).await.unwrap();
     let mut pulled: Vec<Delivery> = Vec::new();
     while pulled.last().is_none_or(|delivery| delivery.run != last) {
-        // The consumer may not be there yet.
-        if let Ok(more) = soon(queue.pull(&label, Class::Root, 1, LONG)).await {
+        // The consumer may not exist yet.
+        if let Ok(more) = soon(queue.pull(&pool, Class::Root, 1, LONG)).await {
             pulled.extend(more);
         }
     }
@@ -84,56 +84,56 @@ async fn few_finished_launches_come_again_when_the_server_dies() {
 }
 
 #[tokio::test]
-async fn a_queue_made_anew_begins_where_it_is_told() {
+async fn rebuilt_queue_begins_at_given_sequence() {
     let (server, broker) = start().await;
-    let (log, label) = (broker.event_log(), label("any"));
-    let queue = queue(&broker, &label).await;
+    let (log, pool) = (broker.event_log(), pool("any"));
+    let queue = queue(&broker, &pool).await;
     let (mut runs, mut sequences) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         runs.push(new_run());
         sequences.push(
-            log.append(launch(runs[runs.len() - 1], &label, Class::Root))
+            log.append(launch(runs[runs.len() - 1], &pool, Class::Root))
                 .await
                 .unwrap(),
         );
     }
-    let before = pull_one(&queue, &label).await;
+    let before = pull_one(&queue, &pool).await;
     let context = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
     context.delete_stream("WORK").await.unwrap();
     assert!(!queue.has_work().await.unwrap());
     assert!(
         queue
-            .pull(&label, Class::Root, 1, Duration::ZERO)
+            .pull(&pool, Class::Root, 1, Duration::ZERO)
             .await
             .is_err()
     );
 
     queue.ensure_work(Some(sequences[2])).await.unwrap();
     queue.ensure_work(Some(sequences[0])).await.unwrap();
-    let third = pull_one(&queue, &label).await;
+    let third = pull_one(&queue, &pool).await;
     assert_eq!(third.run, runs[2]);
     assert!(
         third.position > before.position,
-        "a queue made anew comes after the one before"
+        "a rebuilt queue has higher sequences than the one before"
     );
-    // What belonged to the queue before takes nothing from this one.
-    let fourth = pull_one(&queue, &label).await;
+    // An acknowledgement of the earlier queue removes nothing from this queue.
+    let fourth = pull_one(&queue, &pool).await;
     assert_eq!(fourth.run, runs[3]);
     queue.acknowledge(&before.ack_subject).await.unwrap();
-    assert_eq!(waiting(&queue, &label, Class::Root).await, (0, 2));
+    assert_eq!(waiting(&queue, &pool, Class::Root).await, (0, 2));
 }
 
 #[tokio::test]
-async fn nodes_with_different_leases_are_refused() {
+async fn node_with_different_lease_is_rejected() {
     let (server, broker) = start().await;
-    let label = label("any");
-    queue(&broker, &label).await;
+    let pool = pool("any");
+    queue(&broker, &pool).await;
     let other = Config {
         lease_seconds: 9,
         ..config(&server)
     };
     let other = Broker::connect(other).await.unwrap().work_queue();
-    let error = other.ensure(&label).await.unwrap_err();
+    let error = other.ensure(&pool).await.unwrap_err();
     let text = std::error::Error::source(&error).unwrap().to_string();
     assert!(
         text.contains("a lease of 2 s") && text.contains("9 s"),

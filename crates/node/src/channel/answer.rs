@@ -1,4 +1,4 @@
-//! Answers calls: the head as soon as the call is stored, the body when the callee has ended.
+//! Answers calls: the head as soon as the gateway has stored the call, the body when the callee has ended.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use aod_api::RUN_ID_HEADER;
 use aod_api::problem::Problem;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::id::RunId;
-use aod_domain::run::{Outcome, RunError};
+use aod_domain::run::{Outcome, RunError, error_text};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT, CONTENT_TYPE, LOCATION};
@@ -19,16 +19,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::calls::{Answer, CallEnd, Progress, Waiting};
+use crate::problem;
 
-/// How often a waiting answer sends white space. Source: the settled points of the design.
+/// How often a waiting answer sends white space.
 const WHITE_SPACE_EVERY: Duration = Duration::from_secs(15);
 
-/// Whose words an answer is in.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Standard,
-    /// The original implementation's: 200 with `success`, and `error` a text.
-    Original,
+    /// agent-on-demand compatibility: 200 with `success`, and `error` a text.
+    Compatibility,
 }
 
 /// An open request that waits for a call.
@@ -45,11 +46,11 @@ impl Waiter {
     async fn reached(&mut self, is_far_enough: impl FnMut(&Progress) -> bool) -> Progress {
         match self.progress.wait_for(is_far_enough).await {
             Ok(progress) => progress.clone(),
-            // The attempt is over; the connection is about to be closed with it.
-            Err(_) => Progress::Done(Answer::Refused(Box::new(Problem::new(
-                ErrorCode::RunEnded,
-                "the run is over",
-            )))),
+            // The attempt is over; the node is about to close the connection.
+            Err(_) => {
+                let ended = Problem::new(ErrorCode::RunEnded, "the run has ended");
+                Progress::Done(Err(Box::new(ended)))
+            }
         }
     }
 
@@ -70,11 +71,11 @@ pub(super) async fn respond(mut waiter: Waiter, headers: &HeaderMap, style: Styl
         .reached(|progress| !matches!(progress, Progress::Sent))
         .await
     {
-        Progress::Done(Answer::Refused(problem)) => {
+        Progress::Done(Err(problem)) => {
             waiter.waiting.delivered();
             return refusal(&problem, style);
         }
-        Progress::Done(Answer::Ended(end)) => end.run,
+        Progress::Done(Ok(end)) => end.run,
         Progress::Accepted(run) => run,
         Progress::Sent => unreachable!("waited for more"),
     };
@@ -98,29 +99,29 @@ pub(super) async fn respond(mut waiter: Waiter, headers: &HeaderMap, style: Styl
     streamed(run, "application/json", document(waiter, style))
 }
 
-/// Answers a poll: the answer if it comes within `wait`, else 202.
+/// Answers a poll: with the answer if it arrives within `wait`, otherwise with 202.
 pub(super) async fn poll(mut waiter: Waiter, wait: Duration) -> Response {
     match tokio::time::timeout(wait, waiter.done()).await {
         Ok(answer) => {
             waiter.waiting.delivered();
             match answer {
-                Answer::Ended(end) => Json(end_document(&end, Style::Standard)).into_response(),
-                Answer::Refused(problem) => super::problem(&problem),
+                Ok(end) => Json(end_document(&end, Style::Standard)).into_response(),
+                Err(problem) => problem::response(&problem),
             }
         }
         Err(_) => {
-            // It is not abandoned: whoever polls comes again.
+            // The call is not abandoned: the client polls again.
             waiter.waiting.delivered();
             StatusCode::ACCEPTED.into_response()
         }
     }
 }
 
-/// A refusal before anything was stored.
+/// Answers a call that was refused before it was stored.
 pub(super) fn refusal(problem: &Problem, style: Style) -> Response {
     match style {
-        Style::Standard => super::problem(problem),
-        Style::Original => Json(refusal_document(problem, style)).into_response(),
+        Style::Standard => problem::response(problem),
+        Style::Compatibility => Json(refusal_document(problem, style)).into_response(),
     }
 }
 
@@ -143,7 +144,7 @@ fn streamed(
     response
 }
 
-/// White space while the callee runs, then the document.
+/// Sends white space while the callee runs, then the document.
 fn document(waiter: Waiter, style: Style) -> impl Stream<Item = Bytes> + Send {
     stream::unfold(Some(waiter), move |waiter| async move {
         let mut waiter = waiter?;
@@ -151,18 +152,17 @@ fn document(waiter: Waiter, style: Style) -> impl Stream<Item = Bytes> + Send {
             Err(_) => Some((Bytes::from_static(b" "), Some(waiter))),
             Ok(answer) => {
                 waiter.waiting.delivered();
-                Some((to_bytes(&answer_document(&answer, style)), None))
+                let document = answer_document(&answer, style);
+                Some((Bytes::from(format!("{document}\n")), None))
             }
         }
     })
 }
 
-/// Server-sent events: `acknowledged`, comments as signs of life, `completed`.
+/// Sends server-sent events: `acknowledged`, comments as signs of life, `completed`.
 fn events(waiter: Waiter, run: RunId) -> impl Stream<Item = Bytes> + Send {
-    let first = Bytes::from(format!(
-        "event: acknowledged\ndata: {}\n\n",
-        json!({"run_id": run})
-    ));
+    let run = json!({"run_id": run});
+    let first = Bytes::from(format!("event: acknowledged\ndata: {run}\n\n"));
     stream::unfold((Some(first), Some(waiter)), |(first, waiter)| async move {
         if let Some(first) = first {
             return Some((first, (None, waiter)));
@@ -182,14 +182,10 @@ fn events(waiter: Waiter, run: RunId) -> impl Stream<Item = Bytes> + Send {
     })
 }
 
-fn to_bytes(document: &Value) -> Bytes {
-    Bytes::from(format!("{document}\n"))
-}
-
 fn answer_document(answer: &Answer, style: Style) -> Value {
     match answer {
-        Answer::Ended(end) => end_document(end, style),
-        Answer::Refused(problem) => refusal_document(problem, style),
+        Ok(end) => end_document(end, style),
+        Err(problem) => refusal_document(problem, style),
     }
 }
 
@@ -204,18 +200,18 @@ fn end_document(end: &CallEnd, style: Style) -> Value {
             "run_id": end.run,
             "error": end.ended.error,
         }),
-        Style::Original => json!({
+        Style::Compatibility => json!({
             "success": success,
             "output": output,
             "files": end.files.values().collect::<Vec<_>>(),
             "session_id": end.run,
-            "error": end.ended.error.as_ref().map(|error| &error.message),
+            "error": end.ended.error.as_ref().map(|error| error_text(&error.message, error.detail.as_ref())),
             "error_detail": end.ended.error,
         }),
     }
 }
 
-/// A refusal in a body whose head has been sent, or that the original's clients read.
+/// A refusal in a body whose head was already sent, or for agent-on-demand clients.
 fn refusal_document(problem: &Problem, style: Style) -> Value {
     let code = ErrorCode::ALL
         .iter()
@@ -231,7 +227,7 @@ fn refusal_document(problem: &Problem, style: Style) -> Value {
         Style::Standard => {
             json!({"success": false, "output": null, "files": {}, "run_id": null, "error": error})
         }
-        Style::Original => {
+        Style::Compatibility => {
             let places = problem.errors.iter();
             let places = places.map(|item| format!("{} {}", item.pointer, item.message));
             let texts: Vec<_> = std::iter::once(error.message.clone())
@@ -240,5 +236,31 @@ fn refusal_document(problem: &Problem, style: Style) -> Value {
             json!({"success": false, "output": null, "files": [], "session_id": null,
             "error": texts.join("; "), "error_detail": error})
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use aod_domain::run::Ended;
+
+    use super::*;
+
+    #[test]
+    fn compatibility_answer_quotes_the_last_lines_of_output() {
+        let error = RunError::new(ErrorCode::CapsuleExit, "the capsule ended with exit code 1");
+        let error =
+            error.with_detail(json!({"code": 1, "last_lines": ["reading", "KeyError: 'x'"]}));
+        let end = CallEnd {
+            run: RunId::root_of_key(&aod_domain::digest::Digest::of("x")),
+            ended: Ended::without_start(1, Outcome::Failed, error.clone()),
+            output: None,
+            files: BTreeMap::new(),
+        };
+        let document = end_document(&end, Style::Compatibility);
+        let text = "the capsule ended with exit code 1\nreading\nKeyError: 'x'";
+        assert_eq!(document["error"], text);
+        assert_eq!(document["error_detail"], json!(error));
     }
 }

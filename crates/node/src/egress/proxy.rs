@@ -1,7 +1,7 @@
-//! What a capsule's HTTP client asks of its proxy, and what it is answered.
+//! The HTTP side of the proxy: requests of a capsule's HTTP client, and their answers.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aod_api::problem::Problem;
 use aod_domain::egress::Host;
@@ -15,24 +15,25 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::{Egress, Place, Reached};
-use crate::channel;
+use crate::lock::lock;
+use crate::problem;
 
-/// Characters of a refusal in the line of its status, which is all that many clients show.
+/// Characters of a refusal in the status line, the only part that many clients show.
 const REASON_LENGTH_MAX: usize = 240;
 
-/// What the channel is called in a container: an absolute address of it is no wish for a proxy.
+/// Names of the channel in a container: a request with one of them as its absolute URI is not for the proxy.
 const OWN_HOSTS: [&str; 2] = ["127.0.0.1", "localhost"];
 
-/// What a client wants of its proxy.
+/// A request for the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A tunnel.
     Connect,
-    /// A request that the proxy makes itself: plain HTTP.
+    /// A plain HTTP request, which the proxy would send itself.
     Plain,
 }
 
-/// What `request` wants of a proxy; nothing if it is for the channel itself.
+/// Whether `request` is for the proxy; none if it is for the channel.
 pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     if request.method() == Method::CONNECT {
         return Some(Target::Connect);
@@ -42,14 +43,14 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     (!is_own).then_some(Target::Plain)
 }
 
-/// Where the tunnel of a connection is put until HTTP has ended on it.
+/// Holds the tunnel of a connection until HTTP has ended on it.
 #[derive(Clone, Default)]
 pub(crate) struct Slot(Arc<Mutex<Option<(Reached, OnUpgrade)>>>);
 
 impl Slot {
-    /// Carries what the tunnel brings, if one was made, to its end.
+    /// Carries the tunnel, if any, to its end.
     pub(crate) async fn carry(self) {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = lock(&self.0).take();
         if let Some((reached, upgrade)) = taken {
             let inside = upgrade.await.ok().map(TokioIo::new);
             reached.carry(inside).await;
@@ -57,7 +58,7 @@ impl Slot {
     }
 }
 
-/// Answers a request to the proxy. A tunnel that is granted waits in `slot`.
+/// Answers a request to the proxy. An accepted tunnel waits in `slot`.
 pub(crate) async fn answer(
     egress: Arc<Egress>,
     target: Target,
@@ -72,7 +73,7 @@ pub(crate) async fn answer(
     Ok(match answered {
         Ok(reached) => {
             let waiting = Some((reached, hyper::upgrade::on(request)));
-            *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
+            *lock(&slot.0) = waiting;
             Response::new(Body::empty())
         }
         Err(problem) => refused(&problem, asked_for),
@@ -84,10 +85,8 @@ async fn connect<B>(egress: &Arc<Egress>, request: &Request<B>) -> Result<Reache
     let named = authority.and_then(|authority| Some((authority.host(), authority.port_u16()?)));
     let is_bare = authority.is_some_and(|authority| !authority.as_str().contains('@'));
     let Some((host, port)) = named.filter(|(_, port)| is_bare && *port > 0) else {
-        let text = format!(
-            "CONNECT takes host:port, not {:?}",
-            request.uri().to_string()
-        );
+        let found = request.uri().to_string();
+        let text = format!("expected CONNECT host:port, found {found:?}");
         return Err(Box::new(Problem::new(ErrorCode::RequestMalformed, text)));
     };
     match Host::parse(host) {
@@ -104,7 +103,7 @@ async fn plain<B>(egress: &Egress, request: &Request<B>) -> Box<Problem> {
     let authority = request.uri().authority();
     let host = authority.map_or("", |authority| authority.host());
     let text = format!(
-        "the proxy of a capsule takes CONNECT only, not {} {}: use https://",
+        "the proxy of a capsule supports CONNECT only, not {} {}; use https://",
         request.method(),
         request.uri()
     );
@@ -114,11 +113,11 @@ async fn plain<B>(egress: &Egress, request: &Request<B>) -> Box<Problem> {
     Box::new(problem)
 }
 
-/// A refusal whose status line says what it is about: clients show no body of a refused tunnel.
-fn refused(problem: &Problem, asked_for: String) -> Response<Body> {
-    let reason = format!("{}: {}", problem.code, problem.detail);
+/// A refusal with its reason in the status line: clients do not show the body of a refused tunnel.
+fn refused(refusal: &Problem, asked_for: String) -> Response<Body> {
+    let reason = format!("{}: {}", refusal.code, refusal.detail);
     let reason: String = reason.chars().take(REASON_LENGTH_MAX).collect();
-    let mut response = channel::refused(problem, asked_for);
+    let mut response = problem::completed(problem::response(refusal), asked_for);
     if let Ok(reason) = ReasonPhrase::try_from(reason.into_bytes()) {
         response.extensions_mut().insert(reason);
     }

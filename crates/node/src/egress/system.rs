@@ -7,7 +7,7 @@ use aod_ports::network::{Connection, Network};
 use async_trait::async_trait;
 use tokio::net::{TcpStream, lookup_host};
 
-/// Names as the system resolves them, and plain TCP.
+/// The system's name resolution, and plain TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNetwork;
 
@@ -20,7 +20,7 @@ impl Network for SystemNetwork {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn Connection>> {
         let stream = TcpStream::connect(address).await?;
-        // A host's public address is its own too, with all that listens there.
+        // A public address of the host itself would reach the services of the host.
         if stream.local_addr()?.ip() == address.ip() {
             let text = "this is an address of the node's own host";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_host_itself_is_not_reached_by_any_address() {
+    async fn own_host_is_unreachable_by_any_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let error = SystemNetwork.connect(address).await.err().unwrap();

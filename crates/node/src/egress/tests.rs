@@ -1,4 +1,4 @@
-//! The proxy as an HTTP client meets it, over a network that is not there.
+//! The proxy as an HTTP client sees it, over a fake network.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,11 +14,12 @@ use tokio::io::{
 };
 use tokio::sync::mpsc;
 
+use super::proxy::{Slot, answer, target};
 use super::*;
 
 const PUBLIC: &str = "93.184.216.34";
 
-/// Names that answer in turns, and hosts that take every connection.
+/// A network whose names return their answers in turn, and whose hosts accept every connection.
 #[derive(Debug)]
 struct Double {
     answers: Mutex<BTreeMap<&'static str, VecDeque<Vec<IpAddr>>>>,
@@ -47,7 +48,7 @@ struct Outside {
     hosts: mpsc::UnboundedReceiver<(SocketAddr, DuplexStream)>,
 }
 
-/// A capsule that lists `listed`, on a node that permits everything; `names` answer in turns.
+/// The egress of a capsule that lists `listed`, on a node that permits everything; `names` return answers in turn.
 fn outside(listed: &[&str], names: &[(&'static str, &[&[&str]])]) -> Outside {
     let addresses = |texts: &&[&str]| {
         texts
@@ -68,12 +69,12 @@ fn outside(listed: &[&str], names: &[(&'static str, &[&[&str]])]) -> Outside {
         listed.iter().map(|rule| rule.parse().unwrap()).collect(),
         vec!["*".parse().unwrap()],
         Arc::new(network),
-        EgressNotes::untold(),
+        FactNotes::dropped(),
     );
     Outside { egress, hosts }
 }
 
-/// The answer to a request: the first line, the body, and the connection on which it came.
+/// The answer to a request: the first line, the body, and its connection.
 struct Answer {
     line: String,
     body: Value,
@@ -127,7 +128,7 @@ impl Outside {
         .await
     }
 
-    /// Asks for `place`, and expects to be refused with `code` before anybody was connected to.
+    /// Requests `place`, and expects a refusal with `code` without any connection.
     async fn refused(&mut self, place: &str, status: u16, code: ErrorCode) -> String {
         let answer = self.connect(place).await;
         let beginning = format!("HTTP/1.1 {status} {code}: ");
@@ -143,7 +144,7 @@ impl Outside {
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_and_are_counted() {
+async fn tunnel_carries_and_counts_bytes_both_ways() {
     let mut outside = outside(
         &["api.example.com"],
         &[("api.example.com", &[&["10.0.0.1", PUBLIC, "1.1.1.1"]])],
@@ -172,7 +173,7 @@ async fn bytes_go_both_ways_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_listed_is_not_even_looked_up() {
+async fn unlisted_host_is_refused_without_name_lookup() {
     let mut outside = outside(&["api.example.com"], &[("evil.org", &[&[PUBLIC]])]);
     for place in ["evil.org:443", "api.example.com:80", "93.184.216.34:443"] {
         let text = outside.refused(place, 403, ErrorCode::EgressRefused).await;
@@ -184,20 +185,20 @@ async fn a_host_that_is_not_listed_is_not_even_looked_up() {
     let Outside { egress, .. } = &outside;
     assert!(
         egress.network.resolve("evil.org").await.is_ok(),
-        "asked here for the first time"
+        "the proxy resolved the name"
     );
     assert_eq!(egress.close().await.unwrap().refused, 3);
 }
 
 #[tokio::test]
-async fn what_the_operator_does_not_permit_is_refused() {
+async fn listed_host_without_permission_of_operator_is_refused() {
     let (sender, hosts) = mpsc::unbounded_channel();
     let network = Double {
         answers: Mutex::default(),
         hosts: sender,
     };
     let listed = vec!["api.example.com".parse().unwrap()];
-    let egress = Egress::new(listed, Vec::new(), Arc::new(network), EgressNotes::untold());
+    let egress = Egress::new(listed, Vec::new(), Arc::new(network), FactNotes::dropped());
     let mut outside = Outside { egress, hosts };
     let text = outside
         .refused("api.example.com:443", 403, ErrorCode::EgressRefused)
@@ -206,7 +207,7 @@ async fn what_the_operator_does_not_permit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_wins_nothing() {
+async fn name_that_rebinds_to_loopback_is_refused() {
     let names: &[&[&str]] = &[&[PUBLIC], &["127.0.0.1", "169.254.169.254"]];
     let mut outside = outside(&["rebind.example.com"], &[("rebind.example.com", names)]);
     let answer = outside.connect("rebind.example.com:443").await;
@@ -220,7 +221,7 @@ async fn a_name_that_changes_its_mind_wins_nothing() {
 }
 
 #[tokio::test]
-async fn an_address_is_reached_only_if_it_is_listed_itself() {
+async fn address_is_reached_only_if_listed_as_address() {
     let mut outside = outside(&["93.184.216.34:80", "*.example.com"], &[]);
     let answer = outside.connect("93.184.216.34:80").await;
     assert_eq!(answer.line, "HTTP/1.1 200 OK");
@@ -240,7 +241,7 @@ async fn an_address_is_reached_only_if_it_is_listed_itself() {
 }
 
 #[tokio::test]
-async fn a_host_without_an_address_is_unreachable_and_no_refusal() {
+async fn host_without_address_is_unreachable_and_not_counted_as_refused() {
     let mut outside = outside(&["*.example.com"], &[("empty.example.com", &[&[]])]);
     for place in ["nobody.example.com:443", "empty.example.com:443"] {
         let text = outside
@@ -252,7 +253,7 @@ async fn a_host_without_an_address_is_unreachable_and_no_refusal() {
 }
 
 #[tokio::test]
-async fn plain_requests_are_refused_with_what_to_do() {
+async fn plain_http_request_is_refused_with_a_hint() {
     let outside = outside(
         &["api.example.com:80"],
         &[("api.example.com", &[&[PUBLIC]])],
@@ -273,7 +274,7 @@ async fn plain_requests_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_is_meant_for_the_channel_is_no_request_for_a_proxy() {
+fn request_for_the_channel_is_not_proxied() {
     let target_of = |method: &str, uri: &str| {
         let request = Request::builder().method(method).uri(uri).body(()).unwrap();
         target(&request)
@@ -290,7 +291,7 @@ fn what_is_meant_for_the_channel_is_no_request_for_a_proxy() {
 }
 
 #[tokio::test]
-async fn a_tunnel_names_its_port() {
+async fn connect_without_bare_host_and_port_is_rejected() {
     let mut outside = outside(&["example.com"], &[]);
     for place in ["example.com", "user@example.com:443", "example.com:0"] {
         let answer = outside.connect(place).await;
@@ -304,7 +305,7 @@ async fn a_tunnel_names_its_port() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_run_ends_what_is_open() {
+async fn end_of_run_closes_open_tunnels_and_rejects_new_ones() {
     let mut outside = outside(
         &["api.example.com"],
         &[("api.example.com", &[&[PUBLIC], &[PUBLIC]])],
@@ -327,7 +328,7 @@ async fn the_end_of_the_run_ends_what_is_open() {
 }
 
 #[tokio::test]
-async fn a_capsule_without_a_list_has_nothing_to_tell() {
+async fn capsule_without_egress_list_reports_no_usage() {
     let outside = outside(&[], &[]);
     assert_eq!(outside.egress.close().await, None);
 }

@@ -1,4 +1,4 @@
-//! Bytes both ways between a capsule and a host outside, counted, as long as something moves.
+//! Carries and counts bytes both ways between a capsule and an external host, until the tunnel is idle for too long.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,18 +10,18 @@ use tokio::io::{
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How long no byte may move. Source: the settled points of the design; common proxies wait as long.
+/// How long a tunnel may be idle. Source: common proxies.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Bytes held each way. Source: the gate holds as much.
+/// Size of the buffer for each direction, as in the gate.
 const PIECE_SIZE_BYTES: usize = 16 * 1024;
 
-/// What has moved through one tunnel.
+/// The bytes that one tunnel has carried.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     sent: AtomicU64,
     received: AtomicU64,
-    /// Something has moved.
+    /// Notified when bytes move.
     activity: Notify,
 }
 
@@ -31,13 +31,13 @@ impl Moved {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Bytes for the capsule.
+    /// Bytes to the capsule.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Carries bytes both ways until both ends have said their last, one breaks, or nothing has moved
-    /// for `idle_max`. A half that ends is ended on the other side, and the other half goes on.
+    /// Carries bytes both ways until both ends have closed, one breaks, or the tunnel is idle for `idle_max`. If one
+    /// direction ends, the other continues.
     pub(super) async fn carry<I, O>(&self, inside: I, outside: O, idle_max: Duration)
     where
         I: AsyncRead + AsyncWrite,
@@ -52,7 +52,7 @@ impl Moved {
             )
         };
         tokio::select! {
-            // Whatever it was that ended it, both sides see their connection close.
+            // After any end, both sides see their connection close.
             _ = both => (),
             () = self.idle(idle_max) => (),
         }
@@ -76,7 +76,7 @@ impl Moved {
         }
     }
 
-    /// Returns when nothing has moved for `idle_max`.
+    /// Returns when the tunnel has been idle for `idle_max`.
     async fn idle(&self, idle_max: Duration) {
         while timeout(idle_max, self.activity.notified()).await.is_ok() {}
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_half_that_ends_leaves_the_other_one() {
+    async fn end_of_one_direction_leaves_the_other_open() {
         let (mut capsule, inside) = duplex(64);
         let (mut host, outside) = duplex(64);
         let moved = Moved::default();
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tunnel_in_which_nothing_moves_ends() {
+    async fn idle_tunnel_is_closed() {
         let (mut capsule, inside) = duplex(64);
         let (mut host, outside) = duplex(64);
         let moved = Moved::default();
         let began = tokio::time::Instant::now();
         let talk = async {
-            // Twice just in time; then silence, with both ends open.
+            // Twice just before the limit; then silence, with both ends open.
             for _ in 0..2 {
                 tokio::time::sleep(IDLE_MAX.mul_f64(0.9)).await;
                 capsule.write_all(b"x").await.unwrap();
@@ -137,19 +137,19 @@ mod tests {
         assert_eq!(received, "xx");
         assert!(lasted >= IDLE_MAX.mul_f64(2.7), "{lasted:?}");
         assert!(lasted <= 3 * IDLE_MAX, "{lasted:?}");
-        // The capsule's end is closed as well.
+        // The capsule's end is also closed.
         assert_eq!(capsule.read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]
-    async fn a_host_that_takes_nothing_holds_the_capsule_up() {
+    async fn host_that_does_not_read_blocks_the_capsule() {
         let (mut capsule, inside) = duplex(1);
         let (host, outside) = duplex(1);
         let moved = Moved::default();
         let flood = vec![0; 10 * PIECE_SIZE_BYTES];
         let carried = moved.carry(inside, outside, Duration::from_millis(50));
         let (sent, ()) = tokio::join!(capsule.write_all(&flood), carried);
-        assert!(sent.is_err(), "the connection was closed for being idle");
+        assert!(sent.is_err(), "the idle tunnel closed the connection");
         assert!(moved.sent() <= PIECE_SIZE_BYTES as u64);
         drop(host);
     }

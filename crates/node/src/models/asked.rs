@@ -1,4 +1,4 @@
-//! What a request asks for: which model, how much it may take; and what no request may ask a provider for.
+//! The model and the limits that a request asks for, and the features that no request may use.
 
 use aod_domain::spending::NAME_LENGTH_MAX;
 use serde_json::{Value, json};
@@ -6,26 +6,26 @@ use serde_json::{Value, json};
 use super::body::Fields;
 use super::format::Way;
 
-/// Tokens of an answer where the request does not say and a budget must know: what a page or two of text
-/// with some thought takes.
+/// Maximum tokens of an answer if a budget applies and the request sets no maximum: a page or two of text with some
+/// reasoning.
 pub(super) const OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
 
-/// What a request asks for.
+/// The parts of a request that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) model: String,
-    /// For each of the answers, if it says.
+    /// For each answer, if set.
     pub(super) output_tokens_max: Option<u64>,
-    /// Answers to be made.
+    /// Number of answers.
     pub(super) answers: u64,
     pub(super) is_streamed: bool,
 }
 
-/// Why a request is not passed on.
+/// Why the node does not forward a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
     Malformed(String),
-    /// It asks for what nobody has allowed: the text says what.
+    /// It uses a feature that is not allowed; the text names it.
     Forbidden(String),
 }
 
@@ -36,7 +36,7 @@ impl From<String> for Unread {
 }
 
 impl Way {
-    /// Reads a request; `model` is that of its path.
+    /// Parses a request; `model` is the model in its path.
     pub(super) fn read(self, fields: &Fields, model: Option<&str>) -> Result<Asked, Unread> {
         self.check_forbidden(fields)?;
         let model = match model {
@@ -50,7 +50,7 @@ impl Way {
         }
         let (output_tokens_max, answers) = match self {
             Self::Chat => {
-                // Some servers know only the older of the two.
+                // Some servers know only the older name, `max_tokens`.
                 let bounds = [
                     fields.number("max_completion_tokens")?,
                     fields.number("max_tokens")?,
@@ -76,8 +76,8 @@ impl Way {
         })
     }
 
-    /// A provider does not run tools, reach the network, take up what is not in the request, or ask
-    /// another model for a capsule: none of that is counted or permitted.
+    /// Rejects features with which a provider runs tools, reaches the network, uses contents outside the request, or
+    /// calls another model: neither grants nor budgets cover them.
     fn check_forbidden(self, fields: &Fields) -> Result<(), Unread> {
         let forbidden: &[&str] = match self {
             Self::Chat => &[
@@ -100,7 +100,9 @@ impl Way {
             }
         };
         if let Some(name) = forbidden.iter().find(|name| fields.has(name)) {
-            let text = format!("{name} is not for capsules: what it takes is in no request");
+            let text = format!(
+                "capsules may not use {name}: AOD cannot compute its cost from the request"
+            );
             return Err(Unread::Forbidden(text));
         }
         let run_by_provider = match self {
@@ -112,7 +114,7 @@ impl Way {
             }
             Self::Messages => {
                 let is_own = |kind: &String| {
-                    // These a capsule runs itself.
+                    // The capsule runs these tools itself.
                     let own = ["bash_", "computer_", "memory_", "text_editor_"];
                     kind == "custom" || own.iter().any(|prefix| kind.starts_with(prefix))
                 };
@@ -132,12 +134,12 @@ impl Way {
         match run_by_provider {
             None => Ok(()),
             Some(kind) => Err(Unread::Forbidden(format!(
-                "the tool {kind:.80} is run by the provider, beyond what egress allows"
+                "capsules may not use the tool {kind:.80}: the provider runs it, which bypasses the egress rules"
             ))),
         }
     }
 
-    /// Bounds an answer that nothing bounds.
+    /// Limits the answer if the request does not.
     pub(super) fn bound(self, provider: &str, fields: &mut Fields, asked: &mut Asked) {
         if asked.output_tokens_max.is_some() {
             return;
@@ -145,7 +147,7 @@ impl Way {
         asked.output_tokens_max = Some(OUTPUT_TOKENS_DEFAULT);
         let bound = OUTPUT_TOKENS_DEFAULT;
         match self {
-            // The newer models of OpenAI refuse the older name; other servers may know no other.
+            // Newer models of OpenAI reject the older name; other servers may know only the older name.
             Self::Chat if provider == "openai" => fields.set("max_completion_tokens", &bound),
             Self::Chat | Self::Messages => fields.set("max_tokens", &bound),
             Self::Responses => fields.set("max_output_tokens", &bound),
@@ -158,7 +160,7 @@ impl Way {
         }
     }
 
-    /// Asks for what a stream of this way does not tell by itself: what it took.
+    /// Requests the usage in a stream that does not report it by default.
     pub(super) fn ask_for_usage(self, fields: &mut Fields, asked: &Asked) -> Result<(), Unread> {
         if self != Self::Chat || !asked.is_streamed {
             return Ok(());
@@ -170,7 +172,7 @@ impl Way {
     }
 }
 
-/// A number of Google's settings, which it takes by both names, and as a text too.
+/// A number in Google's settings; Google accepts both names, and numbers as texts.
 fn setting(fields: &Fields, name: &str, other: &str) -> Result<Option<u64>, Unread> {
     let config = fields.object("generationConfig")?.unwrap_or_default();
     let given = [name, other]

@@ -1,6 +1,6 @@
-//! The body of a request, read as far as it must be: its fields as they came, each once.
+//! The body of a request: its fields as raw JSON, each once.
 //!
-//! What is inside them stays text: a capsule chooses these bytes, and as values they take a hundred
+//! The node does not parse the values of fields: a capsule chooses them, and as parsed values they may take a hundred
 //! times the memory.
 
 use std::collections::BTreeMap;
@@ -12,38 +12,39 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Fields of a request; the formats have some thirty.
+/// Maximum number of fields; the formats have some thirty.
 const FIELDS_MAX: usize = 256;
 
-/// Largest field that is read, in bytes: many tools with long schemas.
+/// Maximum size of a field that the node parses, in bytes: many tools with long schemas.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// Largest settings of a request, in bytes.
+/// Maximum size of the settings of a request, in bytes.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
 
 /// The fields of a request.
 #[derive(Debug)]
 pub(super) struct Fields(BTreeMap<String, Box<RawValue>>);
 
-/// A tool as far as it must be known.
+/// The type of a tool.
 #[derive(Debug, Deserialize)]
 pub(super) struct Tool {
-    /// Anthropic's own tools of a capsule have none.
+    /// None for a capsule's own tools in Anthropic's format.
     #[serde(rename = "type", default)]
     pub(super) kind: Option<String>,
 }
 
 impl Fields {
-    /// One object with each field once: a reader that takes the first of two would see another request.
+    /// Parses one object. Rejects duplicate fields: a provider that takes the first of two would see another request.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("the body is no request: {error}"))
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("the body is not a valid request: {error}"))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// A text; null is nothing.
+    /// A text; none for null.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
         self.read(name, SETTINGS_BYTES_MAX, "a text")
     }
@@ -60,7 +61,7 @@ impl Fields {
         self.read(name, SETTINGS_BYTES_MAX, "an object")
     }
 
-    /// Tools with what says who runs them.
+    /// The tools with their types.
     pub(super) fn tools(&self) -> Result<Vec<Tool>, String> {
         let tools = self.read("tools", READ_BYTES_MAX, "a list of tools")?;
         Ok(tools.unwrap_or_default())
@@ -77,7 +78,7 @@ impl Fields {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// What is sent: one reading of the request, whoever reads it.
+    /// The bytes to send. Every reader sees the same request.
     pub(super) fn to_bytes(&self) -> Bytes {
         serde_json::to_vec(&self.0).expect("plain data").into()
     }
@@ -93,9 +94,9 @@ impl Fields {
         };
         let text = value.get();
         if text.len() > bytes_max {
+            let length = text.len();
             return Err(format!(
-                "{name} has {} bytes; expected {bytes_max}",
-                text.len()
+                "{name} has {length} bytes; expected at most {bytes_max}"
             ));
         }
         serde_json::from_str(text).map_err(|_| format!("{name}: expected {expected}"))
@@ -137,27 +138,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_given_twice_is_refused() {
+    fn duplicate_field_is_rejected() {
         let error = Fields::parse(br#"{"model": "a", "n": 1, "model": "b"}"#).unwrap_err();
         assert!(error.contains("\"model\" is given twice"), "{error}");
     }
 
     #[test]
-    fn fields_without_end_are_refused() {
+    fn body_with_more_than_256_fields_is_rejected() {
         let fields: Vec<_> = (0..300).map(|number| format!("\"{number}\": 0")).collect();
         let error = Fields::parse(format!("{{{}}}", fields.join(",")).as_bytes()).unwrap_err();
         assert!(error.contains("more than 256 fields"), "{error}");
     }
 
     #[test]
-    fn what_is_inside_a_field_is_passed_on_as_it_came() {
+    fn values_of_fields_are_forwarded_unchanged() {
         let fields = Fields::parse(br#"{"messages": [ 1.50, {"b":1,"a":1e3} ]}"#).unwrap();
         let bytes = fields.to_bytes();
         assert_eq!(&bytes[..], br#"{"messages":[ 1.50, {"b":1,"a":1e3} ]}"#);
     }
 
     #[test]
-    fn settings_are_of_their_type_or_told() {
+    fn setting_of_wrong_type_is_reported() {
         let fields = Fields::parse(br#"{"n": null, "m": "2", "stream": 1}"#).unwrap();
         assert_eq!(fields.number("n"), Ok(None));
         assert_eq!(fields.number("m"), Err("m: expected a whole number".into()));

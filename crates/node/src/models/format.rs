@@ -1,11 +1,11 @@
-//! What the three formats say: the ways to ask, and what an answer took.
+//! The three formats: the kinds of requests, and the usage in answers.
 
 use aod_domain::spending::{NAME_LENGTH_MAX, TOOLS_NAMED_MAX, Tokens};
 use serde_json::Value;
 
 use super::settings::Format;
 
-/// The ways of a format to ask for an answer.
+/// The kinds of requests for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Chat,
@@ -14,7 +14,7 @@ pub(super) enum Way {
     GenerateContent { is_streamed: bool },
 }
 
-/// Which way of `format` the path after the provider's name is, and for Google the model.
+/// The kind of request for the path after the provider's name, and for Google the model.
 pub(super) fn way(format: Format, path: &str) -> Option<(Way, Option<&str>)> {
     match (format, path) {
         (Format::OpenAi, "v1/chat/completions") => Some((Way::Chat, None)),
@@ -30,7 +30,7 @@ pub(super) fn way(format: Format, path: &str) -> Option<(Way, Option<&str>)> {
                 "streamGenerateContent" => true,
                 _ => return None,
             };
-            // It becomes part of an address.
+            // The model becomes a part of a URL.
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             let is_model = model.bytes().all(is_name) && !model.starts_with('.');
             is_model.then_some((Way::GenerateContent { is_streamed }, Some(model)))
@@ -39,42 +39,42 @@ pub(super) fn way(format: Format, path: &str) -> Option<(Way, Option<&str>)> {
     }
 }
 
-/// What can be asked for, for people.
+/// The supported paths, for messages.
 pub(super) fn ways(format: Format) -> &'static str {
     match format {
-        Format::OpenAi => "v1/chat/completions and v1/responses",
+        Format::OpenAi => "v1/chat/completions or v1/responses",
         Format::Anthropic => "v1/messages",
         Format::Google => {
-            "v1beta/models/MODEL:generateContent and v1beta/models/MODEL:streamGenerateContent"
+            "v1beta/models/MODEL:generateContent or v1beta/models/MODEL:streamGenerateContent"
         }
     }
 }
 
 impl Way {
-    /// Takes one document of an answer in: the whole, or one of a stream.
-    pub(super) fn take(self, document: &Value, told: &mut Told) {
+    /// Reads one document: a whole answer, or one event of a stream.
+    pub(super) fn take(self, document: &Value, reported: &mut Reported) {
         match self {
-            Self::Chat => chat(document, told),
-            Self::Responses => responses(document, told),
-            Self::Messages => messages(document, told),
+            Self::Chat => chat(document, reported),
+            Self::Responses => responses(document, reported),
+            Self::Messages => messages(document, reported),
             Self::GenerateContent { .. } => match document {
-                // Streamed without server-sent events it is one list.
+                // A stream without server-sent events is one list.
                 Value::Array(documents) => documents
                     .iter()
-                    .for_each(|document| generate_content(document, told)),
-                document => generate_content(document, told),
+                    .for_each(|document| generate_content(document, reported)),
+                document => generate_content(document, reported),
             },
         }
     }
 }
 
-/// What an answer has told of itself so far.
+/// Usage and tools that an answer has reported so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Reported {
     tokens: Tokens,
-    /// Whether `tokens` is the last word.
+    /// Whether `tokens` is final.
     is_final: bool,
-    /// Whether the answer itself has ended.
+    /// Whether the answer has ended.
     is_ended: bool,
     pub(super) tools: Vec<String>,
     /// Characters of the names in `tools`.
@@ -82,11 +82,11 @@ pub(super) struct Told {
     pub(super) tool_calls: u32,
 }
 
-/// Characters of all names of tools that one event holds: each may take six bytes there.
+/// Maximum number of characters of all tool names in one event: each may take six bytes.
 const NAMES_LENGTH_MAX: usize = 2_048;
 
-impl Told {
-    /// What it took, if the answer came to the place where it says so.
+impl Reported {
+    /// The usage, if the answer has reported its final usage.
     pub(super) fn tokens(&self) -> Option<Tokens> {
         self.is_final.then_some(self.tokens)
     }
@@ -119,7 +119,7 @@ fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
         .flatten()
 }
 
-fn chat(document: &Value, told: &mut Told) {
+fn chat(document: &Value, reported: &mut Reported) {
     for choice in items(document, "choices") {
         for part in ["message", "delta"] {
             for call in choice
@@ -128,33 +128,37 @@ fn chat(document: &Value, told: &mut Told) {
                 .flat_map(|part| items(part, "tool_calls"))
             {
                 let custom = || call.pointer("/custom/name");
-                told.tool(call.pointer("/function/name").or_else(custom));
+                reported.tool(call.pointer("/function/name").or_else(custom));
             }
-            // As it was before there were several at once.
-            told.tool(choice.pointer(&format!("/{part}/function_call/name")));
+            // The older format with one function call.
+            reported.tool(choice.pointer(&format!("/{part}/function_call/name")));
         }
     }
+    openai_usage(document, "prompt", "completion", reported);
+}
+
+fn openai_usage(document: &Value, input: &str, output: &str, reported: &mut Reported) {
     if let Some(usage) = document.get("usage").filter(|usage| usage.is_object()) {
-        told.tokens = Tokens {
-            input: number(usage, "/prompt_tokens"),
-            cached_input: number(usage, "/prompt_tokens_details/cached_tokens"),
-            output: number(usage, "/completion_tokens"),
+        reported.tokens = Tokens {
+            input: number(usage, &format!("/{input}_tokens")),
+            cached_input: number(usage, &format!("/{input}_tokens_details/cached_tokens")),
+            output: number(usage, &format!("/{output}_tokens")),
         };
-        told.is_final = true;
+        reported.is_final = true;
     }
 }
 
-fn responses(document: &Value, told: &mut Told) {
+fn responses(document: &Value, reported: &mut Reported) {
     let response = match document.get("type").and_then(Value::as_str) {
         Some("response.output_item.done") => {
             if let Some(item) = document.get("item") {
-                output_item(item, told);
+                output_item(item, reported);
             }
             return;
         }
-        // A stream tells the whole answer once more at its end; what came before is in there.
+        // The last event of a stream contains the whole answer.
         Some("response.completed" | "response.incomplete" | "response.failed") => {
-            *told = Told::default();
+            *reported = Reported::default();
             document.get("response")
         }
         Some(_) => None,
@@ -162,92 +166,88 @@ fn responses(document: &Value, told: &mut Told) {
     };
     let Some(response) = response else { return };
     for item in items(response, "output") {
-        output_item(item, told);
+        output_item(item, reported);
     }
-    if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
-        told.tokens = Tokens {
-            input: number(usage, "/input_tokens"),
-            cached_input: number(usage, "/input_tokens_details/cached_tokens"),
-            output: number(usage, "/output_tokens"),
-        };
-        told.is_final = true;
-    }
+    openai_usage(response, "input", "output", reported);
 }
 
-/// A function has a name; what the provider ran is called by its kind.
-fn output_item(item: &Value, told: &mut Told) {
+/// Counts a tool by the name of its function, or by its type if the provider ran it.
+fn output_item(item: &Value, reported: &mut Reported) {
     let kind = item.get("type");
     if kind
         .and_then(Value::as_str)
         .is_some_and(|kind| kind.ends_with("_call"))
     {
-        told.tool(item.get("name").or(kind));
+        reported.tool(item.get("name").or(kind));
     }
 }
 
-fn messages(document: &Value, told: &mut Told) {
+fn messages(document: &Value, reported: &mut Reported) {
     let kind = document.get("type").and_then(Value::as_str);
     match kind {
         Some("message_start") => {
-            anthropic_input(&document["message"]["usage"], told);
+            anthropic_input(&document["message"]["usage"], reported);
         }
-        Some("content_block_start") => tool_use(&document["content_block"], told),
+        Some("content_block_start") => tool_use(&document["content_block"], reported),
         Some("message_delta") => {
-            // Servers that tell the input only at the end are heard too.
+            // Some servers report the input only at the end.
             let usage = &document["usage"];
             if usage.get("input_tokens").is_some_and(Value::is_u64) {
-                anthropic_input(usage, told);
+                anthropic_input(usage, reported);
             }
-            told.tokens.output = number(usage, "/output_tokens");
-            told.is_final = usage.get("output_tokens").is_some();
+            anthropic_output(usage, reported);
         }
         Some("message") => {
             for block in items(document, "content") {
-                tool_use(block, told);
+                tool_use(block, reported);
             }
             let usage = &document["usage"];
-            anthropic_input(usage, told);
-            told.tokens.output = number(usage, "/output_tokens");
-            told.is_final = usage.get("output_tokens").is_some();
+            anthropic_input(usage, reported);
+            anthropic_output(usage, reported);
         }
         _ => (),
     }
 }
 
-fn anthropic_input(usage: &Value, told: &mut Told) {
+fn anthropic_output(usage: &Value, reported: &mut Reported) {
+    reported.tokens.output = number(usage, "/output_tokens");
+    reported.is_final = usage.get("output_tokens").is_some();
+}
+
+fn anthropic_input(usage: &Value, reported: &mut Reported) {
     let cached = number(usage, "/cache_read_input_tokens");
     let made = number(usage, "/cache_creation_input_tokens");
-    told.tokens.cached_input = cached;
-    told.tokens.input = number(usage, "/input_tokens")
+    reported.tokens.cached_input = cached;
+    reported.tokens.input = number(usage, "/input_tokens")
         .saturating_add(cached)
         .saturating_add(made);
 }
 
-fn tool_use(block: &Value, told: &mut Told) {
+fn tool_use(block: &Value, reported: &mut Reported) {
     let kind = block.get("type").and_then(Value::as_str);
     if kind.is_some_and(|kind| kind.ends_with("tool_use")) {
-        told.tool(block.get("name"));
+        reported.tool(block.get("name"));
     }
 }
 
-fn generate_content(document: &Value, told: &mut Told) {
+fn generate_content(document: &Value, reported: &mut Reported) {
     let usage = document.get("usageMetadata");
     for candidate in items(document, "candidates") {
         let content = candidate.get("content").into_iter();
         for part in content.flat_map(|content| items(content, "parts")) {
-            told.tool(part.pointer("/functionCall/name"));
+            reported.tool(part.pointer("/functionCall/name"));
         }
-        told.is_ended |= candidate.get("finishReason").is_some();
+        reported.is_ended |= candidate.get("finishReason").is_some();
     }
     if let Some(usage) = usage {
-        told.tokens = Tokens {
+        reported.tokens = Tokens {
             input: number(usage, "/promptTokenCount")
                 .saturating_add(number(usage, "/toolUsePromptTokenCount")),
             cached_input: number(usage, "/cachedContentTokenCount"),
             output: number(usage, "/candidatesTokenCount")
                 .saturating_add(number(usage, "/thoughtsTokenCount")),
         };
-        // Who asks for no counts is not believed to have taken none.
-        told.is_final = told.is_ended && told.tokens.input > 0;
+        // Zero input tokens means that the answer reports no usage.
+        reported.is_final = reported.is_ended && reported.tokens.input > 0;
     }
 }

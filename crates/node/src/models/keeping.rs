@@ -1,7 +1,7 @@
-//! What goes to models and what they answer, kept as artifacts where the operator asks for it.
+//! Stores requests to models and their answers as artifacts, if the operator enables it.
 //!
-//! No call waits for it: bytes are copied as they pass. What there is no room for, and what cannot be stored, is
-//! missing, and the log of the node says so.
+//! Calls do not wait for the store: the node copies bytes as they pass. Contents are missing if the memory is full or
+//! the store fails; the node logs a warning.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use aod_domain::id::RunId;
 use aod_domain::spending::{Contents, Kept};
 use aod_ports::artifact_store::ArtifactStore;
-use aod_ports::program::{blocking, spawn};
+use aod_services::program::{blocking, spawn};
 use axum::body::Bytes;
 use futures::future::join;
 use futures::stream::{self, StreamExt as _};
@@ -18,41 +18,40 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::calls::chain;
-use crate::redaction::Redaction;
+use crate::secrets::redaction::Redaction;
+use aod_services::error::chain;
 
-/// Bytes of a request, and of an answer, that are kept: a million tokens of text, as much as models take. Of
-/// pictures and documents that make more, the beginning is.
+/// Maximum stored size of a request, and of an answer, in bytes: a million tokens of text, the maximum of models. The
+/// node stores the beginning of larger ones, with pictures or documents.
 pub const CONTENT_BYTES_MAX: usize = 4 << 20;
 
-/// Room is given in blocks of so many bytes: most answers have fewer.
+/// Size of a block of memory, in bytes: most answers are smaller.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Blocks that a node holds at one time until they are stored, 64 MiB: its memory is its capsules'.
+/// Maximum number of blocks until they are stored, 64 MiB: the memory of a node is for capsules.
 const BLOCKS_MAX: usize = 1_024;
 
-/// How long storing may take once a call is over: the end of its attempt waits twice as long for what the
-/// call took.
+/// How long storing may take after the end of a call: half the time that the end of the attempt waits for its calls.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Keeps what all calls of a node say.
+/// Stores the contents of all calls of a node.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     store: Arc<dyn ArtifactStore>,
-    room: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
 }
 
 impl Keeper {
     pub(crate) fn new(store: Arc<dyn ArtifactStore>) -> Self {
         Self {
             store,
-            room: Arc::new(Semaphore::new(BLOCKS_MAX)),
+            memory: Arc::new(Semaphore::new(BLOCKS_MAX)),
         }
     }
 
-    /// Begins to keep a call of `run`: its request is stored while it is under way.
+    /// Starts to store a call of `run`: stores the request while the call is in progress.
     pub(super) fn keep(&self, run: RunId, request: &Bytes, redaction: Redaction) -> Keeping {
-        let mut passed = Passed::new(Arc::clone(&self.room));
+        let mut passed = Passed::new(Arc::clone(&self.memory));
         let taken = passed.take_in(request.len());
         let storing = Storing {
             run,
@@ -63,32 +62,32 @@ impl Keeper {
             storing: storing.clone(),
             request: spawn(storing.body(request.slice(..taken), passed)),
             answer: Vec::new(),
-            passed: Passed::new(Arc::clone(&self.room)),
+            passed: Passed::new(Arc::clone(&self.memory)),
         }
     }
 }
 
-/// One call that is kept.
+/// One call whose contents the node stores.
 #[derive(Debug)]
 pub(super) struct Keeping {
     storing: Storing,
     request: JoinHandle<Option<Kept>>,
-    /// As far as it is kept.
+    /// The beginning that the node stores.
     answer: Vec<u8>,
     passed: Passed,
 }
 
 impl Keeping {
-    /// The next bytes of the answer.
+    /// Copies the next bytes of the answer.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         let taken = self.passed.take_in(bytes.len());
         self.answer.extend_from_slice(&bytes[..taken]);
     }
 
-    /// What was said, once it is stored; what could not be stored in time is missing.
+    /// Stores the answer; returns the contents that were stored in time.
     pub(super) async fn store(self) -> Option<Contents> {
         let run = self.storing.run;
-        // A task that does not come to its end belongs to a program that ends.
+        // The task fails only if the program ends.
         let request = async { self.request.await.unwrap_or_default() };
         let answer = self.storing.body(self.answer.into(), self.passed);
         let (request, answer) = join(in_time(run, request), in_time(run, answer)).await;
@@ -100,12 +99,12 @@ impl Keeping {
 async fn in_time(run: RunId, stored: impl Future<Output = Option<Kept>>) -> Option<Kept> {
     let stored = timeout(STORE_PATIENCE, stored).await;
     stored.unwrap_or_else(|_| {
-        warn!(%run, "what was said in a call of a model was not stored in time");
+        warn!(%run, "the contents of a model call were not stored in time");
         None
     })
 }
 
-/// Whose body is stored where, without what.
+/// The run, the store and the redaction of a body.
 #[derive(Clone, Debug)]
 struct Storing {
     run: RunId,
@@ -114,74 +113,70 @@ struct Storing {
 }
 
 impl Storing {
-    /// Stores `body`, of which `passed` holds the room; nothing where there is nothing of it.
+    /// Stores `body`, whose memory `passed` holds; none if empty.
     async fn body(self, body: Bytes, passed: Passed) -> Option<Kept> {
-        let Self {
-            run,
-            store,
-            redaction,
-        } = self;
+        let (run, redaction) = (self.run, self.redaction);
         let dropped_bytes = passed.dropped_bytes;
         if body.is_empty() {
             if dropped_bytes > 0 {
-                warn!(%run, "there is no room to keep what is said in a call of a model");
+                warn!(%run, "the memory for contents is full: the contents of a model call are not stored");
             }
             return None;
         }
         let is_cut = dropped_bytes > 0;
         let (bytes, held_back) = blocking(move || redacted(&redaction, &body, is_cut)).await;
         let bytes = stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        match store.put_stream(bytes).await {
+        match self.store.put_stream(bytes).await {
             Ok(stored) => Some(Kept {
                 digest: stored.digest,
                 size_bytes: stored.size_bytes,
                 dropped_bytes: dropped_bytes + held_back as u64,
             }),
             Err(error) => {
-                warn!(%run, error = %chain(&error), "what was said in a call of a model is not stored");
+                warn!(%run, error = %chain(&error), "the node cannot store the contents of a model call");
                 None
             }
         }
     }
 }
 
-/// How much of a body has passed.
+/// Counts the bytes of a body, and holds the memory for the stored ones.
 #[derive(Debug)]
 struct Passed {
-    room: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
     blocks: Vec<OwnedSemaphorePermit>,
     taken_bytes: usize,
     dropped_bytes: u64,
 }
 
 impl Passed {
-    const fn new(room: Arc<Semaphore>) -> Self {
+    const fn new(memory: Arc<Semaphore>) -> Self {
         Self {
-            room,
+            memory,
             blocks: Vec::new(),
             taken_bytes: 0,
             dropped_bytes: 0,
         }
     }
 
-    /// Of the next `size_bytes`, how many are kept. Of a body whose middle was dropped its end would say
-    /// another thing.
+    /// The number of the next `size_bytes` to store. After dropped bytes it is zero: a body without its middle would be
+    /// misleading.
     fn take_in(&mut self, size_bytes: usize) -> usize {
         let mut taken = 0;
         if self.dropped_bytes == 0 {
             taken = size_bytes.min(CONTENT_BYTES_MAX - self.taken_bytes);
-            taken = taken.min(self.make_room(taken));
+            taken = taken.min(self.acquire(taken));
         }
         self.taken_bytes += taken;
         self.dropped_bytes += (size_bytes - taken) as u64;
         taken
     }
 
-    /// How many of the next `wanted` bytes the node has room for.
-    fn make_room(&mut self, wanted: usize) -> usize {
+    /// Acquires memory for the next `wanted` bytes; returns the number of bytes that fit.
+    fn acquire(&mut self, wanted: usize) -> usize {
         let needed = (self.taken_bytes + wanted).div_ceil(BLOCK_BYTES);
         while self.blocks.len() < needed {
-            match Arc::clone(&self.room).try_acquire_owned() {
+            match Arc::clone(&self.memory).try_acquire_owned() {
                 Ok(block) => self.blocks.push(block),
                 Err(_) => break,
             }
@@ -190,8 +185,8 @@ impl Passed {
     }
 }
 
-/// `body` without secrets. The end of one that was cut may be the beginning of a secret, and is held back;
-/// how much that is comes with it.
+/// `body` without secrets, and the number of bytes that were held back at the end of a cut body, because they may be
+/// the beginning of a secret.
 fn redacted(redaction: &Redaction, body: &[u8], is_cut: bool) -> (Vec<u8>, usize) {
     let mut held = Vec::new();
     let Some(mut bytes) = redaction.stream(&mut held, body) else {
@@ -209,13 +204,13 @@ mod tests {
 
     use super::*;
 
-    fn room(blocks: usize) -> Arc<Semaphore> {
+    fn memory(blocks: usize) -> Arc<Semaphore> {
         Arc::new(Semaphore::new(blocks))
     }
 
     #[test]
-    fn a_body_is_kept_up_to_its_limit_and_the_rest_is_counted() {
-        let mut passed = Passed::new(room(BLOCKS_MAX));
+    fn body_is_stored_up_to_its_limit_and_the_rest_is_counted() {
+        let mut passed = Passed::new(memory(BLOCKS_MAX));
         assert_eq!(passed.take_in(CONTENT_BYTES_MAX - 3), CONTENT_BYTES_MAX - 3);
         assert_eq!(passed.take_in(10), 3);
         assert_eq!(passed.take_in(1), 0);
@@ -223,21 +218,21 @@ mod tests {
     }
 
     #[test]
-    fn calls_share_the_room_of_their_node_and_give_it_back() {
-        let room = room(2);
-        let mut first = Passed::new(Arc::clone(&room));
+    fn calls_share_memory_of_node_and_release_it() {
+        let memory = memory(2);
+        let mut first = Passed::new(Arc::clone(&memory));
         assert_eq!(first.take_in(BLOCK_BYTES + 1), BLOCK_BYTES + 1);
-        let mut second = Passed::new(Arc::clone(&room));
+        let mut second = Passed::new(Arc::clone(&memory));
         assert_eq!(second.take_in(1), 0);
-        // The block that it has is its own.
+        // The first call has the rest of its block.
         assert_eq!(first.take_in(BLOCK_BYTES), BLOCK_BYTES - 1);
         drop(first);
-        assert_eq!(second.take_in(1), 0, "nothing follows what was dropped");
-        assert_eq!(Passed::new(room).take_in(1), 1);
+        assert_eq!(second.take_in(1), 0, "bytes after a gap are dropped");
+        assert_eq!(Passed::new(memory).take_in(1), 1);
     }
 
     #[test]
-    fn a_secret_is_in_no_body_also_where_it_was_cut() {
+    fn secret_is_redacted_in_whole_and_cut_bodies() {
         let redaction = Redaction::default();
         redaction.begin(&[SecretValue::new("opensesame".to_owned())]);
         let check = |body: &str, is_cut, expected: (&str, usize)| {

@@ -1,13 +1,13 @@
-//! Reads an answer while it passes: a JSON document, or server-sent events. What passes is not changed.
+//! Reads the usage in a passing answer, a JSON document or server-sent events, without changing it.
 
 use serde_json::Value;
 
-use super::format::{Told, Way};
+use super::format::{Reported, Way};
 
-/// Bytes of a whole answer, or of one event, that are read; of a longer one nobody knows what it took.
+/// Maximum size of a whole answer, or of one event, in bytes; the usage of a longer one is unknown.
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
-/// How an answer is divided.
+/// The framing of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Document,
@@ -19,14 +19,14 @@ enum Framing {
 pub(super) struct Meter {
     way: Way,
     framing: Framing,
-    /// A document, or a line, that has not ended.
+    /// An unfinished document or line.
     begun: Vec<u8>,
     is_too_long: bool,
-    told: Told,
+    reported: Reported,
 }
 
 impl Meter {
-    /// Of an answer with this media type.
+    /// Reads an answer with this media type.
     pub(super) fn new(way: Way, content_type: Option<&str>) -> Self {
         let is_events = content_type.is_some_and(|text| text.starts_with("text/event-stream"));
         Self {
@@ -38,11 +38,11 @@ impl Meter {
             },
             begun: Vec::new(),
             is_too_long: false,
-            told: Told::default(),
+            reported: Reported::default(),
         }
     }
 
-    /// Takes the next bytes in.
+    /// Reads the next bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         if self.framing == Framing::Document {
             self.keep(bytes);
@@ -60,8 +60,8 @@ impl Meter {
         self.keep(rest);
     }
 
-    /// What the answer has told, once it is over.
-    pub(super) fn finish(mut self) -> Told {
+    /// Returns the usage at the end of the answer.
+    pub(super) fn finish(mut self) -> Reported {
         let rest = std::mem::take(&mut self.begun);
         if !self.is_too_long {
             match self.framing {
@@ -69,7 +69,7 @@ impl Meter {
                 Framing::Events => self.line(&rest),
             }
         }
-        self.told
+        self.reported
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -88,9 +88,9 @@ impl Meter {
     }
 
     fn document(&mut self, bytes: &[u8]) {
-        // What is no JSON, as the last event of OpenAI's streams, tells nothing.
+        // The last event of OpenAI's streams is not JSON.
         if let Ok(document) = serde_json::from_slice::<Value>(bytes) {
-            self.way.take(&document, &mut self.told);
+            self.way.take(&document, &mut self.reported);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The operator's providers and prices: built in, and a YAML file over them.
+//! The operator's providers and prices: built-in ones, overridden by a YAML file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use aod_domain::spending::{Price, Prices};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// How requests and answers look.
+/// The format of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
@@ -19,31 +19,31 @@ pub(crate) enum Format {
     Google,
 }
 
-/// Somebody who answers for models.
+/// A provider of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Provider {
     pub(crate) format: Format,
-    /// As the provider's own libraries take it, without a slash at its end.
+    /// The base URL as the provider's own libraries accept it, without a slash at its end.
     pub(crate) base_url: String,
-    /// The name of the secret with the key; none for a server that wants none.
+    /// The name of the secret with the key; none for a server without keys.
     pub(crate) key: Option<String>,
 }
 
-/// Who answers for models, and what they cost.
+/// The providers of models and their prices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSettings {
     pub(crate) providers: BTreeMap<String, Provider>,
     pub prices: Prices,
 }
 
-/// A file that does not say who answers for models.
+/// An invalid file of providers and prices.
 #[derive(Debug, Error)]
 #[error("{}", problems.join("; "))]
 pub struct MalformedModels {
     pub problems: Vec<String>,
 }
 
-/// Providers that are known without a file: name, format, address, name of the key.
+/// The built-in providers: name, format, base URL, name of the key.
 const BUILT_IN: [(&str, Format, &str, &str); 4] = [
     (
         "openai",
@@ -116,11 +116,11 @@ impl ModelSettings {
     }
 
     /// Reads a file such as `{providers: {local: {format: openai, base_url: http://10.0.0.5:8000/v1}},
-    /// prices: {local/qwen3: {input: 0, output: 0}}}`. What it says of a built-in provider replaces that
-    /// part of it; prices are US dollars for a million tokens.
+    /// prices: {local/qwen3: {input: 0, output: 0}}}`. Its fields override those of built-in providers; prices are US
+    /// dollars for a million tokens.
     ///
     /// # Errors
-    /// All that is wrong with it; a mistake of YAML itself, or an unknown field, comes alone.
+    /// All problems of the file; only one if it is invalid YAML or has an unknown field.
     pub fn parse(yaml: &str) -> Result<Self, MalformedModels> {
         let file: Option<File> = serde_saphyr::from_str(yaml).map_err(|error| MalformedModels {
             problems: vec![error.to_string()],
@@ -162,14 +162,13 @@ fn provider(
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
         problems.push(format!(
-            "providers: {name:?} is no name; expected 1 to 64 letters, digits and -_."
+            "providers: {name:?} is not a valid name; expected 1 to 64 letters, digits and -_."
         ));
     }
     let format = given.format.or(known.map(|known| known.format));
+    let mut wrong = |field, text: &str| problems.push(format!("providers.{name}.{field}: {text}"));
     if format.is_none() {
-        problems.push(format!(
-            "providers.{name}.format: missing; expected openai, anthropic or google"
-        ));
+        wrong("format", "missing; expected openai, anthropic or google");
     }
     let base_url = given
         .base_url
@@ -181,14 +180,14 @@ fn provider(
     };
     if !base_url.as_ref().is_some_and(is_web) {
         let found = base_url.as_deref().unwrap_or("nothing");
-        problems.push(format!(
-            "providers.{name}.base_url: {found} given; expected such as http://10.0.0.5:8000/v1"
-        ));
+        let text = format!("found {found}; expected a URL such as http://10.0.0.5:8000/v1");
+        wrong("base_url", &text);
     }
     if given.key.as_ref().is_some_and(|key| !is_secret_name(key)) {
-        problems.push(format!(
-            "providers.{name}.key: expected the name of a secret, such as OPENAI_API_KEY"
-        ));
+        wrong(
+            "key",
+            "expected the name of a secret, such as OPENAI_API_KEY",
+        );
     }
     let key = given.key.or_else(|| known?.key.clone());
     match (format, base_url) {
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_adds_providers_and_prices() {
+    fn file_adds_providers_and_prices() {
         let settings = ModelSettings::parse(
             "providers:\n  local: {format: openai, base_url: 'http://10.0.0.5:8000/v1/'}\n  openai: {key: TEAM_KEY}\n\
              prices:\n  local/qwen3: {input: 0, output: 0}\n",
@@ -225,21 +224,21 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_changes_nothing() {
+    fn empty_file_keeps_built_in_settings() {
         assert_eq!(ModelSettings::parse("").unwrap(), ModelSettings::default());
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn parse_reports_all_problems_together() {
         let error = ModelSettings::parse(
             "providers:\n  'a b': {base_url: ftp://x}\nprices:\n  qwen3: {input: -1, output: 0}\n",
         )
         .unwrap_err();
         let text = error.to_string();
         for part in [
-            "\"a b\" is no name",
+            "\"a b\" is not a valid name",
             "format: missing",
-            "ftp://x given",
+            "found ftp://x",
             "prices.qwen3: expected provider/model",
             "each from 0",
         ] {
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_named() {
+    fn unknown_field_is_reported_by_name() {
         let error = ModelSettings::parse("provider: {}\n").unwrap_err();
         assert!(error.to_string().contains("provider"), "{error}");
     }

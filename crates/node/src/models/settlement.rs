@@ -1,4 +1,4 @@
-//! The end of a call: settled once, whatever became of its answer.
+//! The end of a call: settles every call once, after any end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::access::ModelAccess;
-use super::format::Told;
+use super::format::Reported;
 use super::keeping::Keeping;
 use super::meter::Meter;
-use crate::calls::chain;
+use aod_services::error::chain;
 
-/// How often a settlement is tried to be stored, with pauses that double from a second to a minute:
-/// as long as a broker may be away with a person on the way.
+/// Maximum number of tries to store a settlement, with pauses that double from a second to a minute: enough for an
+/// operator to restart a broker.
 const STORE_TRIES_MAX: u32 = 30;
 const STORE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody knows of it.
+    /// Nothing is stored.
     New,
-    /// It may be reserved; the provider knows nothing of it.
+    /// It may be reserved; nothing was sent to the provider.
     Reserved,
     /// The provider may charge it.
     Sent,
 }
 
-/// A call that is not settled. Dropped after it was sent, its answer broke off.
+/// A call that is not settled. If it is dropped after it was sent, its answer broke off.
 #[derive(Debug)]
 pub(super) struct Settlement {
     access: Arc<ModelAccess>,
@@ -41,7 +41,7 @@ pub(super) struct Settlement {
     stage: Stage,
     meter: Option<Meter>,
     keeping: Option<Keeping>,
-    /// What is known so far; none once it is settled.
+    /// The known facts; none once settled.
     end: Option<Settled>,
 }
 
@@ -78,26 +78,26 @@ impl Settlement {
         }
     }
 
-    /// It is about to be reserved: from now on its end is told.
+    /// Marks the call as possibly reserved: from now on it must be settled.
     pub(super) fn reserving(&mut self) {
         self.stage = Stage::Reserved;
     }
 
-    /// It was not reserved: nothing is to be settled.
+    /// Drops a call that was not reserved, without settling it.
     pub(super) fn forget(mut self) {
         self.end = None;
     }
 
-    /// `request` is about to be sent, with `key`.
+    /// Marks the call as sent; `request` goes to the provider with `key`.
     pub(super) fn sending(&mut self, request: &Bytes, key: Option<&SecretValue>) {
         self.stage = Stage::Sent;
         if let Some(keeper) = &self.access.models.keeper {
             let redaction = self.access.redaction.in_json(key);
-            self.keeping = Some(keeper.keep(self.access.run(), request, redaction));
+            self.keeping = Some(keeper.keep(self.access.asker.run, request, redaction));
         }
     }
 
-    /// The head of the answer is here; what follows is read by `meter`.
+    /// Records the head of the answer; `meter` reads the body.
     pub(super) fn head(&mut self, status: u16, meter: Option<Meter>) {
         let elapsed = self.elapsed_ms();
         self.meter = meter;
@@ -107,7 +107,7 @@ impl Settlement {
         }
     }
 
-    /// The next bytes of the answer.
+    /// Reads the next bytes of the answer.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         if let Some(meter) = &mut self.meter {
             meter.read(bytes);
@@ -117,42 +117,42 @@ impl Settlement {
         }
     }
 
-    /// The answer has come to its end.
+    /// Settles a complete answer.
     pub(super) fn whole(mut self) {
-        let told = self.told();
-        let answered = match told.tokens() {
+        let reported = self.reported();
+        let answered = match reported.tokens() {
             Some(_) => Answered::Whole,
             None => Answered::Broken,
         };
-        self.settle(answered, told);
+        self.settle(answered, reported);
     }
 
-    /// The provider charges nothing.
+    /// Settles a refused call, for which the provider charges nothing.
     pub(super) fn refused(mut self) {
-        self.settle(Answered::Refused, Told::default());
+        self.settle(Answered::Refused, Reported::default());
     }
 
-    fn told(&mut self) -> Told {
+    fn reported(&mut self) -> Reported {
         self.meter.take().map(Meter::finish).unwrap_or_default()
     }
 
-    fn settle(&mut self, answered: Answered, told: Told) {
+    fn settle(&mut self, answered: Answered, reported: Reported) {
         let duration_ms = self.elapsed_ms();
         let Some(end) = self.end.take() else { return };
-        let tokens = told.tokens();
+        let tokens = reported.tokens();
         let price = self.price;
         let settled = Settled {
             answered,
             tokens,
             cost: tokens.and_then(|tokens| Some(price?.cost(tokens))),
-            tools: told.tools,
-            tool_calls: told.tool_calls,
+            tools: reported.tools,
+            tool_calls: reported.tool_calls,
             duration_ms,
             ..end
         };
-        let untold = self.worst.filter(|_| settled.is_untold());
-        let mut spent = Spent::of(&settled, untold.map_or(0, |worst| worst.tokens));
-        if let Some(cost) = untold.and_then(|worst| worst.cost) {
+        let unreported = self.worst.filter(|_| settled.is_unreported());
+        let mut spent = Spent::of(&settled, unreported.map_or(0, |worst| worst.tokens));
+        if let Some(cost) = unreported.and_then(|worst| worst.cost) {
             spent.cost = cost;
             spent.unpriced_calls = 0;
         }
@@ -171,16 +171,16 @@ impl Drop for Settlement {
     fn drop(&mut self) {
         match self.stage {
             Stage::New => (),
-            Stage::Reserved => self.settle(Answered::Refused, Told::default()),
+            Stage::Reserved => self.settle(Answered::Refused, Reported::default()),
             Stage::Sent => {
-                let told = self.told();
-                self.settle(Answered::Broken, told);
+                let reported = self.reported();
+                self.settle(Answered::Broken, reported);
             }
         }
     }
 }
 
-/// Until it is stored, what was reserved stays so: more is counted than was taken, never less.
+/// Stores the settlement. Until then the call counts as reserved: the budget counts more than was used, never less.
 async fn store(access: Arc<ModelAccess>, mut settled: Settled, keeping: Option<Keeping>) {
     if let Some(keeping) = keeping {
         settled.contents = keeping.store().await;
@@ -189,14 +189,14 @@ async fn store(access: Arc<ModelAccess>, mut settled: Settled, keeping: Option<K
     let command = Command::Settle(Box::new(settled));
     let mut pause = Duration::from_secs(1);
     for _ in 0..STORE_TRIES_MAX {
-        let tenant = access.tenant();
+        let tenant = &access.asker.tenant;
         let stored = access.models.accounts.handle(tenant, root, &command).await;
         let Err(error) = stored else {
             return;
         };
-        warn!(error = %chain(&error), "what a call of a model took is not stored yet");
+        warn!(error = %chain(&error), "the usage of a model call is not stored yet; retrying");
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(STORE_PAUSE_MAX);
     }
-    warn!(%root, "what a call of a model took was never stored");
+    warn!(%root, "the usage of a model call was not stored; its reservation remains");
 }

@@ -1,4 +1,4 @@
-//! The two ends of the wire: where a request goes with which headers, and what of an answer is passed on.
+//! The address and headers of a request, and the parts of an answer that the node forwards.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -10,13 +10,13 @@ use super::meter::Meter;
 use super::settings::{Format, Provider};
 use super::settlement::Settlement;
 
-/// Who speaks: `provider`, whose answer was passed on, or `platform`.
+/// The source of an answer: `provider` if forwarded, otherwise `platform`.
 pub(crate) const SOURCE_HEADER: HeaderName = HeaderName::from_static("aod-source");
 
-/// Bytes of a provider's refusal that are passed on.
+/// Maximum size of a forwarded refusal, in bytes.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
-/// Headers of a capsule that a provider gets; others could name who pays, or undo what was checked.
+/// Headers of a capsule that the node forwards; other headers could select who pays, or bypass checks.
 const PASSED_HEADERS: [&str; 4] = [
     "accept",
     "anthropic-beta",
@@ -24,8 +24,8 @@ const PASSED_HEADERS: [&str; 4] = [
     "user-agent",
 ];
 
-/// Headers of an answer that are of one connection, or the operator's business.
-const KEPT_HEADERS: [&str; 10] = [
+/// Headers of an answer that the node drops: they concern one connection, or only the operator.
+const DROPPED_HEADERS: [&str; 10] = [
     "connection",
     "content-length",
     "keep-alive",
@@ -43,21 +43,21 @@ pub(super) fn mark(response: &mut Response, source: &'static str) {
     headers.insert(SOURCE_HEADER, HeaderValue::from_static(source));
 }
 
-/// Where the request goes. OpenAI's own address ends with the version that paths begin with.
+/// The URL for a request. OpenAI's base URL ends with the version that paths begin with.
 pub(super) fn address(provider: &Provider, path: &str, query: Option<&str>) -> String {
     let base = &provider.base_url;
     let path = match path.strip_prefix("v1/") {
         Some(rest) if base.ends_with("/v1") => rest,
         _ => path,
     };
-    // The one parameter that changes how an answer comes and not what it says.
+    // The only parameter that changes the framing of an answer and not its content.
     let is_events = provider.format == Format::Google
         && query.is_some_and(|query| query.split('&').any(|parameter| parameter == "alt=sse"));
     let query = if is_events { "?alt=sse" } else { "" };
     format!("{base}/{path}{query}")
 }
 
-/// The headers of the capsule, with the operator's key in place of its own.
+/// The headers for the provider, with the operator's key instead of the capsule's.
 pub(super) fn headers_for(format: Format, given: &HeaderMap, key: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in PASSED_HEADERS {
@@ -85,7 +85,7 @@ pub(super) fn headers_for(format: Format, given: &HeaderMap, key: Option<&str>) 
     headers
 }
 
-/// Passes the answer on as it comes, and settles the call with its end.
+/// Forwards the answer while it arrives, and settles the call at its end.
 pub(super) async fn pass_on(
     answer: reqwest::Response,
     way: Way,
@@ -94,7 +94,7 @@ pub(super) async fn pass_on(
 ) -> Response {
     let status = answer.status();
     let mut headers = answer.headers().clone();
-    for name in KEPT_HEADERS {
+    for name in DROPPED_HEADERS {
         headers.remove(name);
     }
     let content_type = headers.get(header::CONTENT_TYPE);
@@ -126,7 +126,7 @@ fn metered(answer: reqwest::Response, settlement: Settlement) -> Body {
                 settlement.read(&piece);
                 Some((Ok(piece), Some((bytes, settlement))))
             }
-            // Dropped, it is settled as broken off.
+            // Dropping the settlement settles the call as broken off.
             Some(Err(error)) => Some((Err(error.without_url()), None)),
             None => {
                 settlement.whole();
@@ -136,7 +136,7 @@ fn metered(answer: reqwest::Response, settlement: Settlement) -> Body {
     }))
 }
 
-/// The beginning of a refusal: twice as much as is passed on, so that no key is cut in two there.
+/// The beginning of a refusal: twice the forwarded size, so that no key is split at the end.
 async fn beginning(answer: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     let mut bytes = answer.bytes_stream();
@@ -149,7 +149,7 @@ async fn beginning(answer: reqwest::Response) -> Vec<u8> {
     body
 }
 
-/// What is passed on of `body`: without the key, which some providers repeat when they refuse it.
+/// The forwarded part of a refusal, without the key, which some providers repeat.
 fn without(body: &[u8], key: Option<&str>) -> Vec<u8> {
     let text = String::from_utf8_lossy(body);
     let mut passed = match key {

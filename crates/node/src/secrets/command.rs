@@ -1,4 +1,4 @@
-//! Secrets as a command of the operator's prints them: the way to any vault.
+//! Secrets from a command of the operator, for any vault.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long the command may take: a vault in another country, asked twice.
+/// How long the command may take: enough for two requests to a vault in another country.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What it complains of, as far as it is quoted, in bytes.
+/// Maximum length of the quoted part of the command's stderr, in bytes.
 const COMPLAINT_BYTES_MAX: u64 = 256;
 
-/// A command that is run with the name of a secret as its last argument, and prints the value. Of another tenant
-/// than the first it is `tenant/NAME`.
+/// A command that gets the name of a secret as its last argument and prints the value. For tenants other than
+/// `default` the name is `tenant/NAME`.
 #[derive(Clone, Debug)]
 pub struct CommandSecrets {
     program: String,
@@ -27,15 +27,15 @@ pub struct CommandSecrets {
     limit: Duration,
 }
 
-/// Why a text is no command.
+/// Why a text is not a command.
 #[derive(Debug, Error)]
-#[error("{text:?} is no command; expected a program and its arguments, quoted as for a shell")]
+#[error("{text:?} is not a command; expected a program and its arguments, quoted as for a shell")]
 pub struct MalformedCommand {
     text: String,
 }
 
 impl CommandSecrets {
-    /// Splits `text` into words as a shell does; no shell is run, unless it is the program.
+    /// Splits `text` into words as a shell does, without running a shell.
     pub fn parse(text: &str) -> Result<Self, MalformedCommand> {
         let mut words = shlex::split(text).unwrap_or_default().into_iter();
         let program = words.next().ok_or_else(|| MalformedCommand {
@@ -81,7 +81,8 @@ impl SecretStore for CommandSecrets {
             reason,
         };
         if !is_secret_name(name) {
-            return Err(absent("this is no name of a secret".to_owned()));
+            let reason = "invalid name; expected a name such as OPENAI_API_KEY";
+            return Err(absent(reason.to_owned()));
         }
         let ran = timeout(self.limit, self.run(&asked(tenant, name))).await;
         let ran = ran.map_err(|_| SecretError::TimedOut {
@@ -99,13 +100,13 @@ impl SecretStore for CommandSecrets {
         let complaint = String::from_utf8_lossy(&complaint);
         let complaint = complaint.lines().next().unwrap_or_default();
         Err(absent(format!(
-            "the secret command {} ended with {status} and said {complaint:?}",
+            "the secret command {} ended with {status} and printed {complaint:?}",
             self.program
         )))
     }
 }
 
-/// The first `bytes_max` bytes of an output; the rest is read and forgotten, so that nobody waits.
+/// The first `bytes_max` bytes of an output; reads and drops the rest, so that the command does not block.
 async fn beginning(
     output: Option<impl AsyncRead + Unpin>,
     bytes_max: u64,
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_tenants_secret_is_asked_for_with_its_name() {
+    async fn command_gets_tenant_and_name_for_other_tenants() {
         let acme = "acme".parse().unwrap();
         let value = store("printf 'the value of %s\\n'")
             .get(&acme, "API_KEY")
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_name_is_the_last_argument() {
+    async fn command_gets_name_as_last_argument() {
         let value = store("printf 'the value of %s\\n'")
             .get(&Tenant::default(), "API_KEY")
             .await;
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_never_an_option_or_a_text_for_a_shell() {
+    async fn invalid_name_is_absent_without_running_the_command() {
         for name in ["--help", "$(id)", "a b", ""] {
             let error = store("printf %s")
                 .get(&Tenant::default(), name)
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_fails_has_no_such_secret() {
+    async fn secret_is_absent_if_the_command_fails() {
         let secrets = store("sh -c 'echo value; echo no such thing >&2; exit 3'");
         let error = secrets
             .get(&Tenant::default(), "API_KEY")
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_does_not_end_is_killed() {
+    async fn command_beyond_its_time_limit_is_killed() {
         let secrets = CommandSecrets {
             limit: Duration::from_millis(100),
             ..store("sh -c 'exec sleep 60'")
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_that_is_too_large_is_refused_and_holds_nobody_up() {
+    async fn too_large_value_is_rejected_without_blocking() {
         let secrets = store("sh -c 'head -c 1000000 /dev/zero'");
         let error = secrets
             .get(&Tenant::default(), "API_KEY")
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_named() {
+    async fn missing_program_is_named_in_the_error() {
         let error = store("/nowhere/vault read")
             .get(&Tenant::default(), "API_KEY")
             .await;
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_words_is_no_command() {
+    fn text_without_words_is_rejected() {
         for text in ["", "  ", "vault 'read"] {
             assert!(CommandSecrets::parse(text).is_err(), "{text}");
         }

@@ -1,5 +1,5 @@
-//! Secrets as files of one directory: the name of each is the secret's, its content the value. Those of other
-//! tenants than the first are in a directory below it that is called as the tenant.
+//! Secrets as files of one directory: each file has the secret's name, and contains its value. Secrets of tenants other
+//! than `default` are in a subdirectory with the tenant's name.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use aod_domain::manifest::is_secret_name;
 use aod_domain::tenant::Tenant;
-use aod_ports::program::blocking;
 use aod_ports::secrets::{SECRET_BYTES_MAX, SecretError, SecretStore, SecretValue};
+use aod_services::program::blocking;
 use async_trait::async_trait;
 
-/// What everybody but the owner may do with a file: nothing.
+/// Permissions of a file that users other than its owner must not have.
 const MODE_OTHERS: u32 = 0o077;
 
-/// A directory of the operator's.
+/// A directory of the operator.
 #[derive(Clone, Debug)]
 pub struct DirectorySecrets {
     path: PathBuf,
@@ -33,7 +33,7 @@ impl SecretStore for DirectorySecrets {
         if !is_secret_name(name) {
             return Err(SecretError::Absent {
                 name: name.to_owned(),
-                reason: "this is no name of a secret".to_owned(),
+                reason: "invalid name; expected a name such as OPENAI_API_KEY".to_owned(),
             });
         }
         let path = if tenant.is_default() {
@@ -53,28 +53,23 @@ fn read(name: &str, directory: &Path) -> Result<SecretValue, SecretError> {
         place: path.display().to_string(),
         source,
     };
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(SecretError::Absent {
-                name: name.to_owned(),
-                reason: format!("there is no file {}", path.display()),
-            });
-        }
-        Err(error) => return Err(broken(error)),
+    let absent = || SecretError::Absent {
+        name: name.to_owned(),
+        reason: format!("the file {} does not exist", path.display()),
     };
+    let file = File::open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => absent(),
+        _ => broken(error),
+    })?;
     let metadata = file.metadata().map_err(broken)?;
-    // The secrets of a tenant: whether they are there is nobody else's business.
+    // A tenant's directory: its existence stays hidden from other tenants.
     if metadata.is_dir() {
-        return Err(SecretError::Absent {
-            name: name.to_owned(),
-            reason: format!("there is no file {}", path.display()),
-        });
+        return Err(absent());
     }
     if !metadata.is_file() {
         return Err(SecretError::Unusable {
             name: name.to_owned(),
-            reason: format!("{} is no regular file", path.display()),
+            reason: format!("{} is not a regular file", path.display()),
         });
     }
     let mode = metadata.permissions().mode() & 0o7777;
@@ -108,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_only_its_owner_reads_is_a_secret() {
+    async fn file_readable_by_its_owner_only_is_a_secret() {
         for mode in [0o600, 0o400] {
             let (_directory, secrets) = directory(mode);
             let value = secrets
@@ -120,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_others_could_use_is_refused() {
+    async fn file_accessible_to_other_users_is_rejected() {
         for mode in [0o640, 0o604, 0o620] {
             let (_directory, secrets) = directory(mode);
             let error = secrets
@@ -136,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_absent() {
+    async fn missing_file_and_invalid_name_are_absent() {
         let (directory, secrets) = directory(0o600);
         fs::create_dir(directory.path().join("nested")).unwrap();
         fs::write(directory.path().join("nested/KEY"), "x").unwrap();
@@ -147,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_for_one_tenant_no_other_gets() {
+    async fn secret_of_one_tenant_is_absent_for_other_tenants() {
         let (directory, secrets) = directory(0o600);
         let acme: Tenant = "acme".parse().unwrap();
         let missing = secrets.get(&acme, "DB_PASSWORD").await.unwrap_err();

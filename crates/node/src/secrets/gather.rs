@@ -1,4 +1,4 @@
-//! The secrets of one run: what its capsule lists, from where the operator keeps it.
+//! Gathers the secrets that the capsule of one run lists.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use aod_ports::secrets::{SecretError, SecretStore};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::calls::chain;
+use aod_services::error::chain;
 
-/// Bytes of all secrets of one run, each as JSON has it: half of what a gate is told at its start.
+/// Maximum size of all secrets of one run as JSON, in bytes: half of the gate's first message.
 const SECRETS_BYTES_MAX: usize = 32 * 1024;
 
-/// What a container gets of the operator's secrets.
+/// The secrets for one container.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) files: Vec<SecretFile>,
@@ -24,11 +24,11 @@ pub(crate) struct Gathered {
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// Asks `store` for all that is `wanted` of `tenant`, at the same time. Nobody gets one that is `withheld`: the keys of
-/// providers of models, which lie beside the others. `host` is what people call this node.
+/// Reads all `wanted` secrets of `tenant` from `store` concurrently. No container gets a `withheld` secret: the keys of
+/// model providers, which are in the same store. `host` is the host name that users see.
 ///
 /// # Errors
-/// One [`ErrorCode::SecretMissing`] about all that is required and not there, or cannot be used.
+/// One [`ErrorCode::SecretMissing`] about all required secrets that are absent, and all unusable ones.
 pub(crate) async fn gather(
     tenant: &Tenant,
     wanted: &[Secret],
@@ -39,8 +39,7 @@ pub(crate) async fn gather(
     let values = wanted.iter().map(async |secret| {
         let name = secret.name.clone();
         if withheld.contains(&name) {
-            let reason =
-                "this is the key of a provider of models, which no container gets".to_owned();
+            let reason = "containers never get the key of a model provider".to_owned();
             return Err(SecretError::Unusable { name, reason });
         }
         store.get(tenant, &name).await
@@ -52,13 +51,10 @@ pub(crate) async fn gather(
         match value {
             Ok(value) => {
                 let path = format!("{SECRETS_DIRECTORY}/{}", secret.name);
-                gathered
-                    .variables
-                    .push((format!("{}_FILE", secret.env), path));
-                gathered.files.push(SecretFile {
-                    name: secret.name.clone(),
-                    value,
-                });
+                let variable = format!("{}_FILE", secret.env);
+                gathered.variables.push((variable, path));
+                let name = secret.name.clone();
+                gathered.files.push(SecretFile { name, value });
             }
             Err(error) if error.is_absent() && !secret.required => (),
             Err(error) => {
@@ -71,22 +67,20 @@ pub(crate) async fn gather(
     if size_bytes > SECRETS_BYTES_MAX {
         missing = wanted.iter().map(|secret| secret.name.clone()).collect();
         reasons.push(format!(
-            "together they have {size_bytes} bytes; expected at most {SECRETS_BYTES_MAX}"
+            "the secrets have {size_bytes} bytes in total; expected at most {SECRETS_BYTES_MAX}"
         ));
     }
     if reasons.is_empty() {
         return Ok(gathered);
     }
-    let text = format!(
-        "the operator of the node {host} mends these secrets: {}",
-        reasons.join("; ")
-    );
+    let reasons = reasons.join("; ");
+    let text = format!("the operator of the node {host} can fix these secrets: {reasons}");
     let error = RunError::new(ErrorCode::SecretMissing, text);
     Err(error.with_detail(json!({ "secrets": missing })))
 }
 
 fn json_bytes(file: &SecretFile) -> usize {
-    // A text always has a JSON.
+    // A text is always valid JSON.
     serde_json::to_vec(file.value.expose()).map_or(usize::MAX, |json| json.len())
 }
 
@@ -120,13 +114,13 @@ mod tests {
         }
     }
 
-    /// For the first tenant on the node birch, which withholds nothing.
+    /// Gathers for the tenant `default` on the node birch, which withholds nothing.
     async fn gathered(wanted: &[Secret], store: &dyn SecretStore) -> Result<Gathered, RunError> {
         gather(&Tenant::default(), wanted, store, &BTreeSet::new(), "birch").await
     }
 
     #[tokio::test]
-    async fn what_is_there_becomes_a_file_and_a_variable() {
+    async fn existing_secret_becomes_a_file_and_a_variable() {
         let store = Kept(BTreeMap::from([("KEY", "opensesame".to_owned())]));
         let wanted = [secret("KEY", true), secret("OTHER", false)];
         let gathered = gathered(&wanted, &store).await.unwrap();
@@ -138,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_is_missing_is_named_at_once() {
+    async fn error_names_all_missing_required_secrets() {
         let wanted = [secret("A", true), secret("B", false), secret("C", true)];
         let error = gathered(&wanted, &NoSecrets).await.unwrap_err();
         assert_eq!(error.code, "secret_missing");
@@ -152,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_key_of_a_provider_enters_no_container() {
+    async fn key_of_model_provider_is_withheld() {
         let store = Kept(BTreeMap::from([("OPENAI_API_KEY", "sk-1".to_owned())]));
         let withheld = BTreeSet::from(["OPENAI_API_KEY".to_owned()]);
         for required in [true, false] {
@@ -166,7 +160,7 @@ mod tests {
                 .unwrap_err();
             assert_eq!(error.code, "secret_missing");
             assert!(
-                error.message.contains("which no container gets"),
+                error.message.contains("containers never get the key"),
                 "{}",
                 error.message
             );
@@ -174,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_a_gate_can_be_told_is_refused_before_it_is_told() {
+    async fn secrets_too_large_for_the_gate_are_rejected() {
         let large = |name| (name, "x".repeat(12 * 1024));
         let store = Kept(BTreeMap::from(["A", "B", "C"].map(large)));
         let wanted = ["A", "B", "C"].map(|name| secret(name, true));

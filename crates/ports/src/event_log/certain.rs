@@ -1,9 +1,9 @@
-//! One append: one try after the other until it is certain what has become of it.
+//! One append, retried until its result is certain.
 //!
-//! A try whose confirmation is lost may have been stored all the same. The next try then meets its
-//! own event: as a `duplicate` answer, or as a conflict with its own guard (a server with one copy
-//! checks the guard first, a cluster the id). So no conflict is believed before the leader was
-//! asked which event came after the guard: if this append was ever stored, it is that one.
+//! A try whose confirmation is lost may have been stored. The next try then meets its own event: as a `duplicate`
+//! answer, or as a conflict with its own guard (a server with one copy checks the guard first, a cluster the id).
+//! Therefore, on a conflict, the leader is asked which event followed the guard: if this append was ever stored, it is
+//! that event.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use tokio::time::{Instant, sleep};
 use super::{Append, AppendError, EventLog, Guard, Tried};
 use crate::BoxError;
 
-/// How long an append is tried before it is given up: a server that is killed and started again
-/// after 5 s is back well within, with time to read a large log.
+/// Maximum time for an append: a server that is killed and restarted after 5 s is back well within, even if it reads a
+/// large log.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Pauses between tries double from the first to the second of these, in milliseconds.
 const PAUSE_MILLISECONDS_MIN: u64 = 10;
 const PAUSE_MILLISECONDS_MAX: u64 = 500;
 
-/// How often a conflict without an event that explains it is tried again: in a cluster another
-/// append may be under way that will be stored or dropped within milliseconds.
+/// Retries after a conflict that no event explains: in a cluster, another append in progress is stored or dropped
+/// within milliseconds.
 const UNEXPLAINED_CONFLICTS_MAX: u32 = 20;
 
-/// Which event follows the guard.
+/// The event after the guard.
 enum Following {
     Mine(u64),
     Another,
     Nothing,
 }
 
-/// What [`EventLog::append`] is.
+/// Implements [`EventLog::append`].
 ///
 /// # Errors
-/// As there.
+/// Those of [`EventLog::append`].
 pub(super) async fn append_until_certain<L>(log: &L, append: &Append) -> Result<u64, AppendError>
 where
     L: EventLog + ?Sized,
@@ -57,7 +57,7 @@ where
                 Ok(Following::Mine(sequence)) => return Ok(sequence),
                 Ok(Following::Nothing) if unexplained_conflicts < UNEXPLAINED_CONFLICTS_MAX => {
                     unexplained_conflicts += 1;
-                    "another append is under way".into()
+                    "another append is in progress".into()
                 }
                 Ok(Following::Another | Following::Nothing) => {
                     return Err(AppendError::Conflict { subject: subject() });
@@ -73,7 +73,7 @@ where
     }
 }
 
-/// Half to the whole of a pause. By how much differs from event to event, so that writers part.
+/// Half of a pause to all of it. The share differs from event to event, so that writers spread.
 fn part_of(pause: u64, append: &Append) -> Duration {
     let mix = |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
     let random = append.id.bytes().fold(pause, mix);

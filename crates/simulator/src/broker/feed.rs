@@ -1,4 +1,4 @@
-//! The ends of runs as one program reaches them, shared with all others.
+//! One program's connection to the ended runs, which all programs share.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn unreachable(error: Unreachable) -> FeedError {
 }
 
 impl SimulatedFeed {
-    /// Takes what is due, and says when more will be.
+    /// Takes what is due, and returns the time of the next delivery.
     fn take(&self, max: usize) -> (Vec<Given>, Option<Instant>) {
         let (now, elapsed) = (Instant::now(), self.broker.world.elapsed());
         let mut state = self.broker.state();
@@ -68,7 +68,7 @@ impl Feed for SimulatedFeed {
             let mut changes = self.broker.queue_changes.subscribe();
             let (given, next) = self.take(max);
             if !given.is_empty() {
-                // What does not arrive comes again.
+                // A lost delivery is redelivered.
                 return self.link.hop().await.map(|()| given).map_err(unreachable);
             }
             let more = self.link.wait_for_more(&mut changes, next, deadline);

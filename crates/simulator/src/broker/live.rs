@@ -1,4 +1,4 @@
-//! Presence and live logs as one program reaches them: neither is kept for long.
+//! One program's connection to presence and live logs.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use super::{Broker, State};
 use crate::link::Link;
 
-/// Lines kept of a run.
+/// Stored lines of a run.
 const LINES_MAX: usize = 10_000;
 
-/// The longest line, in bytes. Source: the stream as we make it.
+/// Maximum size of a line, in bytes. Source: the stream of `aod_jetstream`.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]

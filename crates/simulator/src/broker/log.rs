@@ -1,11 +1,11 @@
-//! The log as one program reaches it.
+//! One program's connection to the log.
 
 use std::time::Duration;
 
 use aod_domain::subject::{Subject, is_under};
 use aod_ports::BoxError;
 use aod_ports::event_log::{
-    Append, AppendError, EventLog, Fill, From, ReadError, StoredEvent, Told, Tried,
+    Append, AppendError, EventLog, Fill, Followed, From, ReadError, StoredEvent, Tried,
 };
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -14,19 +14,19 @@ use tokio::time::Instant;
 use super::{Answer, Broker};
 use crate::link::Link;
 
-/// One append in so many is stored although its answer is lost.
+/// One append in this number is stored although its answer is lost.
 const ANSWER_LOST_ONE_IN: u64 = 60;
 
-/// One append in so many never arrives.
+/// One append in this number never arrives.
 const REQUEST_LOST_ONE_IN: u64 = 100;
 
-/// The answer to one read in so many takes long: it is old when it comes.
+/// The answer to one read in this number is late, and outdated on arrival.
 const ANSWER_LATE_ONE_IN: u64 = 20;
 
-/// How long, in milliseconds.
+/// Maximum delay, in milliseconds.
 const LATE_MILLISECONDS_MAX: u64 = 2_000;
 
-/// The most that the log may take, in bytes; nothing simulated reaches it.
+/// Capacity of the log in bytes; no simulation reaches it.
 const BYTES_MAX: u64 = 1 << 40;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct SimulatedLog {
 }
 
 impl SimulatedLog {
-    /// Whether the program dies of what it begins on with this.
+    /// Whether the program dies of what follows this append.
     fn is_deadly(&self, append: &Append) -> bool {
         let subject = append.subject.as_str();
         let run = Subject::run_of(subject).filter(|_| subject.ends_with(".s.delivered"));
@@ -144,7 +144,7 @@ impl EventLog for SimulatedLog {
         &self,
         filter: &str,
         from: From,
-    ) -> Result<BoxStream<'static, Told>, ReadError> {
+    ) -> Result<BoxStream<'static, Followed>, ReadError> {
         let after = self
             .reading(filter, || match from {
                 From::Now => self.broker.state().events.len() as u64,
@@ -157,15 +157,15 @@ impl EventLog for SimulatedLog {
             filter: filter.to_owned(),
             seen: after,
         };
-        let told = stream::unfold(follower, |mut follower| async {
-            let told = follower.next().await;
-            Some((told, follower))
+        let followed = stream::unfold(follower, |mut follower| async {
+            let followed = follower.next().await;
+            Some((followed, follower))
         });
-        Ok(told.boxed())
+        Ok(followed.boxed())
     }
 
     async fn fill(&self) -> Result<Fill, ReadError> {
-        self.reading("how full it is", || {
+        self.reading("the fill level", || {
             let state = self.broker.state();
             Fill {
                 bytes: state.bytes,
@@ -178,11 +178,11 @@ impl EventLog for SimulatedLog {
 
     async fn release_before(&self, sequence: u64) -> Result<(), ReadError> {
         let release = || self.broker.release_before(sequence);
-        self.reading("what it need not have", release).await
+        self.reading("released events", release).await
     }
 }
 
-/// A place in the log that moves on.
+/// A subscription.
 struct Follower {
     broker: Broker,
     link: Link,
@@ -191,17 +191,17 @@ struct Follower {
 }
 
 impl Follower {
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Followed {
         let mut last = self.broker.last.subscribe();
         loop {
             if !self.link.is_up() {
                 self.link.up().await;
-                return Told::Reconnected;
+                return Followed::Reconnected;
             }
             if let Some(event) = self.find() {
                 if self.link.hop().await.is_ok() {
                     self.seen = event.sequence;
-                    return Told::Event(event);
+                    return Followed::Event(event);
                 }
                 continue;
             }
@@ -214,7 +214,7 @@ impl Follower {
         }
     }
 
-    /// The next event; what does not concern this follower is passed over.
+    /// The next event that matches the filter.
     fn find(&mut self) -> Option<StoredEvent> {
         let state = self.broker.state();
         self.seen = self.seen.max(state.first - 1);

@@ -1,10 +1,10 @@
-//! The queue of launches as one program reaches it.
+//! One program's connection to the queue of launches.
 
 use std::time::Duration;
 
 use aod_domain::id::NodeId;
 use aod_domain::run::WorkPosition;
-use aod_domain::subject::{Class, Label, Subject};
+use aod_domain::subject::{Class, Pool, Subject};
 use aod_ports::event_log::StoredEvent;
 use aod_ports::work_queue::{Delivery, Offer, QueueError, Waiting, WorkQueue};
 use async_trait::async_trait;
@@ -26,20 +26,20 @@ fn unreachable(error: Unreachable) -> QueueError {
     QueueError(error.into())
 }
 
-/// What an acknowledgement names: the launch in its queue, and the delivery.
+/// The subject of an acknowledgement: it names the queue, the launch and the delivery.
 fn ack_subject(created_ms: i64, sequence: u64, delivery: u64) -> String {
     format!("ack.{created_ms}.{sequence}.{delivery}")
 }
 
 impl SimulatedQueue {
-    /// Takes what is due, and says when more will be.
-    fn take(&self, label: &Label, class: Class, max: usize) -> (Vec<Delivery>, Option<Instant>) {
+    /// Takes what is due, and returns the time of the next delivery.
+    fn take(&self, pool: &Pool, class: Class, max: usize) -> (Vec<Delivery>, Option<Instant>) {
         let (now, lease) = (Instant::now(), self.broker.lease);
         let mut state = self.broker.state();
         let created_ms = state.work_created_ms;
         let (mut taken, mut next) = (Vec::new(), None::<Instant>);
         let fitting = state.work.iter_mut().filter(|(_, work)| {
-            place_of(&work.subject).is_some_and(|place| place == (label.clone(), class))
+            place_of(&work.subject).is_some_and(|place| place == (pool.clone(), class))
         });
         for (&sequence, work) in fitting {
             if work.due > now || taken.len() == max {
@@ -62,7 +62,7 @@ impl SimulatedQueue {
             return;
         };
         let mut state = self.broker.state();
-        // What concerns a queue of before concerns nobody.
+        // Acknowledgements for a lost queue are ignored.
         if state.work_created_ms.cast_unsigned() == created_ms {
             change(&mut state, sequence);
         }
@@ -72,7 +72,7 @@ impl SimulatedQueue {
 }
 
 impl State {
-    fn waiting(&self, place: (Label, Class)) -> Waiting {
+    fn waiting(&self, place: (Pool, Class)) -> Waiting {
         let fitting = self
             .work
             .values()
@@ -80,7 +80,7 @@ impl State {
         let (delivered, pending): (Vec<&Work>, Vec<&Work>) =
             fitting.partition(|work| work.deliveries > 0);
         Waiting {
-            label: place.0,
+            pool: place.0,
             class: place.1,
             pending: pending.len() as u64,
             delivered: delivered.len() as u64,
@@ -108,9 +108,9 @@ fn delivery(created_ms: i64, sequence: u64, work: &Work, class: Class) -> Option
 
 #[async_trait]
 impl WorkQueue for SimulatedQueue {
-    async fn ensure(&self, label: &Label) -> Result<(), QueueError> {
+    async fn ensure(&self, pool: &Pool) -> Result<(), QueueError> {
         self.link.patiently().await.map_err(unreachable)?;
-        self.broker.state().labels.insert(label.clone());
+        self.broker.state().pools.insert(pool.clone());
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl WorkQueue for SimulatedQueue {
 
     async fn pull(
         &self,
-        label: &Label,
+        pool: &Pool,
         class: Class,
         max: usize,
         wait: Duration,
@@ -132,14 +132,14 @@ impl WorkQueue for SimulatedQueue {
         self.link.patiently().await.map_err(unreachable)?;
         loop {
             let mut changes = self.broker.queue_changes.subscribe();
-            let (taken, next) = self.take(label, class, max);
+            let (taken, next) = self.take(pool, class, max);
             if !taken.is_empty() {
                 self.link.world.count("delivery");
                 for delivery in &taken {
                     let what = format!("pulled {} {}", delivery.run, delivery.ack_subject);
                     self.link.world.step(&self.link.who, &what);
                 }
-                // What does not arrive comes again after the lease time.
+                // A lost delivery is redelivered after the lease time.
                 return self.link.hop().await.map(|()| taken).map_err(unreachable);
             }
             let more = self.link.wait_for_more(&mut changes, next, deadline);
@@ -152,7 +152,7 @@ impl WorkQueue for SimulatedQueue {
     async fn progress(&self, ack_subject: &str) -> Result<(), QueueError> {
         self.link.hop().await.map_err(unreachable)?;
         let lease = self.broker.lease;
-        // A stale holder's is confirmed, too, and prolongs the next holder's delivery (measured).
+        // The progress of a stale holder is confirmed too, and extends the next holder's delivery (measured).
         self.change(ack_subject, |state, sequence| {
             if let Some(work) = state.work.get_mut(&sequence) {
                 work.due = Instant::now() + lease;
@@ -184,17 +184,16 @@ impl WorkQueue for SimulatedQueue {
                 work.due = Instant::now() + delay;
             }
         });
-        self.link.world.count("given back");
-        self.link.world.step(
-            &self.link.who,
-            &format!("give back {ack_subject} {delay:?}"),
-        );
+        self.link.world.count("returned to the queue");
+        self.link
+            .world
+            .step(&self.link.who, &format!("return {ack_subject} {delay:?}"));
         self.link.hop().await.map_err(unreachable)
     }
 
-    async fn forget(&self, label: &Label) -> Result<(), QueueError> {
+    async fn forget(&self, pool: &Pool) -> Result<(), QueueError> {
         self.link.patiently().await.map_err(unreachable)?;
-        self.broker.state().labels.remove(label);
+        self.broker.state().pools.remove(pool);
         Ok(())
     }
 
@@ -207,10 +206,17 @@ impl WorkQueue for SimulatedQueue {
     ) -> Result<bool, QueueError> {
         self.link.hop().await.map_err(unreachable)?;
         self.link.world.count("offer");
-        let listener = self.broker.state().offers.get(&to).cloned();
+        let (listener, launch) = {
+            let state = self.broker.state();
+            let launch = state.event(delivery.launch.sequence);
+            (state.offers.get(&to).cloned(), launch)
+        };
         let (answer, answered) = oneshot::channel();
         let offer = Offer {
-            delivery: delivery.clone(),
+            delivery: Delivery {
+                launch,
+                ..delivery.clone()
+            },
             held,
             answer,
         };
@@ -232,7 +238,7 @@ impl WorkQueue for SimulatedQueue {
         self.broker.state().offers.insert(node, sender);
         let link = self.link.clone();
         let offers = stream::poll_fn(move |context| receiver.poll_recv(context));
-        // What comes while the host is cut off is lost on the way.
+        // Offers to a disconnected host are lost.
         let offers = offers.filter_map(move |offer| {
             let link = link.clone();
             async move { link.hop().await.is_ok().then_some(offer) }
@@ -244,9 +250,9 @@ impl WorkQueue for SimulatedQueue {
         self.link.patiently().await.map_err(unreachable)?;
         let state = self.broker.state();
         let consumers = state
-            .labels
+            .pools
             .iter()
-            .flat_map(|label| [Class::Child, Class::Root].map(|class| (label.clone(), class)));
+            .flat_map(|pool| [Class::Child, Class::Root].map(|class| (pool.clone(), class)));
         Ok(consumers.map(|place| state.waiting(place)).collect())
     }
 }

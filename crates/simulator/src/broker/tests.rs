@@ -1,4 +1,4 @@
-//! The double passes the suites of the real broker, in virtual time.
+//! The double passes the conformance suites of the real broker, in virtual time.
 
 use aod_ports::event_log::EventLog;
 use aod_testkit::{event_log, feed, live, work_queue};
@@ -12,7 +12,7 @@ use crate::link::Link;
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Worlds in which messages get lost, beside the one in which nothing does.
+/// Number of worlds that lose messages, in addition to one that loses none.
 const HOSTILE_SEEDS: u64 = 50;
 
 fn broker(seed: u64) -> Broker {
@@ -37,13 +37,13 @@ fn event_log(broker: &Broker, who: &str) -> Arc<dyn EventLog> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_event_log_conforms() {
+async fn event_log_double_passes_conformance_suite() {
     let broker = calm_broker();
     event_log::check_all(&event_log(&broker, "here"), &event_log(&broker, "there")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_event_log_conforms_while_requests_and_answers_get_lost() {
+async fn event_log_double_passes_conformance_suite_with_lost_messages() {
     for seed in 0..HOSTILE_SEEDS {
         let broker = broker(seed);
         event_log::check_all(&event_log(&broker, "here"), &event_log(&broker, "there")).await;
@@ -51,7 +51,7 @@ async fn the_event_log_conforms_while_requests_and_answers_get_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_work_queue_conforms() {
+async fn work_queue_double_passes_conformance_suite() {
     let broker = calm_broker();
     let log = event_log(&broker, "log");
     let queue = SimulatedQueue {
@@ -67,7 +67,7 @@ async fn the_work_queue_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_feed_of_ends_conforms() {
+async fn feed_double_passes_conformance_suite() {
     let broker = calm_broker();
     let log = event_log(&broker, "log");
     let ends = |who| SimulatedFeed {
@@ -78,7 +78,7 @@ async fn the_feed_of_ends_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stream_of_logs_conforms() {
+async fn log_stream_double_passes_conformance_suite() {
     let broker = calm_broker();
     let logs = |who| SimulatedLogs {
         broker: broker.clone(),
@@ -88,7 +88,7 @@ async fn the_stream_of_logs_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn presence_conforms() {
+async fn presence_double_passes_conformance_suite() {
     let broker = calm_broker();
     let presence = SimulatedPresence {
         link: link(&broker, "presence"),

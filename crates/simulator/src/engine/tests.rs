@@ -1,4 +1,4 @@
-//! The double with its faults around it, which are off, passes the suite of the real engine.
+//! The double with its faults switched off passes the conformance suite of the real engine.
 
 use std::sync::atomic::AtomicU32;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::HostClock;
 
 #[tokio::test(start_paused = true)]
-async fn the_container_runtime_conforms() {
+async fn container_runtime_double_passes_conformance_suite() {
     let directory = tempfile::tempdir().expect("a directory");
     let world = World::new(0, false);
     world.calm();

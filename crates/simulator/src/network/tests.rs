@@ -1,11 +1,11 @@
-//! The double passes the suite of real connections.
+//! The double passes the conformance suite of real connections.
 
 use aod_testkit::gateways::{Server, check_all};
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_way_to_the_gateways_conforms() {
+async fn transport_double_passes_conformance_suite() {
     let world = World::new(0, false);
     world.calm();
     let (network, program, server) = (Network::default(), Program::default(), Server::default());

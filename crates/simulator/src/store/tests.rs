@@ -1,4 +1,4 @@
-//! The double passes the suite of the real stores.
+//! The double passes the conformance suite of the real stores.
 
 use aod_testkit::artifacts;
 
@@ -7,7 +7,7 @@ use crate::link::Switch;
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn the_store_conforms() {
+async fn artifact_store_double_passes_conformance_suite() {
     let directory = tempfile::tempdir().expect("a directory");
     let world = World::new(0, false);
     world.calm();

@@ -1,4 +1,4 @@
-//! What the commands of these tests do, for a shell and for the double.
+//! The behaviours of test commands, for a shell and for the double.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use aod_ports::log_stream::Output;
 
 use crate::engine::{Command, Inside};
 
-/// What a command does.
+/// The behaviour of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Says `one` and `three` on stdout, `two` on stderr.
+    /// Prints `one` and `three` on stdout, `two` on stderr.
     Speaks,
     /// Exits with this code.
     Exits(u8),
-    /// Says `ready`; when it is asked to end says `bye` and exits with 5.
+    /// Prints `ready`; on the request to end, prints `bye` and exits with 5.
     Obeys,
-    /// Says `ready`; has no handler for being asked to end.
+    /// Prints `ready`; has no handler for the request to end.
     Waits,
-    /// Says `ready`; when it is asked to end says `asked` and goes on.
+    /// Prints `ready`; on the request to end, prints `asked` and continues.
     Ignores,
-    /// There is no such command in the image.
+    /// The image has no such command.
     Missing,
 }
 
 impl Behaviour {
-    /// The command for an image that has busybox, as `/bin/sh` also.
+    /// The command for an image with busybox, which is also its `/bin/sh`.
     pub fn argv(self) -> Vec<String> {
         let script = match self {
             Self::Speaks => "echo one; echo two >&2; echo three".to_owned(),
@@ -37,7 +37,7 @@ impl Behaviour {
         vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
     }
 
-    /// The command for an image of the double; none if it is missing.
+    /// The command for an image of the double; none for [`Self::Missing`].
     pub fn command(self) -> Option<Command> {
         if self == Self::Missing {
             return None;
@@ -77,7 +77,7 @@ impl Behaviour {
     }
 }
 
-/// A script that handles SIGTERM. A shell does so between two commands only: they are short.
+/// A script that handles SIGTERM. A shell does so only between two commands, which are therefore short.
 fn trapping(handler: &str) -> String {
     format!("trap '{handler}' TERM; echo ready; while true; do busybox sleep 0.05; done")
 }

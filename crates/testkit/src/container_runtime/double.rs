@@ -1,4 +1,4 @@
-//! The bench of the double, with or without faults around it.
+//! The bench of the double, with or without injected faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::events::new_run;
 
 /// A double under test.
 pub struct Double<'a> {
-    /// What is tested: `engine`, or what is around it.
+    /// The runtime under test: `engine`, or a wrapper around it.
     pub runtime: &'a dyn ContainerRuntime,
     pub engine: &'a Engine,
     /// The clock of its host.
     pub clock: Arc<dyn Clock>,
     /// An empty directory.
     pub directory: &'a Path,
-    /// Packed directories made so far.
+    /// Number of packed directories so far.
     pub contexts: AtomicU32,
 }
 

@@ -1,6 +1,6 @@
-//! What every container runtime must do with images: build, save, load, and miss them.
+//! Conformance suite of images: build, save, load, and missing ones.
 
-use aod_ports::container_runtime::RuntimeError;
+use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use aod_ports::log_stream::Output;
 use futures::TryStreamExt as _;
 use tokio::sync::mpsc;
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::{Behaviour, Bench, LONG, Recipe, Started, is_missing};
 use crate::events::soon;
 
-/// Lines of a build's progress that are kept until they are read.
+/// Buffered lines of a build's progress.
 const LINES_MAX: usize = 1_000;
 
 pub(super) async fn check(bench: &dyn Bench) {
@@ -23,7 +23,7 @@ async fn has(bench: &dyn Bench, image: &str) -> bool {
     bench.runtime().has_image(image).await.expect("an answer")
 }
 
-/// Starts it, to see what is in it.
+/// Starts the image, to check its content.
 async fn speaks(bench: &dyn Bench, image: &str) {
     let mut started = Started::of(bench, bench.spec(image, LONG)).await;
     started.end().await;
@@ -51,9 +51,12 @@ async fn a_build_that_is_asked_for_twice_is_one(bench: &dyn Bench) {
     let tag = bench.tag("twice");
     let (progress, mut lines) = mpsc::channel(LINES_MAX);
     let build = || {
-        let build = bench
-            .runtime()
-            .build_image(context.clone(), "test", &tag, progress.clone());
+        let build = bench.runtime().build_image(ImageBuild::new(
+            context.clone(),
+            "test",
+            &tag,
+            progress.clone(),
+        ));
         soon(build)
     };
     let (first, second) = tokio::join!(build(), build());
@@ -74,7 +77,9 @@ async fn a_build_that_fails_says_what_it_last_said(bench: &dyn Bench) {
     let (progress, _lines) = mpsc::channel(1);
     let context = bench.context(Recipe::Fails);
     let tag = bench.tag("fails");
-    let build = bench.runtime().build_image(context, "test", &tag, progress);
+    let build = bench
+        .runtime()
+        .build_image(ImageBuild::new(context, "test", &tag, progress));
     match soon(build).await {
         Err(RuntimeError::BuildFailed { last_lines, .. }) => {
             let said = last_lines.iter().filter(|line| line.starts_with("line "));
@@ -93,7 +98,7 @@ async fn a_saved_image_is_loaded_as_what_it_is(bench: &dyn Bench) {
     let pieces: Vec<_> = pieces.try_collect().await.expect("all of it");
     let archive = bench.path("image.tar");
     std::fs::write(&archive, pieces.concat()).expect("a file");
-    // What is here already is fine.
+    // Loading an existing image succeeds.
     let loaded = soon(runtime.load_image(&image, archive.clone())).await;
     loaded.expect("nothing to do");
 
@@ -126,7 +131,8 @@ async fn what_was_built_is_listed_until_it_is_removed(bench: &dyn Bench) {
     let context = bench.context(Recipe::Makes(Behaviour::Waits));
     let (progress, _lines) = mpsc::channel(LINES_MAX);
     let tag = bench.tag("garbage");
-    let built = soon(runtime.build_image(context, "garbage", &tag, progress)).await;
+    let built =
+        soon(runtime.build_image(ImageBuild::new(context, "garbage", &tag, progress))).await;
     let image = built.expect("an image");
     assert_eq!(listed(&image).await.as_deref(), Some("garbage"));
 

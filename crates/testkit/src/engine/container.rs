@@ -1,4 +1,4 @@
-//! One container of the double, from its start to its end.
+//! One container of the double, from start to end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerSpec, RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
-use aod_ports::program::Program;
+use aod_services::program::Program;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -21,13 +21,13 @@ use super::{Command, EXIT_CODE_GATE, End};
 /// Source: POSIX `signal.h`.
 const SIGNAL_TERMINATE: i32 = 15;
 
-/// What engines and shells add to the number of a signal that ended a process.
+/// Added to the number of a fatal signal by engines and shells.
 const EXIT_CODE_SIGNAL: i64 = 128;
 
 /// 128 and the number of SIGKILL.
 const EXIT_CODE_KILLED: i64 = 137;
 
-/// What a command sees.
+/// The view of a command.
 #[derive(Clone, Debug)]
 pub struct Inside {
     pub spec: ContainerSpec,
@@ -55,8 +55,8 @@ impl Inside {
         let _ = self.events.send(ContainerEvent::Wrote { output, bytes });
     }
 
-    /// From now on it decides itself what follows when it is asked to end, which is when the future
-    /// returns. Without it that ends the command.
+    /// From now on the command handles the request to end itself; the future returns on that request. Without a
+    /// handler the request ends the command.
     pub fn trap(&self) -> impl Future<Output = ()> + use<> {
         self.asked.send_modify(|asked| asked.is_trapped = true);
         let mut asked = self.asked.subscribe();
@@ -66,7 +66,7 @@ impl Inside {
     }
 }
 
-/// Whether a command was asked to end, and whether it has a handler for that.
+/// Whether a command was asked to end, and whether it has a handler.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     came: bool,
@@ -80,7 +80,7 @@ pub(super) struct Live {
     pub(super) spec: ContainerSpec,
     pub(super) asked: watch::Sender<Asked>,
     pub(super) killed: watch::Sender<bool>,
-    /// Until when its gate lets it live.
+    /// The end of its gate's lease.
     pub(super) until: watch::Sender<Instant>,
     pub(super) gone: watch::Sender<Option<Verdict>>,
 }
@@ -112,7 +112,7 @@ impl Live {
     }
 }
 
-/// Runs the command until it ends, is ended, or its gate's time is over.
+/// Runs the command until it ends or is killed, or its gate's lease expires.
 pub(super) async fn run(
     live: &Live,
     command: &Command,
@@ -125,7 +125,7 @@ pub(super) async fn run(
         events: events.clone(),
         asked: live.asked.clone(),
     };
-    // What it has begun ends with it.
+    // Its processes end with it.
     let processes = Program::default();
     let exited = |code, signal| ContainerEvent::Exited {
         exit: Exit { code, signal },
@@ -134,7 +134,7 @@ pub(super) async fn run(
     };
     let end = tokio::select! {
         biased;
-        // The gate is killed too, and says nothing more; nor does one whose lease has run out.
+        // The gate is killed too, and reports nothing; the same is true after its lease has expired.
         _ = killed.wait_for(|&killed| killed) => End {
             event: ContainerEvent::Lost,
             exit_code: EXIT_CODE_KILLED,
@@ -156,7 +156,7 @@ pub(super) async fn run(
     end
 }
 
-/// Returns when nobody has prolonged the container's time in time.
+/// Returns when the lease of the container has expired.
 async fn overdue(mut until: watch::Receiver<Instant>) {
     loop {
         let at = *until.borrow_and_update();

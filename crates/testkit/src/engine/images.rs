@@ -1,4 +1,4 @@
-//! The images of the double: commands by their names.
+//! The images of the double: commands by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aod_domain::digest::Digest;
 use aod_domain::manifest::CapsuleName;
-use aod_ports::container_runtime::{ObservedImage, RuntimeError};
+use aod_ports::container_runtime::{ImageBuild, ObservedImage, RuntimeError};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{OnceCell, mpsc};
 
 use super::Command;
 
-/// What becomes of a packed directory.
+/// The result of building a packed directory.
 #[derive(Clone)]
 pub enum Recipe {
-    /// An image with this command; with none, one whose command is not in it.
+    /// An image with this command; none stands for a missing command.
     Makes(Option<Command>),
-    /// Nothing: the build says this, and fails.
+    /// No image: the build prints these lines and fails.
     Fails { lines: Vec<String> },
 }
 
@@ -29,12 +29,12 @@ pub struct Images(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// All that were ever here: an archive is no more than a name.
+    /// All images that ever existed here: an archive contains only a name.
     made: BTreeMap<String, Option<Command>>,
     here: BTreeSet<String>,
     /// By the bytes of the directory.
     recipes: BTreeMap<Vec<u8>, Recipe>,
-    /// Those that were built here, with the capsules that they were built for.
+    /// Images that were built here, with their capsules.
     built: BTreeMap<String, CapsuleName>,
     /// By tag.
     building: BTreeMap<String, Arc<OnceCell<Built>>>,
@@ -52,19 +52,19 @@ impl Images {
         all
     }
 
-    /// Puts an image here; without a command, one whose command is not in it.
+    /// Adds an image; without a command, one whose command is missing.
     pub fn add(&self, image: &str, command: Option<Command>) {
         let mut state = self.state();
         state.made.insert(image.to_owned(), command);
         state.here.insert(image.to_owned());
     }
 
-    /// Takes an image away.
+    /// Removes an image.
     pub fn forget(&self, image: &str) {
         self.state().here.remove(image);
     }
 
-    /// Says what becomes of the packed directory with these bytes.
+    /// Sets the result of building the packed directory with these bytes.
     pub fn teach(&self, context: &[u8], recipe: Recipe) {
         self.state().recipes.insert(context.to_owned(), recipe);
     }
@@ -91,14 +91,14 @@ impl Images {
         Ok(self.state().made.get(image).cloned().flatten())
     }
 
-    /// Builds; who asks for a tag that is being built waits for that.
-    pub(super) async fn build(
-        &self,
-        context: &Path,
-        name: &str,
-        tag: &str,
-        progress: mpsc::Sender<String>,
-    ) -> Result<String, RuntimeError> {
+    /// Builds; concurrent builds of a tag share one build.
+    pub(super) async fn build(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {
+        let ImageBuild {
+            context,
+            name,
+            tag,
+            progress,
+        } = build;
         let bytes = std::fs::read(context).map_err(failed("opening a build's context"))?;
         let cell = Arc::clone(self.state().building.entry(tag.to_owned()).or_default());
         let built = cell
@@ -113,7 +113,7 @@ impl Images {
         built
             .clone()
             .map_err(|last_lines| RuntimeError::BuildFailed {
-                message: "it ends as its recipe says".into(),
+                message: "the recipe makes this build fail".into(),
                 last_lines,
             })
     }
@@ -121,7 +121,7 @@ impl Images {
     async fn make(&self, context: &[u8], progress: &mpsc::Sender<String>) -> Built {
         let recipe = self.state().recipes.get(context).cloned();
         let recipe = recipe.unwrap_or_else(|| Recipe::Fails {
-            lines: vec!["nobody has said what this becomes".into()],
+            lines: vec!["no recipe for this directory".into()],
         });
         let _ = progress.try_send("Step 1/1 : as the recipe says".into());
         tokio::task::yield_now().await;

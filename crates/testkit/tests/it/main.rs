@@ -1,11 +1,11 @@
-//! The servers start, come back where they were, and leave nothing behind.
+//! Test servers start, restart on the same address, and leave nothing behind.
 
 use std::net::TcpStream;
 
 use aod_testkit::{NatsConfig, NatsServer, S3Server};
 
 #[test]
-fn a_nats_server_comes_back_on_its_port_and_dies_with_its_value() {
+fn nats_server_restarts_on_its_port_and_stops_on_drop() {
     let mut server = NatsServer::start(NatsConfig {
         monitoring: true,
         ..NatsConfig::default()
@@ -30,7 +30,7 @@ fn a_nats_server_comes_back_on_its_port_and_dies_with_its_value() {
 }
 
 #[test]
-fn an_s3_server_comes_back_on_its_port_and_dies_with_its_value() {
+fn s3_server_restarts_on_its_port_and_stops_on_drop() {
     let mut server = S3Server::start();
     let endpoint = server.endpoint();
     let bucket = server.bucket_directory();

@@ -1,4 +1,4 @@
-"""An agent that may do with its container whatever it likes."""
+"""An agent with full control of its container."""
 
 import http.client
 import socket
@@ -13,7 +13,7 @@ def execute(inputs, ctx):
 
 
 def ask(method: str, path: str, body: str) -> str:
-    """Asks the orchestrator.
+    """Sends a request to the orchestrator.
 
     Args:
         method: Such as POST.
@@ -27,10 +27,10 @@ def ask(method: str, path: str, body: str) -> str:
 
 
 def crowd(count: int, method: str, path: str, body: str) -> str:
-    """Asks the orchestrator often, all at once.
+    """Sends many concurrent requests to the orchestrator.
 
     Args:
-        count: How often.
+        count: Number of requests.
         method: Such as POST.
         path: Such as /handoff.
         body: JSON.
@@ -40,7 +40,7 @@ def crowd(count: int, method: str, path: str, body: str) -> str:
 
 
 def connect(place: str) -> str:
-    """Connects with a host outside.
+    """Connects to an external host.
 
     Args:
         place: Name or address, and port.

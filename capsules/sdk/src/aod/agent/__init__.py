@@ -1,7 +1,7 @@
-"""The agent of a capsule: a model, its tools, and the loop between them, until there is an answer that fits.
+"""The agent of a capsule: a model, its tools, and the loop between them, until there is a valid answer.
 
-``ctx.agent()`` makes one. Prompts are in src/ai, the model and its limits in agent.yaml, the tools in tools.yaml, the
-form of the answer in schema.json. Needs the extra ``agent`` of the SDK; nothing of it is loaded before an agent runs.
+``ctx.agent()`` creates one. Prompts are in src/ai, the model and its limits in agent.yaml, the tools in tools.yaml, the
+form of the answer in schema.json. Requires the extra ``agent`` of the SDK, which is loaded when an agent runs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Agent", "AgentResult", "Usage"]
 
 @dataclass(frozen=True)
 class AgentResult:
-    """What an agent answered: ``output`` fits the schema, and its files are in the output directory.
+    """An agent's answer: ``output`` is valid by the schema, and its files are in the output directory.
 
-    ``text`` is the last that the model said in words beside it, empty if it said nothing; ``usage`` is of this run.
+    ``text`` is the model's last text beside the answer, or empty; ``usage`` is of this run.
     """
 
     output: dict[str, Any]
@@ -36,7 +36,7 @@ class AgentResult:
 
 
 class Agent:
-    """An agent as agent.yaml and tools.yaml have it. May run any number of times; each time it begins anew."""
+    """An agent by agent.yaml and tools.yaml. Can run any number of times, each without memory of earlier runs."""
 
     def __init__(
         self, session: Session, model: str | None, system: str | None, tools: Sequence[Callable[..., Any]]
@@ -53,7 +53,7 @@ class Agent:
         inputs: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> AgentResult:
-        """As ``arun``, and waits. Raises RuntimeError where asyncio runs already: there it is ``await agent.arun(…)``."""
+        """Runs ``arun`` and waits. Raises RuntimeError if asyncio is running: then use ``await agent.arun(…)``."""
         return asyncio.run(self.arun(task, inputs=inputs, output_schema=output_schema))
 
     async def arun(
@@ -63,18 +63,18 @@ class Agent:
         inputs: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> AgentResult:
-        """Asks the model, and calls tools for it, until it answers by the schema.
+        """Sends requests to the model, and calls its tools, until it gives a valid answer.
 
-        ``task`` is in the place of src/ai/task.md, as it is: only files are templates. ``inputs`` fill those in, the
-        run's own unless given. ``output_schema`` is a JSON Schema, the output side of schema.json unless given.
+        ``task`` replaces src/ai/task.md and is used as it is: only files are templates. ``inputs`` are the values of
+        templates, by default the run's inputs. ``output_schema`` is a JSON Schema, by default that of schema.json.
 
-        Raises ModelError, LimitExceeded, CapsuleInvalid; HandoffUnavailable, and what the capsule's own tools raise.
+        Raises ModelError, LimitExceeded, CapsuleInvalid; HandoffUnavailable, and exceptions of the capsule's own tools.
         """
         work, limits = self._work(task, inputs, output_schema), self._session.manifest.limits
         limit = asyncio.timeout(limits.timeout_s)
         try:
             async with limit, self._session.servers() as servers:
-                # The libraries take a second to load, in which the servers come up and the callees are asked for.
+                # The libraries take a second to load; meanwhile the servers start and the callees are requested.
                 callees = asyncio.create_task(asyncio.to_thread(lambda: self._session.callees))
                 await asyncio.sleep(0)
                 perform = _loop()
@@ -88,18 +88,18 @@ class Agent:
     def _work(
         self, task: str | None, inputs: Mapping[str, Any] | None, output_schema: Mapping[str, Any] | None
     ) -> Work:
-        """All that can be known before anything is started."""
+        """Everything that is known before the start."""
         session, manifest = self._session, self._session.manifest
         values = session.inputs if inputs is None else inputs
         choices = choose(manifest, self._model, session.capsule)
         system = self._system if self._system is not None else prompt(session.capsule, manifest.system_prompt, values)
         said = task if task is not None else prompt(session.capsule, manifest.task_prompt, values)
         if not said:
-            message = f"{manifest.task_prompt} says nothing; expected a task there, or agent.run(task=…)"
-            raise CapsuleInvalid("the agent has nothing to do", [message])
+            message = f"{manifest.task_prompt} is missing or empty; expected a task there, or agent.run(task=…)"
+            raise CapsuleInvalid("the agent has no task", [message])
         output = Output.of(session.capsule, output_schema, session.directories, session.findings)
         events = Events(manifest.capture_content)
-        events.tell("agent.start", "an agent begins", content={"system": system, "task": said}, model=choices[0].name)
+        events.tell("agent.start", "agent started", content={"system": system, "task": said}, model=choices[0].name)
         return Work(
             manifest=manifest,
             choices=choices,
@@ -107,6 +107,7 @@ class Agent:
             scripts=session.scripts,
             system=system or None,
             task=said,
+            deadline=session.context.deadline,
             tools=[],
             functions=[*session.functions, *self._tools],
             output=output,
@@ -116,7 +117,7 @@ class Agent:
 
 
 def _loop() -> Callable[[Work], Awaitable[Done]]:
-    """The loop, whose libraries are loaded now. Raises CapsuleInvalid if they are not there."""
+    """Loads the loop with its libraries. Raises CapsuleInvalid if they are not installed."""
     try:
         from .loop import perform
     except ImportError as error:

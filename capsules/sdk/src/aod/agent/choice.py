@@ -1,4 +1,4 @@
-"""Which model is meant: what a reference resolves to, where its provider is, and by which key it is asked."""
+"""Resolves a model reference to its provider, address and key."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from ..errors import CapsuleInvalid
 from .manifest import REQUEST_SECONDS_MAX, AgentManifest, Settings
 
-#: Overrides whatever model an agent names, fallbacks included: for tests.
+#: Overrides the model of every agent, including fallbacks: for tests.
 MODEL_VARIABLE = "AOD_MODEL"
 
 SCRIPT = "script"
 
-#: In the place of a key where the orchestrator puts in the real one, or a server on this machine wants none.
+#: Placeholder for a key that the orchestrator inserts, or that a local server does not need.
 _KEY_PLACEHOLDER = "aod"
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Where a provider is without an orchestrator, and the variables that other programs, too, look at."""
+    """A provider's address without the orchestrator, and the usual variables for its settings."""
 
     base_url: str
     base_url_variable: str | None
@@ -42,10 +42,10 @@ _PROVIDERS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A model, and all that is needed to ask it.
+    """A model with everything needed to send it requests.
 
     ``format`` is "openai-responses", "openai-chat", "anthropic", "google" or "script"; a script's ``base_url`` is its
-    file. ``is_proxied`` tells that the orchestrator is asked, on this machine, in the place of the provider.
+    file. ``is_proxied``: the orchestrator, on this machine, passes the requests to the provider.
     """
 
     provider: str
@@ -66,12 +66,12 @@ class Choice:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether answers come in pieces; scripts say theirs at once."""
+        """Whether answers are streamed; those of scripts never are."""
         return bool(self.settings.stream) and self.format != SCRIPT
 
 
 def choose(manifest: AgentManifest, reference: str | None, capsule: Path) -> list[Choice]:
-    """The model that ``reference`` means, then those to fall back on. Raises CapsuleInvalid.
+    """The model of ``reference``, then its fallbacks. Raises CapsuleInvalid.
 
     A reference is a key of ``models``, ``provider/model`` or ``provider:model``; None means the manifest's own.
     """
@@ -79,8 +79,8 @@ def choose(manifest: AgentManifest, reference: str | None, capsule: Path) -> lis
         return [_chosen(manifest, override, capsule)]
     first = reference or manifest.model
     if first is None:
-        message = 'no model is named; expected "model" in agent.yaml, or ctx.agent(model=…)'
-        raise CapsuleInvalid("agent.yaml cannot be used", [message])
+        message = 'no model; expected "model" in agent.yaml, or ctx.agent(model=…)'
+        raise CapsuleInvalid("agent.yaml is invalid", [message])
     return [_chosen(manifest, each, capsule) for each in dict.fromkeys([first, *manifest.fallback])]
 
 
@@ -93,8 +93,8 @@ def _chosen(manifest: AgentManifest, reference: str, capsule: Path) -> Choice:
         provider, model = _split(reference)
         base_url, key_variable, settings = None, None, manifest.settings
     if not provider or not model:
-        message = f"{reference!r} is no model; expected provider/model, or a key of models"
-        raise CapsuleInvalid("agent.yaml cannot be used", [message])
+        message = f"{reference!r} is not a model; expected provider/model, or a key of models"
+        raise CapsuleInvalid("agent.yaml is invalid", [message])
     if provider == SCRIPT:
         return Choice(provider, model, SCRIPT, str(capsule / model), "", settings)
     wire_format = _format(provider, has_base_url=base_url is not None)
@@ -104,9 +104,9 @@ def _chosen(manifest: AgentManifest, reference: str, capsule: Path) -> Choice:
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Provider and model. Names of models may hold both marks: the first one counts.
+    """Provider and model. Names of models may contain both separators: the first one counts.
 
-    A bare name, as capsules of the original implementation have it, tells its provider by how it begins.
+    For a bare name, as in agent-on-demand capsules, its beginning determines the provider.
     """
     if found := re.match(r"([^/:]*)[/:](.*)", reference):
         return found[1], found[2]
@@ -117,14 +117,14 @@ def _split(reference: str) -> tuple[str, str]:
 
 
 def _format(provider: str, *, has_base_url: bool) -> str:
-    """Only OpenAI itself is sure to speak the Responses API; what else speaks OpenAI's format speaks Chat."""
+    """Only OpenAI itself certainly supports the Responses API; other servers with OpenAI's format support Chat."""
     if provider in ("anthropic", "google"):
         return provider
     return "openai-responses" if provider == "openai" and not has_base_url else "openai-chat"
 
 
 def _place(provider: str, base_url: str | None, wire_format: str) -> tuple[str, bool]:
-    """The base URL as the provider's own SDK takes it, and whether the orchestrator is behind it."""
+    """The base URL for the provider's own SDK, and whether it leads to the orchestrator."""
     known = _PROVIDERS.get(provider)
     if override := os.environ.get(f"AOD_PROVIDER_{_as_variable(provider)}_BASE_URL"):
         return override.rstrip("/"), False
@@ -135,7 +135,7 @@ def _place(provider: str, base_url: str | None, wire_format: str) -> tuple[str, 
     url = base_url or shared or (known.base_url if known else None)
     if url is None:
         message = f'provider {provider!r} has no known address; expected "base_url" in models'
-        raise CapsuleInvalid("agent.yaml cannot be used", [message])
+        raise CapsuleInvalid("agent.yaml is invalid", [message])
     return url.rstrip("/"), False
 
 
@@ -150,7 +150,7 @@ def _key(provider: str, key_variable: str | None) -> str:
             return key
     if key_variable or (known and known.needs_key):
         message = f"{' or '.join(variables)} is not set; expected the key of {provider}"
-        raise CapsuleInvalid("the model cannot be asked", [message])
+        raise CapsuleInvalid("the model has no key", [message])
     return _KEY_PLACEHOLDER
 
 

@@ -1,4 +1,4 @@
-"""What an agent tells in the log: requests, tools, limits; what was said only if agent.yaml asks for it."""
+"""An agent's log events: requests, tools, limits; contents only if agent.yaml enables them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Events:
         self.with_content = with_content
 
     def tell(self, event: str, message: str, *, level: str = "info", content: Any = None, **fields: Any) -> None:
-        """One line: ``fields.event`` is a word that programs may rely on."""
+        """Writes one line; programs may rely on ``fields.event``."""
         given = {name: value for name, value in fields.items() if value is not None}
         if self.with_content and content is not None:
             given["content"] = content
@@ -23,7 +23,7 @@ class Events:
 
 
 class Stopwatch:
-    """Counts from its making."""
+    """Measures the time since its creation."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

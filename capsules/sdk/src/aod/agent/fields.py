@@ -1,6 +1,6 @@
-"""Reads fields of a YAML mapping, and collects all that is wrong with them.
+"""Reads fields of a YAML mapping, and collects all their problems.
 
-Unknown keys are not looked for: `aod capsule validate` and the registration refuse them.
+Ignores unknown keys: `aod capsule validate` and the registration reject them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..errors import CapsuleInvalid
 
 
 class Fields:
-    """A mapping and its place in its file; absent or null fields have the default that is asked for."""
+    """A mapping and its place in its file; absent or null fields have their default."""
 
     def __init__(self, values: Any, place: str, problems: list[str]) -> None:
         if values is not None and not isinstance(values, dict):
-            problems.append(f"{place or 'the whole'}: {quoted(values)} found; expected a mapping")
+            problems.append(f"{place or 'top level'}: {quoted(values)} found; expected a mapping")
         self._values: dict[str, Any] = values if isinstance(values, dict) else {}
         self._place = place
         self._problems = problems
@@ -73,7 +73,7 @@ class Fields:
         return values
 
     def plain(self, key: str) -> dict[str, str]:
-        """A mapping of names to texts; numbers and booleans become what they look like."""
+        """A mapping of names to texts; numbers and booleans become texts as written."""
         values = self._checked(key, dict, "a mapping") or {}
         return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
@@ -108,7 +108,7 @@ class Fields:
 
 
 def read_yaml(path: Path) -> Any:
-    """What the YAML file says; None where there is none. Raises CapsuleInvalid."""
+    """The content of the YAML file; None if the file is missing. Raises CapsuleInvalid."""
     import yaml
 
     from ..yaml_core import load
@@ -118,4 +118,4 @@ def read_yaml(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise CapsuleInvalid(f"{path.name} cannot be read", [" ".join(str(error).split())]) from None
+        raise CapsuleInvalid(f"{path.name} is unreadable", [" ".join(str(error).split())]) from None

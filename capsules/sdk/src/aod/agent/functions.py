@@ -12,9 +12,9 @@ from ..errors import CapsuleInvalid
 
 
 def functions(capsule: Path, references: list[str]) -> list[Callable[..., Any]]:
-    """The functions that ``references`` (``module:function``, seen from the capsule's directory) name.
+    """The functions of ``references`` (``module:function``, relative to the capsule's directory).
 
-    Raises CapsuleInvalid, and whatever the modules raise.
+    Raises CapsuleInvalid, and exceptions of the modules.
     """
     if references and str(capsule) not in sys.path:
         sys.path.insert(0, str(capsule))
@@ -31,5 +31,5 @@ def functions(capsule: Path, references: list[str]) -> list[Callable[..., Any]]:
         else:
             problems.append(f"python: {reference!r}: {module} has no function {name!r}")
     if problems:
-        raise CapsuleInvalid("tools.yaml cannot be used", problems)
+        raise CapsuleInvalid("tools.yaml is invalid", problems)
     return found

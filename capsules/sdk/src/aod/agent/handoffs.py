@@ -1,4 +1,4 @@
-"""Other capsules as tools: one for each that tools.yaml shows to the model, made of the callee's own schema."""
+"""Other capsules as tools: one for each in tools.yaml, with the callee's own schema."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .tool import ArgumentsUnfit, Tool
 if TYPE_CHECKING:
     from ..context import Context
 
-#: How long the orchestrator may take to tell of its capsules, in seconds.
+#: Maximum time for the orchestrator to return its capsules, in seconds.
 ANSWER_SECONDS_MAX = 30.0
 
-#: Where a name in a model's arguments is looked for, the first one first.
+#: Directories searched for a file name in a model's arguments, in this order.
 _PLACES = ("outgoing", "incoming", "output", "input")
 
 
 def handoff_tools(grants: list[CapsuleTool], context: Context, directories: Directories, findings: Path) -> list[Tool]:
-    """The tools of all ``grants`` that the model may see. ``findings`` is where tools put files.
+    """The tools of all ``grants`` that the model may use. ``findings`` is the directory of files from tools.
 
     Raises CapsuleInvalid, HandoffUnavailable.
     """
@@ -41,12 +41,12 @@ def handoff_tools(grants: list[CapsuleTool], context: Context, directories: Dire
         name = _name(grant.target, known)
         if name is None:
             callable_names = ", ".join(sorted(known)) or "none"
-            problems.append(f"{grant.target!r} is no capsule that may be called; those are: {callable_names}")
+            problems.append(f"{grant.target!r} is not a capsule that may be called; expected one of: {callable_names}")
             continue
         schema = _ask(f"/capsules/{quote(name, safe='')}/schema")
         tools.append(_tool(grant, name, known[name], schema, _Callee(grant, schema, context, directories, findings)))
     if problems:
-        raise CapsuleInvalid("the tools of the agent cannot be made", problems)
+        raise CapsuleInvalid("the tools of the agent are invalid", problems)
     return tools
 
 
@@ -63,14 +63,14 @@ def _ask(path: str) -> dict[str, Any]:
                 return reply.document
             code, message, _ = told(reply)
         except Broken as broken:
-            code, message = "orchestrator_lost", f"no whole answer came: {broken}"
+            code, message = "orchestrator_lost", f"no complete answer: {broken}"
         is_passing = reply is None or reply.status in NOT_NOW
         if not is_passing or not patience.pause(reply.retry_after_seconds if reply else 0.0):
             raise HandoffUnavailable(path, code, message)
 
 
 def _name(target: str, known: Mapping[str, Any]) -> str | None:
-    """By the orchestrator's rule: an exact title or alias first, then the name that a word becomes."""
+    """The orchestrator's rule: an exact title or alias first, then the normalized name."""
     for name, capsule in known.items():
         if target in (capsule.get("title"), *capsule.get("aliases", ())):
             return name
@@ -84,7 +84,7 @@ def _tool(grant: CapsuleTool, name: str, capsule: dict[str, Any], schema: dict[s
 
 
 def _parameters(document: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """The input side of a schema without the arguments that are fixed."""
+    """The input schema without the fixed arguments."""
     parameters = {"type": "object", **(document if isinstance(document, dict) else {})}
     if fixed:
         properties = parameters.get("properties") or {}
@@ -94,7 +94,7 @@ def _parameters(document: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Callee:
-    """A capsule that the model calls."""
+    """A capsule as a tool of the model."""
 
     def __init__(
         self, grant: CapsuleTool, schema: dict[str, Any], context: Context, directories: Directories, findings: Path
@@ -106,10 +106,10 @@ class _Callee:
         try:
             self._contract = Contract(json.dumps(schema).encode())
         except Unfit as unfit:
-            raise CapsuleInvalid(f"the schema of {grant.target!r} cannot be used", [str(unfit)]) from None
+            raise CapsuleInvalid(f"the schema of {grant.target!r} is invalid", [str(unfit)]) from None
 
     async def call(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The callee's output and the names of its files, or what the model is told instead."""
+        """The callee's output and the names of its files, or an error for the model."""
         prepared = self._prepared({**arguments, **self._grant.args})
         try:
             answer = await self._context.acall(self._grant.target, prepared, timeout=self._grant.timeout_seconds)
@@ -126,7 +126,7 @@ class _Callee:
         return {"output": answer.output, "files": sorted(path.name for path in answer.files.values())}
 
     def _prepared(self, arguments: dict[str, Any]) -> Any:
-        """``arguments`` with the paths of the files that they name, wherever those are. Raises ArgumentsUnfit."""
+        """``arguments`` with the paths of the files that they name, in any directory. Raises ArgumentsUnfit."""
         try:
             checked = self._contract.check_input(arguments, "outgoing", self._kind)
         except Unfit as unfit:

@@ -22,15 +22,15 @@ from .served import MeteredModel, ServedModel, Unavailable
 from .toolset import toolset
 from .work import Done, Work
 
-#: The library's own limit of requests is off: the meter holds what agent.yaml says.
+#: Disables the library's own request limit: the meter enforces agent.yaml.
 NO_LIMITS = UsageLimits(request_limit=None)
 
-#: The tool by which a model answers.
+#: The tool for the final answer.
 OUTPUT_TOOL = "answer"
 
 
 async def perform(work: Work) -> Done:
-    """Asks until there is an answer that fits. Raises LimitExceeded, ModelError, CapsuleInvalid, and what tools raise."""
+    """Runs until there is a valid answer. Raises LimitExceeded, ModelError, CapsuleInvalid, and exceptions of tools."""
     async with AsyncExitStack() as resources:
         served = [await _served(work, choice, resources) for choice in work.choices]
         asked = served[0] if len(served) == 1 else FallbackModel(*served, fallback_on=(Unavailable,))
@@ -52,7 +52,7 @@ async def perform(work: Work) -> Done:
         except UnexpectedModelBehavior as error:
             raise _gave_up(error, work.choices[0].name, problems) from error
         except UserError as error:
-            raise CapsuleInvalid("the agent cannot be made", [str(error)]) from error
+            raise CapsuleInvalid("cannot create the agent", [str(error)]) from error
         texts = [message.text for message in result.all_messages() if message.kind == "response" and message.text]
         return Done(result.output, texts[-1] if texts else "")
 
@@ -62,7 +62,7 @@ async def _served(work: Work, choice: Choice, resources: AsyncExitStack) -> Mode
         made = script_model(work.scripts.find(Path(choice.base_url), work.word), choice.name)
     else:
         made = await model(choice, resources)
-    return ServedModel(made, choice, work.manifest.retries.model, work.events)
+    return ServedModel(made, choice, work.manifest.retries.model, work.deadline, work.events)
 
 
 def _agent(work: Work, asked: Model) -> pydantic_ai.Agent[Any, dict[str, Any]]:
@@ -70,8 +70,8 @@ def _agent(work: Work, asked: Model) -> pydantic_ai.Agent[Any, dict[str, Any]]:
     try:
         output: Any
         if work.manifest.output_mode == "tool":
-            anything = StructuredDict({"type": "object"})  # MeteredModel knows better.
-            output = ToolOutput(anything, name=OUTPUT_TOOL, description="Gives the answer, and ends the work.")
+            anything = StructuredDict({"type": "object"})  # MeteredModel sends the real schema.
+            output = ToolOutput(anything, name=OUTPUT_TOOL, description="Returns the final answer and ends the task.")
         else:
             way = NativeOutput if work.manifest.output_mode == "native" else PromptedOutput
             output = way(StructuredDict(work.output.schema))
@@ -83,28 +83,26 @@ def _agent(work: Work, asked: Model) -> pydantic_ai.Agent[Any, dict[str, Any]]:
             toolsets=[toolset(work.tools, work.functions, retries.tool, work.meter, work.events)],
         )
     except UserError as error:
-        raise CapsuleInvalid("the agent cannot be made", [str(error)]) from error
+        raise CapsuleInvalid("cannot create the agent", [str(error)]) from error
 
 
 def _repair(problems: list[str]) -> str:
     places = "\n".join(f"- {problem}" for problem in problems)
-    return f"The answer does not fit. Give it again with these places mended:\n{places}"
+    return f"The answer is invalid. Return it again with these problems fixed:\n{places}"
 
 
 def _gave_up(error: UnexpectedModelBehavior, name: str, problems: list[str]) -> ModelError:
-    """The error of a model that answered, and never as it should have; ``problems`` are of its last answer."""
-    # What follows the first sentence is advice on the library.
+    """The error of a model without a valid answer; ``problems`` are those of its last answer."""
+    # Only the first sentence: the rest is advice about the library.
     words = str(error).partition(". ")[0]
     if "output retries" not in words:
         return ModelError("model_failed", f"{name}: {words}", retryable=True)
-    told = "; ".join(problems) or "it gave none in the form of the schema"
-    return ModelError(
-        "model_output_invalid", f"the answer of {name} does not fit: {told}", detail={"problems": problems}
-    )
+    told = "; ".join(problems) or "no answer in the form of the schema"
+    return ModelError("model_output_invalid", f"the answer of {name} is invalid: {told}", detail={"problems": problems})
 
 
 def _all_failed(group: FallbackExceptionGroup) -> ModelError:
-    """One error for all models that were asked: the last one's, with what became of the others."""
+    """One error for all failed models: that of the last one, with the errors of all."""
     errors = [error for error in group.exceptions if isinstance(error, ModelError)]
     details = [error.detail for error in errors]
     message = "no model answered: " + "; ".join(str(error) for error in errors)

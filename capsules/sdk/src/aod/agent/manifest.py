@@ -1,4 +1,4 @@
-"""What agent.yaml and tools.yaml say about the agent: the fields that the orchestrator, too, knows them by."""
+"""The agent's settings in agent.yaml and tools.yaml, with the same fields as in the orchestrator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import CapsuleInvalid
 from .fields import Fields, read_yaml
 
-#: How long one request to a model may take unless ``settings`` has another ``timeout_s``, in seconds.
+#: Default time limit of a request to a model (``timeout_s`` of ``settings``), in seconds.
 REQUEST_SECONDS_MAX = 120
 
 THINKING = ("off", "low", "medium", "high")
@@ -18,7 +18,7 @@ OUTPUT_MODES = ("tool", "native", "prompted")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is asked; None leaves it to the provider."""
+    """Settings of model requests; None means the provider's default."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -30,7 +30,7 @@ class Settings:
     stream: bool | None = None
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and those of ``other`` where these leave something open."""
+        """These settings, with unset ones from ``other``."""
         pairs = {name: value if value is not None else vars(other)[name] for name, value in vars(self).items()}
         return Settings(**pairs)
 
@@ -48,16 +48,16 @@ class NamedModel:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often each kind of failure is tried again."""
+    """Maximum retries for each kind of failure."""
 
-    model: int = 2
+    model: int = 5
     tool: int = 1
     output: int = 2
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the agent stops; None is no limit."""
+    """Limits of the agent; None means no limit."""
 
     max_turns: int = 20
     max_tool_calls: int = 50
@@ -69,7 +69,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class AgentManifest:
-    """agent.yaml, as far as the agent needs it."""
+    """The fields of agent.yaml that the agent uses."""
 
     model: str | None = None
     models: dict[str, NamedModel] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class AgentManifest:
 
 @dataclass(frozen=True)
 class CapsuleTool:
-    """A capsule that may be called; ``args`` are fixed, and not the model's to choose."""
+    """A capsule that may be called; ``args`` are fixed and hidden from the model."""
 
     target: str
     tool_name: str | None = None
@@ -97,9 +97,9 @@ class CapsuleTool:
 
 @dataclass(frozen=True)
 class McpServer:
-    """A server of the Model Context Protocol: a program, or the address of one that runs already.
+    """A server of the Model Context Protocol: a program, or the address of a running one.
 
-    ``allow`` are the tools that may be used; None means all.
+    ``allow`` are the allowed tools; None means all.
     """
 
     name: str
@@ -114,7 +114,7 @@ class McpServer:
 
 @dataclass(frozen=True)
 class ToolsManifest:
-    """tools.yaml, as far as the agent needs it."""
+    """The fields of tools.yaml that the agent uses."""
 
     capsules: list[CapsuleTool] = field(default_factory=list)
     mcp_servers: list[McpServer] = field(default_factory=list)
@@ -122,11 +122,11 @@ class ToolsManifest:
 
 
 def read_agent(capsule: Path) -> AgentManifest:
-    """agent.yaml in the directory ``capsule``; without one all is as if it said nothing. Raises CapsuleInvalid."""
+    """agent.yaml in the directory ``capsule``; a missing file means the defaults. Raises CapsuleInvalid."""
     problems: list[str] = []
     fields = Fields(read_yaml(capsule / "agent.yaml"), "", problems)
     retries, limits, prompts = fields.part("retries"), fields.part("limits"), fields.part("prompts")
-    # Capsules of the original implementation have these two at the top.
+    # Agent-on-demand capsules have these two at the top level.
     top = Settings(temperature=fields.number("temperature"), max_tokens=fields.count("max_tokens"))
     model = fields.text("model")
     manifest = AgentManifest(
@@ -142,16 +142,16 @@ def read_agent(capsule: Path) -> AgentManifest:
         capture_content=fields.part("telemetry").flag("capture_content") or False,
     )
     if problems:
-        raise CapsuleInvalid("agent.yaml cannot be used", problems)
+        raise CapsuleInvalid("agent.yaml is invalid", problems)
     return manifest
 
 
 def read_tools(capsule: Path) -> ToolsManifest:
-    """tools.yaml in the directory ``capsule``; without one there are no tools. Raises CapsuleInvalid."""
+    """tools.yaml in the directory ``capsule``; a missing file means no tools. Raises CapsuleInvalid."""
     problems: list[str] = []
     document = read_yaml(capsule / "tools.yaml")
     if isinstance(document, list):
-        # Bare names of capsules. Mappings are tools that capsules of the original implementation run themselves.
+        # Bare names of capsules. Mappings are tools that agent-on-demand capsules run themselves.
         document = {"capsules": [item for item in document if isinstance(item, str)]}
     fields = Fields(document, "", problems)
     servers = fields.table("mcp_servers") | fields.table("mcpServers")
@@ -164,7 +164,7 @@ def read_tools(capsule: Path) -> ToolsManifest:
         python=fields.texts("python"),
     )
     if problems:
-        raise CapsuleInvalid("tools.yaml cannot be used", problems)
+        raise CapsuleInvalid("tools.yaml is invalid", problems)
     return manifest
 
 
@@ -192,7 +192,7 @@ def _named_model(fields: Fields) -> NamedModel:
 
 
 def _counts(fields: Fields, kind: type[Retries | Limits]) -> dict[str, Any]:
-    """The fields of ``kind`` that are given."""
+    """The fields of ``kind`` that are set."""
     names = kind.__dataclass_fields__
     values = {name: fields.number(name) if name == "max_cost_usd" else fields.count(name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

@@ -23,16 +23,16 @@ from .mcp_process import McpProcess, expanded
 from .mcp_results import Findings, result_for_model
 from .tool import Tool
 
-#: How long a call may take unless the server has another ``timeout_s``, in seconds.
+#: Default time limit of a call (``timeout_s`` of the server), in seconds.
 CALL_SECONDS_MAX = 60
-#: Longest message of a server, in bytes: files are in it as base64.
+#: Maximum size of a server's message, in bytes; it may contain files as base64.
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
-#: Most pages of a server's list of tools.
+#: Maximum pages of a server's list of tools.
 PAGES_MAX = 100
 
 
 def client(server: McpServer, process: McpProcess | None) -> AbstractAsyncContextManager[Client]:
-    """A client of the server, which is connected when it is entered."""
+    """A client of the server, connected on entry."""
     if process is not None:
         return Client(_pipes(process.process))
     return _remote(server)
@@ -45,7 +45,7 @@ async def _remote(server: McpServer) -> AsyncIterator[Client]:
     assert server.url is not None
     headers = expanded(server.name, "headers", server.headers)
     async with AsyncExitStack() as resources:
-        # Later than the time-out of a call, whose end must not be that of the connection.
+        # Longer than the timeout of a call, which must not end the connection.
         seconds = (server.timeout_seconds or CALL_SECONDS_MAX) + 10
         limit = httpx2.Timeout(seconds, connect=10)
         http = await resources.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=limit))
@@ -53,13 +53,13 @@ async def _remote(server: McpServer) -> AsyncIterator[Client]:
 
 
 async def tools_of(server: McpServer, connected: Client, findings: Findings) -> list[Tool]:
-    """The tools that tools.yaml allows. Raises CapsuleInvalid if one of them is not there."""
+    """The tools that tools.yaml allows. Raises CapsuleInvalid if one of them is missing."""
     offered = {tool.name: tool for tool in await _listed(connected)}
     allowed = sorted(offered) if server.allow is None else server.allow
     missing = [name for name in allowed if name not in offered]
     if missing:
-        problems = [f"mcp_servers.{server.name}.allow: {name!r} is no tool of it" for name in missing]
-        raise CapsuleInvalid("tools.yaml cannot be used", [*problems, f"it has {', '.join(sorted(offered)) or 'none'}"])
+        problems = [f"mcp_servers.{server.name}.allow: the server has no tool {name!r}" for name in missing]
+        raise CapsuleInvalid("tools.yaml is invalid", [*problems, f"its tools: {', '.join(sorted(offered)) or 'none'}"])
     return [_tool(server, offered[name], connected, findings) for name in allowed]
 
 
@@ -76,7 +76,7 @@ async def _listed(connected: Client) -> list[mcp_types.Tool]:
 
 
 def _tool(server: McpServer, offered: mcp_types.Tool, connected: Client, findings: Findings) -> Tool:
-    # The protocol allows more in names than the providers of models do.
+    # The protocol allows more characters in names than model providers.
     name = f"{server.name}__{re.sub('[^A-Za-z0-9_-]', '_', offered.name)}"
     seconds = server.timeout_seconds or CALL_SECONDS_MAX
 
@@ -89,8 +89,8 @@ def _tool(server: McpServer, offered: mcp_types.Tool, connected: Client, finding
         except MCPError as error:
             raise ToolError(f"{name} failed: {error.message}") from None
         except (RuntimeError, ValueError):
-            # The client library's words for what the server's own schema does not allow.
-            raise ToolError(f"{name} failed: its result does not fit what its server says of it") from None
+            # The client library's check of the result against the server's own schema.
+            raise ToolError(f"{name} failed: its result does not match the server's own schema") from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream):
             raise ToolError(f"{name} failed: its server has ended") from None
         return result_for_model(name, result, findings)
@@ -99,14 +99,14 @@ def _tool(server: McpServer, offered: mcp_types.Tool, connected: Client, finding
 
 
 def _meta() -> Any:
-    """The place in the trace, by the name that the protocol has for it (SEP-414)."""
+    """The current span in the protocol's format (SEP-414)."""
     place = os.environ.get("TRACEPARENT")
     return {"traceparent": place} if place else None
 
 
 @asynccontextmanager
 async def _pipes(process: Popen[bytes]) -> AsyncIterator[Any]:
-    """The two streams of messages that the client wants, over the pipes of a process: one message a line."""
+    """The client's two message streams over the pipes of a process: one message for each line."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=MESSAGE_BYTES_MAX)
     reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), process.stdout)
@@ -123,7 +123,7 @@ async def _pipes(process: Popen[bytes]) -> AsyncIterator[Any]:
                 while line := await lines.readline():
                     await to_client.send(_message(line))
             except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError, ValueError):
-                pass  # The client is gone, or the line longer than any may be: the end of the stream tells.
+                pass  # The client has ended, or the line is too long: the end of the stream reports it.
 
     async def write() -> None:
         async with from_client:
@@ -133,7 +133,7 @@ async def _pipes(process: Popen[bytes]) -> AsyncIterator[Any]:
                     writer.write(text.encode() + b"\n")
                     await writer.drain()
             except OSError:
-                pass  # The server is gone, which ends the other direction as well.
+                pass  # The server has ended, which also ends the other direction.
 
     try:
         async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""The process of an MCP server: started with a clean environment, ended with all that it started."""
+"""The process of an MCP server: started with a clean environment, ended with all of its child processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..errors import CapsuleError, CapsuleInvalid
 from ..logs import log
 from .manifest import McpServer
 
-#: What a server gets of the capsule's environment: no secrets, nothing of the run. Others are named in its ``env``.
+#: Variables passed to a server: no secrets, nothing about the run. Its ``env`` names all others.
 PASSED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TMPDIR", "TZ")
-#: Where a container finds the secrets that agent.yaml names.
+#: Directory of the secrets from agent.yaml in a container.
 SECRETS = Path("/run/secrets")
-#: How long a server may take to end once its input is closed, and again once it is asked to, in seconds.
+#: Time for a server to end after its input is closed, and again after SIGTERM, in seconds.
 END_SECONDS_MAX = 2.0
-#: Most bytes of a line of a server's that go to the log.
+#: Maximum bytes of a server's line in the log.
 LINE_BYTES_MAX = 16 * 1024
 
 _POLL_SECONDS = 0.02
@@ -29,10 +29,10 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 
 class McpProcess:
-    """A server that was started. ``process`` has pipes for its input and its output; its errors go to the log."""
+    """A started server. ``process`` has pipes for input and output; stderr goes to the log."""
 
     def __init__(self, server: McpServer, capsule: Path) -> None:
-        """Starts it, in ``capsule``, in a process group of its own. Raises CapsuleInvalid, CapsuleError."""
+        """Starts it in ``capsule``, in a new process group. Raises CapsuleInvalid, CapsuleError."""
         assert server.command is not None
         command = [server.command, *server.args]
         pipe = subprocess.PIPE
@@ -48,26 +48,26 @@ class McpProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise CapsuleError("mcp_server_failed", f"MCP server {server.name!r} cannot be started: {error}") from None
+            raise CapsuleError("mcp_server_failed", f"cannot start MCP server {server.name!r}: {error}") from None
         assert self.process.stderr is not None
         arguments = (server.name, self.process.stderr)
         threading.Thread(target=_log, args=arguments, name=f"log of {server.name}", daemon=True).start()
 
     def end(self) -> None:
-        """Closes its input, then asks its process group to end, then ends that. Waits, some seconds at the most."""
+        """Closes its input, then sends SIGTERM and SIGKILL to its process group. Waits a few seconds at most."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         if not self.ends_within(END_SECONDS_MAX):
             self._signal(signal.SIGTERM)
             self.ends_within(END_SECONDS_MAX)
-        # Also what a server that has ended left behind: its number is kept until it is waited for.
+        # Also kills leftovers of an ended server: its process id stays reserved until it is reaped.
         self._signal(signal.SIGKILL)
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
     def ends_within(self, seconds: float) -> bool:
-        """Waits for it to end by itself."""
+        """Waits until it ends by itself."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.exit_code() is not None:
@@ -76,7 +76,7 @@ class McpProcess:
         return False
 
     def exit_code(self) -> int | None:
-        """What it ended with; None while it runs. It is not waited for, which would give its number away."""
+        """Its exit code; None while it runs. Does not reap the process, which would release its id."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         ended = os.waitid(os.P_PID, self.process.pid, flags)
         return None if ended is None else ended.si_status
@@ -85,13 +85,13 @@ class McpProcess:
         try:
             os.killpg(self.process.pid, number)
         except (ProcessLookupError, PermissionError):
-            pass  # Nobody is left in it, or only zombies.
+            pass  # The group is empty, or contains only zombies.
 
 
 def environment(server: McpServer) -> dict[str, str]:
-    """What the server finds in its environment: ``${NAME}`` in its ``env`` is a variable or a secret of the capsule's.
+    """The server's environment: ``${NAME}`` in its ``env`` is a variable or a secret of the capsule.
 
-    Raises CapsuleInvalid for those that are not there.
+    Raises CapsuleInvalid for missing ones.
     """
     given = {name: os.environ[name] for name in PASSED if name in os.environ}
     return given | expanded(server.name, "env", server.env)
@@ -103,12 +103,12 @@ def expanded(server: str, field: str, values: dict[str, str]) -> dict[str, str]:
     found = {name: value for name in names if (value := _value(name)) is not None}
     if missing := [name for name in names if name not in found]:
         problems = [f"mcp_servers.{server}.{field}: {name} is not set" for name in missing]
-        raise CapsuleInvalid("tools.yaml cannot be used", problems)
+        raise CapsuleInvalid("tools.yaml is invalid", problems)
     return {key: _VARIABLE.sub(lambda match: found[match[1]], text) for key, text in values.items()}
 
 
 def _value(name: str) -> str | None:
-    """The variable ``name``, or the secret that agent.yaml names so."""
+    """The variable ``name``, or the secret of this name in agent.yaml."""
     if name in os.environ:
         return os.environ[name]
     try:

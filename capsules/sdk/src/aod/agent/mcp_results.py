@@ -1,4 +1,4 @@
-"""What tools of MCP servers give back, as the model reads it: bounded, and without bytes."""
+"""Results of MCP tools for the model: bounded, and without binary data."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mcp_types import AudioContent, BlobResourceContents, CallToolResult, Embedd
 
 from ..errors import ToolError
 
-#: Most bytes of a result that the model reads. Source: the longest text that a payload may hold.
+#: Maximum bytes of a result for the model. Source: the maximum text in a payload.
 RESULT_BYTES_MAX = 64 * 1024
 
 
 class Findings:
-    """The directory of files that tools gave, each under a name of its own."""
+    """The directory of files from tools, with unique names."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock = threading.Lock()
 
     def keep(self, tool: str, content: bytes, media_type: str | None) -> str:
-        """Writes ``content`` and answers its name: the tool's, a number, and what the type is called."""
+        """Writes ``content`` and returns its name: the tool's name, a number, and the extension of the type."""
         ending = mimetypes.guess_extension(media_type or "") or ".bin"
         with self._lock:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -37,9 +37,9 @@ class Findings:
 
 
 def result_for_model(tool: str, result: CallToolResult, findings: Findings) -> Any:
-    """What the model is told; raises ToolError for what the tool calls an error.
+    """The result for the model. Raises ToolError if the tool reports an error.
 
-    Structured content counts before texts, which servers repeat it in. Images and the like become files, which an
+    Prefers structured content to texts, in which servers repeat it. Images and the like become files, which an
     answer or a call of another capsule may name.
     """
     texts, files = [], []
@@ -58,7 +58,7 @@ def result_for_model(tool: str, result: CallToolResult, findings: Findings) -> A
             texts.append(block.model_dump_json(by_alias=True, exclude_none=True))
     text = "\n".join(texts)
     if result.is_error:
-        raise ToolError(bounded(text or "the tool failed, and did not say why"))
+        raise ToolError(bounded(text or "the tool failed without a message"))
     told = text if result.structured_content is None else result.structured_content
     if files:
         told = {"files": files, **({"result": told} if told else {})}
@@ -69,7 +69,7 @@ def _kept(tool: str, content: str, media_type: str | None, findings: Findings) -
     try:
         return findings.keep(tool, base64.b64decode(content, validate=True), media_type)
     except binascii.Error as error:
-        raise ToolError(f"the tool gave a file that is no base64: {error}") from None
+        raise ToolError(f"the tool returned a file that is not base64: {error}") from None
 
 
 def _bounded_json(value: Any) -> Any:
@@ -80,9 +80,9 @@ def _bounded_json(value: Any) -> Any:
 
 
 def bounded(text: str) -> str:
-    """``text``, or its beginning with a note of how much is missing."""
+    """``text``, or its beginning with a note about the missing rest."""
     content = text.encode(errors="replace")
     if len(content) <= RESULT_BYTES_MAX:
         return text
     beginning = content[:RESULT_BYTES_MAX].decode(errors="ignore")
-    return f"{beginning}\n[the first {RESULT_BYTES_MAX} of {len(content)} bytes; the rest was left out]"
+    return f"{beginning}\n[the first {RESULT_BYTES_MAX} of {len(content)} bytes; the rest is omitted]"

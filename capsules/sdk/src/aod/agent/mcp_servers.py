@@ -10,16 +10,16 @@ from .manifest import McpServer
 from .mcp_process import McpProcess
 from .tool import Tool
 
-#: How long a server may take to answer for the first time, in seconds.
+#: Maximum time for a server's first answer, in seconds.
 START_SECONDS_MAX = 15.0
-#: How long taking leave of a server may take, in seconds: one elsewhere may not answer.
+#: Maximum time to disconnect from a server, in seconds: a remote one may not answer.
 LEAVE_SECONDS_MAX = 3.0
-#: How long to wait for the exit code of one that closed its output, in seconds.
+#: Maximum wait for the exit code of a server that closed its output, in seconds.
 EXIT_SECONDS_MAX = 0.5
 
 
 class McpServers:
-    """All servers of tools.yaml, for the agents of one event loop; they may run at the same time."""
+    """All servers of tools.yaml, for the agents of one event loop, which may run concurrently."""
 
     def __init__(self, servers: list[McpServer], capsule: Path, findings: Path) -> None:
         self._servers = servers
@@ -29,7 +29,7 @@ class McpServers:
         self._running: list[_Running] = []
 
     def begin(self) -> None:
-        """Starts the processes, if nobody has: they come up while this one loads its libraries. Then ``end`` must follow.
+        """Starts the processes on the first call; they start while this one loads its libraries. Requires ``end``.
 
         Raises CapsuleInvalid, CapsuleError.
         """
@@ -43,12 +43,12 @@ class McpServers:
         self._users += 1
 
     async def tools(self) -> list[Tool]:
-        """What they offer and tools.yaml allows. Raises CapsuleInvalid, CapsuleError."""
+        """Their tools that tools.yaml allows. Raises CapsuleInvalid, CapsuleError."""
         found = await asyncio.gather(*(running.tools(self._findings) for running in self._running))
         return [tool for tools in found for tool in tools]
 
     async def end(self) -> None:
-        """Ends them, unless another agent still runs."""
+        """Ends them, unless another agent is still running."""
         self._users -= 1
         if self._users == 0:
             ending, self._running = self._running, []
@@ -61,7 +61,7 @@ class McpServers:
 
 
 class _Running:
-    """A server and the task that speaks with it: the client must be left by the task that entered it."""
+    """A server and its task: a client must be exited by the task that entered it."""
 
     def __init__(self, server: McpServer, capsule: Path) -> None:
         self._server = server
@@ -78,7 +78,7 @@ class _Running:
             async with asyncio.timeout(START_SECONDS_MAX):
                 return await asyncio.shield(self._ready)
         except TimeoutError:
-            raise self._failed(f"it gave no answer within {START_SECONDS_MAX:g} s") from None
+            raise self._failed(f"no answer within {START_SECONDS_MAX:g} s") from None
 
     async def _speak(self, findings: Path) -> None:
         from .mcp_client import client, tools_of
@@ -99,7 +99,7 @@ class _Running:
             return error
         ended, process = "", self._process
         if process is not None and await asyncio.to_thread(process.ends_within, EXIT_SECONDS_MAX):
-            ended = f"it ended with exit code {process.exit_code()}; "
+            ended = f"ended with exit code {process.exit_code()}; "
         return self._failed(f"{ended}{error or type(error).__name__}")
 
     def _failed(self, message: str) -> CapsuleError:
@@ -113,14 +113,14 @@ class _Running:
             await asyncio.to_thread(self._process.end)
 
     async def _left(self, task: asyncio.Task[None]) -> None:
-        """Waits for the leave-taking, but for no server that still has to answer, or does not any more."""
+        """Waits for the disconnect, except from a server that has not answered, or no longer answers."""
         if self._ready.done():
             await asyncio.wait([task], timeout=LEAVE_SECONDS_MAX)
         if not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=LEAVE_SECONDS_MAX)
         if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()  # Else asyncio says that nobody has looked at it.
+            self._ready.exception()  # Prevents a warning of asyncio about an unread exception.
 
     def kill(self) -> None:
         if self._process is not None:

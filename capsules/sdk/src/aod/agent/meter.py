@@ -1,7 +1,7 @@
-"""Counts what an agent uses, and stops it where agent.yaml says so.
+"""Counts an agent's usage, and stops it at the limits of agent.yaml.
 
-Money and tokens are the orchestrator's to enforce, who sees each request; here the agent stops by itself, so that its
-capsule can tell why.
+The orchestrator enforces money and tokens, because it sees each request; here the agent stops itself, so that its
+capsule can report the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .manifest import Limits
 
 @dataclass
 class Usage:
-    """What an agent used: requests that were answered, calls of tools, tokens, and US dollars as far as known."""
+    """An agent's usage: answered requests, calls of tools, tokens, and known US dollars."""
 
     requests: int = 0
     tool_calls: int = 0
@@ -36,12 +36,12 @@ class Meter:
         self._has_warned = False
 
     def before_request(self) -> None:
-        """A turn begins. Raises LimitExceeded."""
+        """Called before each turn. Raises LimitExceeded."""
         self._turns += 1
         self._hold("max_turns", self._limits.max_turns, self._turns, "turns")
 
     def after_response(self, input_tokens: int, output_tokens: int, cost_usd: Decimal | None) -> None:
-        """A model answered. Raises LimitExceeded."""
+        """Called after each answer. Raises LimitExceeded."""
         usage, limits = self.usage, self._limits
         usage.requests += 1
         usage.input_tokens += input_tokens
@@ -51,7 +51,7 @@ class Meter:
         elif limits.max_cost_usd is not None and not self._has_warned:
             self._has_warned = True
             self._events.tell(
-                "limit", "the price of the model is not known; max_cost_usd is not kept here", level="warning"
+                "limit", "the price of the model is unknown; max_cost_usd is not enforced here", level="warning"
             )
         self._hold("max_output_tokens", limits.max_output_tokens, usage.output_tokens, "output tokens")
         self._hold("max_total_tokens", limits.max_total_tokens, usage.input_tokens + usage.output_tokens, "tokens")
@@ -59,12 +59,12 @@ class Meter:
             self._hold("max_cost_usd", limits.max_cost_usd, usage.cost_usd, "US dollars")
 
     def before_tool(self) -> None:
-        """A tool is called. Raises LimitExceeded."""
+        """Called before each tool. Raises LimitExceeded."""
         self.usage.tool_calls += 1
         self._hold("max_tool_calls", self._limits.max_tool_calls, self.usage.tool_calls, "calls of tools")
 
     def out_of_time(self) -> LimitExceeded:
-        """The error of an agent that took longer than ``timeout_s``."""
+        """The error of an agent that exceeded ``timeout_s``."""
         seconds = self._limits.timeout_s
         return self._exceeded("timeout_s", seconds or 0, seconds or 0, "seconds")
 

@@ -1,4 +1,4 @@
-"""What an agent answers: JSON by a schema, whose files exist; what does not fit goes back to the model."""
+"""An agent's answer: valid JSON whose files exist; problems go back to the model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Output:
     """The form of an answer."""
 
     def __init__(self, contract: Contract, directories: Directories, findings: Path) -> None:
-        """``findings`` is where tools put files: what the answer names of them is taken to the output."""
+        """``findings`` is the directory of files from tools; those in the answer are copied to the output."""
         self._contract = contract
         self._directories = directories
         self._findings = findings
 
     @classmethod
     def of(cls, capsule: Path, schema: Mapping[str, Any] | None, directories: Directories, findings: Path) -> Output:
-        """By ``schema``, or by the output side of the capsule's schema.json. Raises CapsuleInvalid."""
+        """Uses ``schema``, or the output side of the capsule's schema.json. Raises CapsuleInvalid."""
         try:
             text = (
                 (capsule / "schema.json").read_bytes()
@@ -33,9 +33,9 @@ class Output:
             )
             return cls(Contract(text), directories, findings)
         except (OSError, TypeError, ValueError) as error:
-            raise CapsuleInvalid("the form of the answer is not known", [str(error)]) from None
+            raise CapsuleInvalid("the answer has no schema", [str(error)]) from None
         except Unfit as unfit:
-            raise CapsuleInvalid("the form of the answer cannot be used", [str(unfit)]) from None
+            raise CapsuleInvalid("the schema of the answer is invalid", [str(unfit)]) from None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Output:
         return kind or ("file" if self._found(name) else None)
 
     def _found(self, name: str) -> Path | None:
-        """Where a file is that a callee or a tool gave."""
+        """The path of a file from a callee or a tool."""
         if self._directories.kind("incoming", name) == "file":
             return self._directories.named("incoming", name)
         found = self._findings / name

@@ -1,4 +1,4 @@
-"""Makes models of the agent library of what was chosen."""
+"""Creates models of the agent library for the chosen ones."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .manifest import Settings
 if TYPE_CHECKING:
     import httpx2
 
-#: How long a connection may take to come about, in seconds.
+#: Timeout of a connection, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
 _EXTRAS = {"openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "google": "google"}
 
 
 async def model(choice: Choice, resources: AsyncExitStack) -> Model:
-    """The model, its connections closed with ``resources``. Raises CapsuleInvalid if its library is not installed."""
+    """The model; ``resources`` closes its connections. Raises CapsuleInvalid if its library is not installed."""
     try:
         return _MAKERS[choice.format](choice, await _client(choice, resources), _settings(choice.settings))
     except ImportError as error:
         extra = _EXTRAS[choice.format]
         message = f"{error}; expected the extra aod-capsule[{extra}]"
-        raise CapsuleInvalid(f"{choice.name} cannot be asked", [message]) from None
+        raise CapsuleInvalid(f"cannot use {choice.name}", [message]) from None
 
 
 async def _client(choice: Choice, resources: AsyncExitStack) -> httpx2.AsyncClient:
     import httpx2
 
-    # The orchestrator is on this machine, whatever proxy there is for other addresses.
+    # Bypasses proxies for the orchestrator, which is on this machine.
     timeout = httpx2.Timeout(choice.timeout_seconds, connect=CONNECT_SECONDS_MAX)
     client = httpx2.AsyncClient(timeout=timeout, trust_env=not choice.is_proxied)
     return await resources.enter_async_context(client)
@@ -43,7 +43,7 @@ async def _client(choice: Choice, resources: AsyncExitStack) -> httpx2.AsyncClie
 def _openai_client(choice: Choice, client: httpx2.AsyncClient) -> Any:
     from openai import AsyncOpenAI
 
-    # Retries are the agent's own, the same for all providers.
+    # Disables the client's retries: the agent's own are the same for all providers.
     return AsyncOpenAI(api_key=choice.key, base_url=choice.base_url, http_client=client, max_retries=0)
 
 
@@ -89,7 +89,7 @@ _MAKERS = {
 
 
 def _settings(settings: Settings) -> ModelSettings:
-    """What is given, by the agent library's names."""
+    """The set values, with the names of the agent library."""
     given = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,

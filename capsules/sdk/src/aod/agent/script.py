@@ -1,19 +1,19 @@
 """Models that read their answers from a file: ``script/tests/cases/penguins/script.yaml``.
 
-The file is a list of steps, one for each request; or a mapping of such lists, by the word that an agent was made with
-(``ctx.agent(model="cheap")``, "default" without one). All agents of a run that have one list share it. A step is one of::
+The file is a list of steps, one for each request; or a mapping of such lists, by the ``model`` of the agent
+(``ctx.agent(model="cheap")``, default "default"). All agents of a run with the same list share it. A step is one of::
 
-    - text: words                          # an answer in words
-    - output: {title: …}                   # the answer in the form of the schema
+    - text: words                          # a text
+    - output: {title: …}                   # the final answer
     - tool: chart                          # a call of a tool
       args: {table: penguins.csv}
-    - tools: [{tool: a, args: {}}, …]      # several calls at once
+    - tools: [{tool: a, args: {}}, …]      # several calls together
     - error: {status: 503, message: …}     # a failure of the provider; or {connection: why}
 
-and may hold what must be true before it is given: ``offered``, the names of all tools that the model may call, and
-``result``, a text that the result of the last tool contains, or JSON that it has. ``usage`` tells the tokens.
+and may have conditions of its request: ``offered``, the names of all tools of the model, and ``result``, a text that
+the result of the last tool contains, or JSON that it has. ``usage`` sets the tokens.
 
-A request without a step, and a step without a request, fail the run.
+A request without a step, or a step without a request, fails the run.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _KEYS = {*_KINDS, "args", "offered", "result", "usage"}
 
 
 class Script:
-    """The steps of one list, and how many of them were taken."""
+    """The steps of one list, and the number of used ones."""
 
     def __init__(self, place: str, steps: list[dict[str, Any]]) -> None:
         self._place = place
         self._steps = steps
         self._taken = 0
-        # Agents may run on threads of their own.
+        # Agents may run on separate threads.
         self._lock = threading.Lock()
 
     def next(self, offered: list[str], last_result: str | None) -> dict[str, Any]:
-        """The next step, if what it says of the request is true. Raises ModelError."""
+        """The next step, if its conditions hold. Raises ModelError."""
         with self._lock:
             return self._next(offered, last_result)
 
     def _next(self, offered: list[str], last_result: str | None) -> dict[str, Any]:
         if self._taken == len(self._steps):
-            raise self._failed(f"all {self._taken} steps are taken; expected another one, for a further request")
+            raise self._failed(f"all {self._taken} steps are used; expected another step for this request")
         step = self._steps[self._taken]
         self._taken += 1
         if "offered" in step and sorted(step["offered"]) != sorted(offered):
-            raise self._failed(f"the model may call {sorted(offered)}; expected {sorted(step['offered'])}")
+            raise self._failed(f"the model has the tools {sorted(offered)}; expected {sorted(step['offered'])}")
         if "result" in step and not _holds(step["result"], last_result):
             found = "no result" if last_result is None else quoted(last_result)
-            raise self._failed(f"the last tool gave {found}; expected {quoted(step['result'])}")
+            raise self._failed(f"the last tool returned {found}; expected {quoted(step['result'])}")
         return step
 
     def check_all_taken(self) -> None:
@@ -63,7 +63,7 @@ class Script:
         if self._taken < len(self._steps):
             raise ModelError(
                 "script_failed",
-                f"{self._place}: {self._taken} of {len(self._steps)} steps were taken; expected all of them",
+                f"{self._place}: {self._taken} of {len(self._steps)} steps were used; expected all of them",
             )
 
     def _failed(self, message: str) -> ModelError:
@@ -75,18 +75,18 @@ class Scripts:
 
     def __init__(self) -> None:
         self._files: dict[Path, dict[str, Script]] = {}
-        # Two agents on threads of their own may ask for one file first.
+        # Two agents on separate threads may read a file first.
         self._lock = threading.Lock()
 
     def find(self, path: Path, word: str) -> Script:
-        """The steps in the file ``path`` for the agent that was made with ``word``. Raises CapsuleInvalid."""
+        """The steps in the file ``path`` for agents with ``model=word``. Raises CapsuleInvalid."""
         with self._lock:
             lists = self._files.get(path)
             if lists is None:
                 lists = self._files[path] = _read(path)
         found = lists.get(word) or lists.get("")
         if found is None:
-            raise CapsuleInvalid(f"{path} cannot be used", [f"{word}: nothing found; expected a list of steps"])
+            raise CapsuleInvalid(f"{path} is invalid", [f"{word}: nothing found; expected a list of steps"])
         return found
 
     def check_all_taken(self) -> None:
@@ -97,18 +97,18 @@ class Scripts:
 
 
 def _read(path: Path) -> dict[str, Script]:
-    """The lists of a file by their words, the empty one for a file that is a list."""
+    """The lists of a file by model, with an empty key for a file that is a list."""
     document = read_yaml(path)
     lists = document if isinstance(document, dict) else {"": document}
     problems = [problem for word, steps in lists.items() for problem in _problems(str(word), steps)]
     if problems:
-        raise CapsuleInvalid(f"{path} cannot be used", problems)
+        raise CapsuleInvalid(f"{path} is invalid", problems)
     return {str(word): Script(f"{path} {word}".strip(), steps) for word, steps in lists.items()}
 
 
 def _problems(word: str, steps: Any) -> list[str]:
     if not isinstance(steps, list):
-        return [f"{word or 'the whole'}: {quoted(steps)} found; expected a list of steps"]
+        return [f"{word or 'top level'}: {quoted(steps)} found; expected a list of steps"]
     problems = []
     for index, step in enumerate(steps, start=1):
         place = f"{word} step {index}".strip()
@@ -134,7 +134,7 @@ def _holds(expected: Any, result: str | None) -> bool:
 
 
 def _has(found: Any, expected: Any) -> bool:
-    """Whether ``found`` has all that ``expected`` has; it may have further members."""
+    """Whether ``found`` has all members of ``expected``, and possibly more."""
     if isinstance(expected, dict):
         return isinstance(found, dict) and all(key in found and _has(found[key], expected[key]) for key in expected)
     return bool(found == expected)

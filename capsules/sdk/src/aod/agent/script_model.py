@@ -23,7 +23,7 @@ from .script import Script
 
 
 def script_model(script: Script, name: str) -> Model:
-    """A model that answers as ``script`` says."""
+    """A model with the answers of ``script``."""
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         step = script.next([tool.name for tool in info.function_tools], _last_result(messages))

@@ -1,10 +1,10 @@
-"""Models as the agent asks them: one policy of retries for all providers, what is used, and what the log is told."""
+"""Model requests of the agent: one retry policy for all providers, usage, and log events."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import count
 from typing import Any, NamedTuple
@@ -16,29 +16,26 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from ..errors import CapsuleError, LimitExceeded, ModelError
+from . import pauses
 from .choice import Choice
 from .events import Events, Stopwatch
 from .meter import Meter
 
-#: The pause before the first retry, in seconds; it doubles, up to the second one. A tenth to all of it is waited.
-PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX = 0.5, 8.0
-#: The longest Retry-After that is waited for, in seconds: who says more is asked no more.
-RETRY_AFTER_SECONDS_MAX = 30.0
-#: Most characters of a provider's own words in a message.
+#: Maximum characters of a provider's own text in a message.
 ANSWER_LENGTH_MAX = 500
 
-#: Answers after which the same request may succeed, besides all from 500 on.
+#: Retryable statuses, in addition to all from 500 on.
 _PASSING = (408, 409, 429)
-#: The orchestrator's own refusals (docs/errors/) that asking again would not change.
+#: Marks the orchestrator's own rejections (docs/errors/), most of which are not retryable.
 _SOURCE_HEADER, _PLATFORM = "aod-source", "platform"
 
 
 class Unavailable(ModelError):
-    """A model that did not answer, however often it was asked: another one may."""
+    """A model that did not answer after all retries: use a fallback."""
 
 
 class Fault(NamedTuple):
-    """What went wrong with a request; ``retry_after_seconds`` is None where the provider says nothing."""
+    """The error of a request; ``retry_after_seconds`` is None if the provider does not send it."""
 
     code: str
     message: str
@@ -49,15 +46,16 @@ class Fault(NamedTuple):
 
 
 class ServedModel(WrapperModel):
-    """A model that is asked again, up to ``retries`` times, where that may help.
+    """A model with up to ``retries`` retries of retryable errors, none of them after ``deadline``.
 
     Raises Unavailable, ModelError, LimitExceeded.
     """
 
-    def __init__(self, wrapped: Model, choice: Choice, retries: int, events: Events) -> None:
+    def __init__(self, wrapped: Model, choice: Choice, retries: int, deadline: datetime | None, events: Events) -> None:
         super().__init__(wrapped)
         self._choice = choice
         self._retries = retries
+        self._deadline = deadline
         self._events = events
 
     async def request(
@@ -68,14 +66,14 @@ class ServedModel(WrapperModel):
     ) -> ModelResponse:
         for attempt in count(1):
             name = self._choice.name
-            self._events.tell("model.request", f"asks {name}", model=name, attempt=attempt)
+            self._events.tell("model.request", f"request to {name}", model=name, attempt=attempt)
             stopwatch = Stopwatch()
             try:
                 async with asyncio.timeout(self._choice.timeout_seconds):
                     response = await self._asked(messages, model_settings, model_request_parameters)
             except (CapsuleError, UserError):
                 raise
-            except Exception as error:  # The library trips over malformed answers in ways of its own.
+            except Exception as error:  # The library raises various exceptions for malformed answers.
                 await self._failed(fault_of(error, self._choice), attempt, stopwatch, error)
                 continue
             self._answered(response, attempt, stopwatch)
@@ -88,7 +86,7 @@ class ServedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """The whole answer, also of one that comes in pieces."""
+        """The whole answer, also a streamed one."""
         if not self._choice.is_streamed:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
         stream = self.wrapped.request_stream(messages, model_settings, model_request_parameters)
@@ -113,8 +111,9 @@ class ServedModel(WrapperModel):
         )
 
     async def _failed(self, fault: Fault, attempt: int, stopwatch: Stopwatch, error: Exception) -> None:
-        """Waits until the request may be made again. Raises what is final."""
-        pause = _pause(attempt, fault.retry_after_seconds)
+        """Waits until the next retry. Raises final errors."""
+        left = pauses.seconds_until(self._deadline)
+        pause = pauses.next_pause(attempt, fault.retry_after_seconds, left)
         is_last = not fault.is_passing or attempt > self._retries or pause is None
         self._events.tell(
             "model.response",
@@ -128,7 +127,7 @@ class ServedModel(WrapperModel):
             retry_in_seconds=None if is_last or pause is None else round(pause, 3),
         )
         if not is_last and pause is not None:
-            await asyncio.sleep(pause)
+            await pauses.sleep(pause)
             return
         if fault.code == "budget_exhausted":
             raise LimitExceeded(fault.code, fault.message, detail=fault.detail) from error
@@ -142,9 +141,9 @@ class ServedModel(WrapperModel):
 
 
 class MeteredModel(WrapperModel):
-    """Counts turns, whichever model answers in the end, and shows models the form of the answer as it is written.
+    """Counts turns over all fallbacks, and sends models the unchanged schema of the answer.
 
-    The library would write references in a form out, which those to themselves do not allow. Raises LimitExceeded.
+    The library would inline references, which is impossible for recursive ones. Raises LimitExceeded.
     """
 
     def __init__(self, wrapped: Model, meter: Meter, form: dict[str, Any]) -> None:
@@ -167,7 +166,7 @@ class MeteredModel(WrapperModel):
 
 
 def cost_usd(response: ModelResponse) -> Decimal | None:
-    """What the answer cost; None if the price of the model is not known."""
+    """The cost of the answer; None if the price of the model is unknown."""
     if response.usage.cost is not None:
         return response.usage.cost
     try:
@@ -177,14 +176,14 @@ def cost_usd(response: ModelResponse) -> Decimal | None:
 
 
 def fault_of(error: Exception, choice: Choice) -> Fault:
-    """Sorts what a model raised by what to do next."""
+    """Classifies an exception of a model."""
     if isinstance(error, ModelHTTPError):
         return _status_fault(error)
     if isinstance(error, TimeoutError):
         return Fault("model_failed", f"no answer within {choice.timeout_seconds} s", is_passing=True)
     if isinstance(error, ContentFilterError):
         return Fault("model_refused", f"the answer was withheld: {error}", is_passing=False)
-    # A connection that failed, a body that ended early, an answer that is no JSON or lacks what it must have.
+    # A failed connection, an incomplete body, an answer that is not JSON or is incomplete.
     cause = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) not in str(error) else ""
     words = f"{str(error) or type(error).__name__}{cause}"
     return Fault("model_failed", f"no usable answer: {_shortened(words)}", is_passing=True)
@@ -196,7 +195,7 @@ def _status_fault(error: ModelHTTPError) -> Fault:
     code = problem.get("code")
     if headers.get(_SOURCE_HEADER) == _PLATFORM or code in ("budget_exhausted", "model_not_allowed"):
         message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
-        # The orchestrator could not reach the provider, or its log: all others of its refusals stand.
+        # The orchestrator could not reach the provider, or its log: its other rejections are final.
         is_away = code in ("model_unreachable", "broker_unavailable")
         return Fault(str(code or "model_refused"), message, is_away, status, None, problem)
     is_passing = status >= 500 or status in _PASSING
@@ -208,8 +207,8 @@ def _status_fault(error: ModelHTTPError) -> Fault:
 
 
 def _told(body: dict[str, Any]) -> str:
-    """The provider's own words: all of them put ``message`` into ``error``, or beside it. The orchestrator's, for
-    addresses that it does not know, are in ``detail`` (RFC 9457)."""
+    """The provider's own text: all providers put ``message`` into ``error``, or beside it. The orchestrator's text for
+    unknown addresses is in ``detail`` (RFC 9457)."""
     inner = body.get("error")
     found = inner if isinstance(inner, dict) else body
     return str(found.get("message") or found.get("detail") or inner or body or "")
@@ -217,12 +216,3 @@ def _told(body: dict[str, Any]) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= ANSWER_LENGTH_MAX else text[:ANSWER_LENGTH_MAX] + "…"
-
-
-def _pause(attempt: int, retry_after_seconds: float | None) -> float | None:
-    """Seconds until the next attempt; None if the provider wants more than is waited for."""
-    if retry_after_seconds is not None:
-        return retry_after_seconds if retry_after_seconds <= RETRY_AFTER_SECONDS_MAX else None
-    longest = min(PAUSE_SECONDS_FIRST * 2 ** (attempt - 1), PAUSE_SECONDS_MAX)
-    seconds: float = longest * random.uniform(0.1, 1)
-    return seconds

@@ -1,4 +1,4 @@
-"""What all agents of one run of a capsule share."""
+"""State shared by all agents of one run of a capsule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The capsule's manifests, its inputs, its tools, its scripts; each is read once."""
+    """The capsule's manifests, inputs, tools and scripts, each read once."""
 
     def __init__(self, context: Context, capsule: Path, inputs: Mapping[str, Any], directories: Directories) -> None:
         self.context = context
@@ -29,7 +29,7 @@ class Session:
         self.inputs = inputs
         self.directories = directories
         self.scripts = Scripts()
-        # What speaks with a server belongs to one event loop, and each `run` of an agent has one of its own.
+        # A connection to a server belongs to one event loop, and each `run` of an agent has a separate one.
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, McpServers] = WeakKeyDictionary()
 
     @cached_property
@@ -42,7 +42,7 @@ class Session:
 
     @property
     def findings(self) -> Path:
-        """Where files are put that tools gave."""
+        """The directory of files from tools."""
         return self.directories.workspace() / "tool-results"
 
     @cached_property
@@ -59,7 +59,7 @@ class Session:
 
     @asynccontextmanager
     async def servers(self) -> AsyncIterator[McpServers]:
-        """The MCP servers, whose processes have been started; with the last agent that uses them they end."""
+        """The started MCP servers; they end with the last agent that uses them."""
         loop = asyncio.get_running_loop()
         if loop not in self._servers:
             self._servers[loop] = McpServers(self.tools.mcp_servers, self.capsule, self.findings)
@@ -71,5 +71,5 @@ class Session:
             await asyncio.shield(servers.end())
 
     def close(self) -> None:
-        """The run is done: what its scripts say must have been said. Raises ModelError."""
+        """Called at the end of the run: all steps of scripts must be used. Raises ModelError."""
         self.scripts.check_all_taken()

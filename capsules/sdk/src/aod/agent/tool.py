@@ -1,4 +1,4 @@
-"""What a model may call."""
+"""A tool of a model."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from ..contract.problem import Problem
 from ..errors import CapsuleInvalid
 
-#: What every provider takes as the name of a tool. Source: OpenAI's "^[a-zA-Z0-9_-]{1,64}$", the strictest.
+#: The tool names that every provider accepts. Source: OpenAI's "^[a-zA-Z0-9_-]{1,64}$", the strictest.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ArgumentsUnfit(Exception):
-    """The model called a tool with arguments that do not fit: it is told, and may try again."""
+    """The model called a tool with invalid arguments: it gets the problems and may retry."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         places = "\n".join(f"- {problem}" for problem in problems)
-        super().__init__(f"The arguments do not fit. Call it again with these places mended:\n{places}")
+        super().__init__(f"The arguments are invalid. Call the tool again with these problems fixed:\n{places}")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: ``parameters`` is the JSON Schema of its arguments, ``call`` is given them.
+    """A tool: ``parameters`` is the JSON Schema of its arguments, ``call`` receives them.
 
-    ``call`` raises ArgumentsUnfit or ToolError for what the model is told, anything else for what ends the agent.
+    ``call`` raises ArgumentsUnfit or ToolError for the model; any other exception ends the agent.
     """
 
     name: str
@@ -37,5 +37,5 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            message = f"{self.name!r} is no name of a tool; expected at most 64 of A-Z a-z 0-9 _ -"
-            raise CapsuleInvalid("tools.yaml cannot be used", [message])
+            message = f"{self.name!r} is not a tool name; expected at most 64 of A-Z a-z 0-9 _ -"
+            raise CapsuleInvalid("tools.yaml is invalid", [message])

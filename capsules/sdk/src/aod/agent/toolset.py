@@ -1,4 +1,4 @@
-"""Tools as the agent library takes them: MCP's, callees and local functions, counted and told alike."""
+"""Tools for the agent library: MCP tools, callees and local functions, all counted and logged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), c
 def toolset(
     tools: Sequence[Tool], functions: Sequence[Callable[..., Any]], retries: int, meter: Meter, events: Events
 ) -> AbstractToolset[Any]:
-    """All tools in one. Two with one name are an error of the library's, when the agent begins."""
+    """All tools in one set. Equal names are an error of the library when the agent starts."""
     parts: list[AbstractToolset[Any]] = [_Toolset(tools, retries)]
     if functions:
         parts.append(FunctionToolset(list(functions), max_retries=retries, id="functions"))
@@ -66,7 +66,7 @@ class _Toolset(AbstractToolset[Any]):
 
 
 class _Watched(WrapperToolset[Any]):
-    """Counts the calls, tells the log of them, and gives the model the errors that are for it."""
+    """Counts and logs the calls, and returns errors to the model."""
 
     def __init__(self, wrapped: AbstractToolset[Any], meter: Meter, events: Events) -> None:
         super().__init__(wrapped)

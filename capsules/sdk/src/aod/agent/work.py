@@ -1,9 +1,10 @@
-"""What goes into a run of an agent, and what comes out."""
+"""The input and the result of an agent's run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from .choice import Choice
@@ -17,7 +18,7 @@ from .tool import Tool
 
 @dataclass(frozen=True)
 class Work:
-    """All that a run of an agent is made of."""
+    """The input of an agent's run."""
 
     manifest: AgentManifest
     choices: list[Choice]
@@ -25,6 +26,7 @@ class Work:
     scripts: Scripts
     system: str | None
     task: str
+    deadline: datetime | None
     tools: Sequence[Tool]
     functions: Sequence[Callable[..., Any]]
     output: Output
@@ -34,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """An answer that fits, and the last words beside it."""
+    """A valid answer, and the last text beside it."""
 
     output: dict[str, Any]
     text: str

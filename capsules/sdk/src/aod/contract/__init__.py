@@ -1,11 +1,11 @@
-"""schema.json: what a capsule takes and gives, and which texts in it name files.
+"""schema.json: the input and output of a capsule, and the texts in them that name files.
 
-The same rules as the orchestrator's, on the same engine: a payload is held against its schema, defaults are
-filled in, file references are found and, once the files have their final names, rewritten.
+The same rules as the orchestrator's, on the same engine: checks a payload against its schema, fills in defaults, finds
+file references and, when the files have their final names, rewrites them.
 
-A reference is *declared* where the schema says ``"format": "file_path"`` (or another name in FILE_FORMATS) and
-*inferred* where any other text equals the name of an existing file. Declared ones are strict and may be rewritten;
-inferred ones are neither.
+A reference is *declared* if the schema has ``"format": "file_path"`` (or another name in FILE_FORMATS), and *inferred*
+if any other text equals the name of an existing file. Declared ones are strict and may be rewritten; inferred ones are
+neither.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = [
 
 
 class Checked(NamedTuple):
-    """A payload that fits its schema, defaults filled in, nothing rewritten yet.
+    """A valid payload with defaults filled in, not yet rewritten.
 
-    ``references`` are sorted by their pointers; one for each place.
+    ``references`` are sorted by pointer, one for each place.
     """
 
     payload: dict[str, Any]
@@ -46,7 +46,7 @@ class Contract:
     def __init__(self, schema_json: bytes) -> None:
         """Compiles ``{"input": schema, "output": schema}``, at most 256 KiB of JSON.
 
-        Raises Unfit with all that is wrong; pointers lead into the file.
+        Raises Unfit with all problems; pointers lead into the file.
         """
         self._input, self._output = schema.parse(schema_json)
 
@@ -59,28 +59,29 @@ class Contract:
         return self._output.document
 
     def check_input(self, payload: Any, directory: str, exists: Exists) -> Checked:
-        """Checks what a capsule is called with; names are relative to ``directory``, "input" or "outgoing".
+        """Checks the input of a capsule; names are relative to ``directory``, "input" or "outgoing".
 
-        Defaults are those of ``properties``, at any depth, through ``$ref`` and ``allOf``, in ``items`` and in
-        ``additionalProperties``; the first one found wins. Inside ``anyOf``, ``oneOf``, ``if`` and the like none
-        is applied, since which branch holds is only known afterwards. They are filled into ``payload`` itself.
+        Fills the defaults of ``properties`` into ``payload`` itself, at any depth, through ``$ref`` and ``allOf``, in
+        ``items`` and in ``additionalProperties``; the first one found wins. Inside ``anyOf``, ``oneOf``, ``if`` and
+        the like no default applies, because the valid branch is only known afterwards.
         Raises Unfit.
         """
         return _check(self._input, payload, True, directory, exists)
 
     def check_output(self, output: Any, exists: Exists) -> Checked:
-        """Checks what a capsule answered. Raises Unfit."""
+        """Checks the output of a capsule. Raises Unfit."""
         return _check(self._output, output, False, "output", exists)
 
 
 def _check(side: schema.Schema, payload: Any, fill_defaults: bool, directory: str, exists: Exists) -> Checked:
-    """Limits come first, so that everything after them is bounded; the walk comes before the validation."""
+    """Checks limits first, which bound everything after them; walks before the validation."""
     if not isinstance(payload, dict):
         message = f"{quoted(payload)} given; expected a JSON object"
         raise Unfit([problem("", "not_an_object", message)])
-    limits.check(payload)
+    size_bytes_max = limits.OUTPUT_SIZE_BYTES_MAX if directory == "output" else limits.PAYLOAD_SIZE_BYTES_MAX
+    limits.check(payload, size_bytes_max)
     walk(side, payload, fill_defaults)
-    limits.check(payload)
+    limits.check(payload, size_bytes_max)
     evaluation = side.validator.evaluate(payload)
     if not evaluation.valid:
         raise Unfit(side.misfits(payload))

@@ -1,4 +1,4 @@
-"""How large and how deep a payload may be."""
+"""Limits of size and depth of a payload."""
 
 from __future__ import annotations
 
@@ -9,32 +9,47 @@ from typing import Any
 
 from .problem import PROBLEMS_MAX, Problem, Unfit, joined, problem
 
-#: Largest payload or output, in bytes of compact JSON; anything larger is a file.
-PAYLOAD_SIZE_BYTES_MAX = 256 * 1024
-#: Largest text in a payload, in bytes of UTF-8.
-STRING_SIZE_BYTES_MAX = 64 * 1024
-#: Most objects and arrays inside one another.
+#: Largest input, in bytes of compact JSON; anything larger is a file.
+PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
+#: Largest input without the contents of its texts.
+STRUCTURE_SIZE_BYTES_MAX = 256 * 1024
+#: Largest output.
+OUTPUT_SIZE_BYTES_MAX = 256 * 1024
+#: Largest text of binary data, in bytes of UTF-8.
+BINARY_TEXT_BYTES_MAX = 64 * 1024
+#: Maximum nesting of objects and arrays.
 NESTING_DEPTH_MAX = 64
 
-# Both alphabets, with or without padding and line ends; such a text is long, so no word by chance.
+# Both alphabets, with or without padding and line ends; words are too short to match by chance.
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_=\r\n]*")
 
 
-def check(payload: Any) -> None:
-    """Raises Unfit with all limits that ``payload`` breaks."""
+def check(payload: Any, size_bytes_max: int) -> None:
+    """Raises Unfit with all limits that ``payload`` exceeds; ``size_bytes_max`` is the largest size of its side."""
     if deep := too_deep(payload):
         raise Unfit([deep])
-    texts = ((pointer, text) for pointer, text in each_string(payload) if _size(text) > STRING_SIZE_BYTES_MAX)
-    problems = [_long_string(pointer, text) for pointer, text in texts]
-    size = serialized_size_bytes(payload)
-    if not problems and size > PAYLOAD_SIZE_BYTES_MAX:
-        message = (
-            f"{size} bytes of JSON; expected at most {PAYLOAD_SIZE_BYTES_MAX}: "
-            "put large data into files and give their names"
-        )
-        problems = [problem("", "too_large", message)]
+    problems = []
+    size = structure = serialized_size_bytes(payload)
+    for pointer, text in each_string(payload):
+        structure -= serialized_size_bytes(text) - 2
+        if _size(text) > BINARY_TEXT_BYTES_MAX and (found := _binary(pointer, text)):
+            problems.append(found)
+    if not problems:
+        problems = _too_large(size, size_bytes_max, "")
+    if not problems:
+        problems = _too_large(structure, STRUCTURE_SIZE_BYTES_MAX, " beside the contents of texts")
     if problems:
         raise Unfit(problems[:PROBLEMS_MAX])
+
+
+def _too_large(size: int, expected: int, beside: str) -> list[Problem]:
+    if size <= expected:
+        return []
+    message = (
+        f"{size} bytes of JSON{beside}; expected at most {expected}: "
+        "put large data into files, and pass the names of the files"
+    )
+    return [problem("", "too_large", message)]
 
 
 def too_deep(value: Any) -> Problem | None:
@@ -42,7 +57,7 @@ def too_deep(value: Any) -> Problem | None:
     pointer = _find_too_deep(value, "", NESTING_DEPTH_MAX)
     if pointer is None:
         return None
-    message = f"nested deeper than expected: at most {NESTING_DEPTH_MAX} levels are taken"
+    message = f"nested too deep; expected at most {NESTING_DEPTH_MAX} levels"
     return problem(pointer, "too_deep", message)
 
 
@@ -57,7 +72,7 @@ def _find_too_deep(value: Any, pointer: str, levels: int) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """What is in an object or an array, in the order in which the orchestrator goes through it."""
+    """The members of an object or an array, in the orchestrator's order."""
     if isinstance(value, dict):
         yield from sorted(value.items())
     elif isinstance(value, list):
@@ -83,16 +98,12 @@ def serialized_size_bytes(value: Any) -> int:
     return _size(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _long_string(pointer: str, text: str) -> Problem:
-    size = _size(text)
+def _binary(pointer: str, text: str) -> Problem | None:
     if text.startswith("data:"):
         found = "a data: URL"
     elif _BASE64.fullmatch(text):
-        found = "what looks like base64"
+        found = "text in base64"
     else:
-        message = (
-            f"a text of {size} bytes; expected at most {STRING_SIZE_BYTES_MAX}: put it into a file and give its name"
-        )
-        return problem(pointer, "too_large", message)
-    message = f"{found} of {size} bytes; binary data belongs in a file: put it there and give its name"
+        return None
+    message = f"{found} of {_size(text)} bytes; put binary data into a file, and pass the name of the file"
     return problem(pointer, "too_large", message)

@@ -1,23 +1,23 @@
-"""What is wrong with a schema or a payload, told so that its author can mend it."""
+"""Problems of a schema or a payload, in words that help to fix them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple
 
-#: Most characters of a value that a message shows.
+#: Maximum characters of a value in a message.
 QUOTED_LENGTH_MAX = 120
-#: Most characters of a message: a schema's own texts (``enum``, ``pattern``) may be long.
+#: Maximum characters of a message: a schema's own texts (``enum``, ``pattern``) may be long.
 MESSAGE_LENGTH_MAX = 1_000
-#: Most problems of one answer: whoever has more mends these first.
+#: Maximum problems of one answer; the rest appears after these are fixed.
 PROBLEMS_MAX = 50
 
 
 class Problem(NamedTuple):
-    """One thing that does not fit, and where.
+    """One problem and its place.
 
     ``pointer`` is a JSON pointer (RFC 6901) into the payload, or into schema.json; empty for the whole.
-    ``code`` is a word that programs may rely on, ``message`` what was found and what was expected.
+    Programs may rely on ``code``; ``message`` states what was found and what was expected.
     """
 
     pointer: str
@@ -25,11 +25,11 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.pointer or 'the whole'}: {self.message}"
+        return f"{self.pointer or 'top level'}: {self.message}"
 
 
 class Unfit(Exception):
-    """A schema or a payload breaks the contract; ``problems`` has all that is wrong, at most 50."""
+    """A schema or a payload violates the contract; ``problems`` has all problems, at most 50."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems[:PROBLEMS_MAX]

@@ -17,15 +17,15 @@ FILE_FORMATS = ("file_path", "file-path", "directory_path", "directory-path", "p
 
 FileKind = Literal["file", "directory"]
 
-#: Tells what exists under a name, which is always a proper one.
+#: Returns the kind of file with a (valid) name, if it exists.
 Exists = Callable[[str], FileKind | None]
 
 
 class Reference(NamedTuple):
     """A text in a payload that names a file or a directory.
 
-    ``name`` is without ``./`` or ``/io/…`` before it; ``declared`` tells whether the schema says so, or the text
-    only equals the name of an existing file.
+    ``name`` is without ``./`` or ``/io/…`` before it; ``declared``: the schema declares the text as a path; otherwise
+    it only equals the name of an existing file.
     """
 
     pointer: str
@@ -35,7 +35,7 @@ class Reference(NamedTuple):
 
 
 def find(payload: Any, evaluation: jsonschema_rs.Evaluation, directory: str, exists: Exists) -> list[Reference]:
-    """All references of a valid payload, sorted by their pointers. Raises Unfit for declared ones that are wrong."""
+    """All references of a valid payload, sorted by pointer. Raises Unfit for invalid declared ones."""
     declared = _declared(evaluation)
     references: list[Reference] = []
     problems: list[Problem] = []
@@ -55,14 +55,14 @@ def find(payload: Any, evaluation: jsonschema_rs.Evaluation, directory: str, exi
 
 
 def _declared(evaluation: jsonschema_rs.Evaluation) -> dict[str, set[FileKind]]:
-    """Where the schema says that a text is a path, and of what.
+    """The places that the schema declares as paths, with their kinds.
 
-    Annotations exist only of schemas that hold, so the branches of an ``anyOf`` that do not are left out.
+    Only valid schemas have annotations, so invalid branches of an ``anyOf`` are excluded.
     """
     declared: dict[str, set[FileKind]] = {}
     for annotation in evaluation.annotations():
         value = annotation["annotations"]
-        # A property called "format" ends so too, but its annotations are no texts.
+        # A property called "format" has the same end, but its annotations are not texts.
         if value in FILE_FORMATS and annotation["schemaLocation"].endswith("/format"):
             kinds = declared.setdefault(annotation["instanceLocation"], set())
             kinds.update(_kinds(str(value)))
@@ -92,7 +92,7 @@ def _check_declared(
 
 
 def _inferred(pointer: str, text: str, directory: str, exists: Exists) -> list[Reference]:
-    """Directories are never inferred: words like ``data`` would copy whole trees by chance."""
+    """Never infers directories: words like ``data`` would copy whole trees by chance."""
     try:
         name = check_name(relative(directory, text))
     except NameRefused:
@@ -101,9 +101,9 @@ def _inferred(pointer: str, text: str, directory: str, exists: Exists) -> list[R
 
 
 def rewrite(payload: Any, references: list[Reference], final_name: Callable[[str], Any]) -> Any:
-    """A copy of ``payload`` with its declared ``references`` replaced by what ``final_name`` gives, bare names or paths.
+    """A copy of ``payload`` with declared ``references`` replaced by the bare names or paths of ``final_name``.
 
-    Nothing else changes. Raises Unfit for an inferred reference whose file has got another name.
+    Nothing else changes. Raises Unfit for an inferred reference whose file was renamed.
     """
     payload = copied(payload)
     problems = []
@@ -113,8 +113,9 @@ def rewrite(payload: Any, references: list[Reference], final_name: Callable[[str
             _replace(payload, reference.pointer, name)
         elif name != reference.name:
             message = (
-                f"{quoted(reference.name)} names a file that has to be renamed to {quoted(name)}, and this text may "
-                'not be a file name; expected "format": "file_path" in the schema, or another file name'
+                f"{quoted(reference.name)} names a file that AOD must rename to {quoted(name)}, but the schema does "
+                'not declare this string as a file name; expected "format": "file_path" in the schema, '
+                "or another file name"
             )
             problems.append(problem(reference.pointer, "file_undeclared", message))
     if problems:

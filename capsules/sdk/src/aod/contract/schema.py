@@ -1,4 +1,4 @@
-"""Reads and compiles schema.json, and refuses what could not be checked safely later."""
+"""Reads and compiles schema.json, and rejects schemas that cannot be checked safely."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Largest schema.json, in bytes.
 SCHEMA_SIZE_BYTES_MAX = 256 * 1024
-#: Most patterns of one side.
+#: Maximum patterns of one side.
 PATTERNS_MAX = 200
 #: Largest compiled pattern, in bytes.
 PATTERN_SIZE_BYTES_MAX = 1024 * 1024
@@ -51,7 +51,7 @@ class Draft(NamedTuple):
     #: The name of its validator in jsonschema_rs.
     validator: str
     id_keyword: str = "$id"
-    #: In drafts 4 to 7 a ``$ref`` hides everything beside it.
+    #: In drafts 4 to 7 a ``$ref`` hides all keywords beside it.
     reference_hides_siblings: bool = False
 
 
@@ -75,17 +75,17 @@ class Schema:
         self._anchors = anchors
 
     def resolve(self, reference: str) -> Any | None:
-        """The schema that ``reference``, a ``$ref``, means; None when it is not in this document."""
+        """The schema of ``reference``, a ``$ref``; None if it is not in this document."""
         return _resolve(self.document, self._anchors, reference)
 
     def misfits(self, payload: Any) -> list[Problem]:
-        """Why ``payload`` does not fit, place by place."""
+        """The problems of ``payload``, place by place."""
         errors = islice(self.validator.iter_errors(in_order(payload)), PROBLEMS_MAX)
         return [problem(pointer_of(error.instance_path), "does_not_fit", _message(error)) for error in errors]
 
 
 def parse(schema_json: bytes) -> tuple[Schema, Schema]:
-    """The input side and the output side. Raises Unfit with all that is wrong, as far as the parts can be told apart."""
+    """The input side and the output side. Raises Unfit with all problems."""
     file = _read(schema_json)
     draft = _draft_of(file, _LATEST)
     problems: list[Problem] = []
@@ -114,7 +114,7 @@ def _read(schema_json: bytes) -> dict[str, Any]:
 
 
 def in_order(value: Any) -> Any:
-    """``value`` with its keys sorted: the order in which the orchestrator, too, finds what is wrong."""
+    """``value`` with sorted keys, for the orchestrator's order of problems."""
     if isinstance(value, dict):
         return {key: in_order(member) for key, member in sorted(value.items())}
     return [in_order(item) for item in value] if isinstance(value, list) else value
@@ -133,12 +133,12 @@ def read_json(text: bytes) -> Any:
 
 
 def _draft_of(document: Any, default: Draft | None) -> Draft | None:
-    """The draft that ``$schema`` names, ``default`` without one; None when it is unknown."""
+    """The draft of ``$schema``, or ``default``; None if it is unknown."""
     uri = document.get("$schema") if isinstance(document, dict) else None
     if not isinstance(uri, str):
         return default
     place = re.sub("^https?:", "", uri.rstrip("#"))
-    # Without a version it is the current one.
+    # A URI without a version is the current draft.
     if place == "//json-schema.org/schema":
         return _LATEST
     return next((draft for draft in _DRAFTS if draft.uri.endswith(":" + place)), None)
@@ -170,7 +170,7 @@ def _side(file: dict[str, Any], name: str, draft_of_file: Draft | None, problems
 
 
 def _validator(document: Any, draft: Draft) -> jsonschema_rs.Validator:
-    """Nothing is ever fetched, and no pattern backtracks.
+    """Never fetches a schema, and no pattern backtracks.
 
     The file formats are registered because drafts 4 to 7 report only formats that are known.
     """
@@ -186,7 +186,7 @@ def _validator(document: Any, draft: Draft) -> jsonschema_rs.Validator:
 
 
 def _schema_errors(document: Any, draft: Draft, root: str) -> list[Problem]:
-    """Where ``document`` breaks the rules of its draft; each place and reason once, in how many ways it is found."""
+    """Where ``document`` violates its draft; each place and reason once."""
     import jsonschema_rs
 
     make: Callable[..., jsonschema_rs.Validator] = getattr(jsonschema_rs, draft.validator)
@@ -212,20 +212,20 @@ def _message(error: jsonschema_rs.ValidationError) -> str:
     kinds = jsonschema_rs.ValidationErrorKind
     value = quoted(error.instance)
     if isinstance(kind, kinds.Required):
-        return f"property {quoted(kind.property)} is missing; expected it here"
+        return f"the required property {quoted(kind.property)} is missing"
     if isinstance(kind, kinds.Constant):
         return f"{value} found; expected {quoted(kind.expected_value)}"
     if isinstance(kind, kinds.FalseSchema):
-        return f"{value} found; expected nothing here"
+        return f"{value} found; the schema allows no value here"
     if isinstance(kind, (kinds.AnyOf, kinds.OneOfNotValid)):
         reasons = "; or ".join(errors[0].message for errors in kind.context if errors)
-        return f"{value} fits none of {len(kind.context)} alternatives: {reasons}"
-    # The engine's own words quote the whole value, which may be long.
+        return f"{value} matches none of {len(kind.context)} alternatives: {reasons}"
+    # The engine's message quotes the whole value, which may be long.
     return error.message.replace(json.dumps(error.instance, ensure_ascii=False), value, 1)
 
 
 class _Scan:
-    """Visits every schema of a document, those that only a ``$ref`` reaches included; each once, so it ends."""
+    """Visits every schema of a document once, including those that only a ``$ref`` reaches."""
 
     def __init__(self, document: Any, draft: Draft, root: str) -> None:
         self.document = document
@@ -244,13 +244,13 @@ class _Scan:
                 if isinstance(schema, dict) and id(schema) not in seen:
                     seen.add(id(schema))
                     yield from self._visit(schema, pointer)
-            # Anchors are complete only now; a target may be a place no keyword leads to.
+            # All anchors are known only now; a target may be a place without a keyword.
             references, self._references = self._references, []
             for pointer, reference in references:
                 target = _resolve(self.document, self.anchors, reference)
                 if target is None:
                     message = (
-                        f'{quoted(reference)} leads nowhere; expected "#", "#/…" or "#anchor" within this schema, '
+                        f'{quoted(reference)} has no target; expected "#", "#/…" or "#anchor" within this schema, '
                         f"of which {self.root} is the root"
                     )
                     yield problem(self.root + pointer, "schema_reference", message)
@@ -279,7 +279,7 @@ class _Scan:
                 self._open.append((child, below))
 
     def _unsupported(self, keywords: dict[str, Any], pointer: str) -> Iterator[Problem]:
-        """What would lead elsewhere than ``_resolve`` does, and with it past the bounds of a walk."""
+        """Keywords that ``_resolve`` does not support, and that would evade the bounds of a walk."""
         nested = [self.draft.id_keyword, "$schema"] if pointer else []
         for keyword in [*nested, "$dynamicRef", "$recursiveRef"]:
             if keyword in keywords:

@@ -1,8 +1,7 @@
-"""Goes through schema and payload together, before the validation: fills in defaults, and bounds its work.
+"""Walks through schema and payload before the validation: fills in defaults, and bounds its cost.
 
-The engine has no limits of its own: with a few dozen ``anyOf``s that refer to one another it would run for
-years, and a long chain of ``$ref``s overflows its stack. So each meeting of a schema and a value is counted here
-first, as the gateway counts it.
+The engine has no limits: a few dozen ``anyOf``s that refer to each other would take years, and a long chain of
+``$ref``s overflows its stack. So each application of a schema to a value is counted first, as in the gateway.
 """
 
 from __future__ import annotations
@@ -10,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .limits import PAYLOAD_SIZE_BYTES_MAX, serialized_size_bytes
+from .limits import STRUCTURE_SIZE_BYTES_MAX, serialized_size_bytes
 from .problem import Unfit, problem
 from .references import copied
 
 if TYPE_CHECKING:
     from .schema import Schema
 
-#: Most meetings of a schema and a value in one check.
+#: Maximum applications of a schema to a value in one check.
 STEPS_MAX = 300_000
-#: Deepest nesting of schemas in one check, values and references together.
+#: Maximum nesting of schemas in one check, values and references together.
 VALIDATION_DEPTH_MAX = 200
-#: So many values of an ``enum`` count as one step.
+#: Number of ``enum`` values that count as one step.
 ENUM_VALUES_PER_STEP = 16
 
 
 def walk(schema: Schema, payload: Any, fill_defaults: bool) -> None:
-    """Fills ``payload`` in place. Raises Unfit when its validation would take too much."""
+    """Fills ``payload`` in place. Raises Unfit if its validation would be too expensive."""
     _Walk(schema, fill_defaults).value([_Applied(schema.document, True, 0)], payload)
 
 
 class _Applied(NamedTuple):
-    """A schema that applies to the value at hand."""
+    """A schema that applies to the current value."""
 
     schema: Any
-    #: Whether it applies whatever the value is: it does not within ``anyOf`` and the like.
+    #: Whether it applies to any value; false within ``anyOf`` and the like.
     certain: bool
-    #: How many schemas the validator is inside of when it comes here.
+    #: The number of schemas around it in the validator.
     depth: int
 
     def below(self, schema: Any, certain: bool = True) -> _Applied:
@@ -79,9 +78,9 @@ class _Walk:
                 self.value(list(_item_schemas(here, index)), item)
 
     def expand(self, applied: _Applied, path: list[Any], here: list[_Applied]) -> None:
-        """Adds all schemas to ``here`` that apply to the same value as ``applied``, itself included.
+        """Adds ``applied`` and all schemas for the same value to ``here``.
 
-        A cycle of references ends where it began, as it does in the validator.
+        A cycle of references ends at its start, as in the validator.
         """
         self.count(1 + len(applied.list("enum")) // ENUM_VALUES_PER_STEP)
         if applied.depth > VALIDATION_DEPTH_MAX:
@@ -109,12 +108,12 @@ class _Walk:
                     continue
                 for default in self.default_of(applied.below(schema)):
                     self.filled_bytes += len(name.encode()) + serialized_size_bytes(default)
-                    if self.filled_bytes > PAYLOAD_SIZE_BYTES_MAX:
-                        raise _too_complex(f"{PAYLOAD_SIZE_BYTES_MAX} bytes of defaults")
+                    if self.filled_bytes > STRUCTURE_SIZE_BYTES_MAX:
+                        raise _too_complex(f"{STRUCTURE_SIZE_BYTES_MAX} bytes of defaults")
                     members[name] = copied(default)
 
     def default_of(self, schema: _Applied) -> list[Any]:
-        """The ``default`` of a property, if there is one: its own, else that of what it refers to."""
+        """The ``default`` of a property, if any: its own, else that of its references."""
         has_own = schema.has("default")
         refers = schema.has("$ref") or schema.has("allOf")
         if not refers or (has_own and not self.schema.reference_hides_siblings):
@@ -124,7 +123,7 @@ class _Walk:
         return [applied.keyword("default") for applied in here if applied.certain and applied.has("default")][:1]
 
     def property_names(self, here: list[_Applied]) -> None:
-        """Names are no values that are walked through, but they are held against schemas too."""
+        """Counts the schemas for property names, which are validated but not walked through."""
         for applied in here:
             if applied.has("propertyNames"):
                 self.expand(applied.below(applied.keyword("propertyNames"), False), [], [])
@@ -136,12 +135,12 @@ class _Walk:
 
 
 def _too_complex(bound: str) -> Unfit:
-    message = f"checking this against its schema takes too much; expected at most {bound}"
+    message = f"checking this value against its schema is too expensive; expected at most {bound}"
     return Unfit([problem("", "too_complex", message)])
 
 
 def _schemas_beside(applied: _Applied) -> Iterator[_Applied]:
-    """The schemas that apply to the same value as ``applied``, ``$ref`` excepted."""
+    """The schemas for the same value as ``applied``, except ``$ref``."""
     for keyword, certain in (("allOf", True), ("anyOf", False), ("oneOf", False)):
         for schema in applied.list(keyword):
             yield applied.below(schema, certain)
@@ -158,7 +157,7 @@ def _property_schemas(here: list[_Applied], key: str) -> Iterator[_Applied]:
         named = applied.schemas("properties")
         if key in named:
             yield applied.below(named[key])
-        # Whether a pattern fits is for the validator to find out; it is counted as if it did.
+        # Only the validator knows whether a pattern matches; it is counted as if it does.
         patterns = applied.schemas("patternProperties")
         for schema in patterns.values():
             yield applied.below(schema, False)
@@ -170,7 +169,7 @@ def _property_schemas(here: list[_Applied], key: str) -> Iterator[_Applied]:
 
 def _item_schemas(here: list[_Applied], index: int) -> Iterator[_Applied]:
     for applied in here:
-        # Until draft 2019-09 the list is `items` itself, and `additionalItems` is for the rest.
+        # Before draft 2019-09, the list is `items` itself, and `additionalItems` is for the rest.
         is_old = isinstance(applied.keyword("items"), list)
         listed = applied.list("items" if is_old else "prefixItems")
         rest = "additionalItems" if is_old else "items"

@@ -1,7 +1,8 @@
-"""Help for tests of capsules and of what stands between them and models: a stub of the models' providers."""
+"""Helpers for tests of capsules and model proxies: a test case with its own ``/io``, and a stub of model providers."""
 
 from __future__ import annotations
 
+from .case import CapsuleTestCase
 from .stub import Recorded, StubServer
 
-__all__ = ["Recorded", "StubServer"]
+__all__ = ["CapsuleTestCase", "Recorded", "StubServer"]

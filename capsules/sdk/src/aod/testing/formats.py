@@ -1,4 +1,4 @@
-"""Answers of models in the formats of the providers, whole and as streams of server-sent events."""
+"""Model answers in the formats of the providers, whole and as streams of server-sent events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-#: Pieces that a streamed text comes in.
+#: Number of pieces of a streamed text.
 _PIECES = 3
 
 
@@ -19,7 +19,7 @@ class Call(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a model says, whatever the format: words, calls, and the tokens that it took."""
+    """A model's answer in any format: text, calls and tokens."""
 
     model: str
     text: str
@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
 
 def format_of(path: str) -> Format | None:
-    """The format that is spoken at ``path``, whatever comes before; None where no model is asked."""
+    """The format of ``path`` with any prefix; None if it is no model route."""
     path = path.split("?", 1)[0]
     if path.endswith((":generateContent", ":streamGenerateContent")):
         return GOOGLE

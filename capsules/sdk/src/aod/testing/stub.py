@@ -1,13 +1,13 @@
-"""A server that answers as models' providers do, by a script: OpenAI (Chat Completions and Responses), Anthropic
+"""A server that answers like model providers, from a script: OpenAI (Chat Completions and Responses), Anthropic
 (Messages) and Google (generateContent), whole and streamed. Only for tests.
 
-As a program, `python -m aod.testing.stub --script FILE` prints its port on a line of its own, and serves until it is
-ended; `GET /requests` tells what it was asked. A script is YAML or JSON, a list of steps, one for each request::
+As a program, `python -m aod.testing.stub --script FILE` prints its port on a separate line, and serves until it ends;
+`GET /requests` returns the received requests. A script is YAML or JSON, a list of steps, one for each request::
 
     - text: words
     - tool: chart                          # a call of a tool
       args: {table: penguins.csv}
-    - tools: [{tool: a, args: {}}, …]      # several calls at once
+    - tools: [{tool: a, args: {}}, …]      # several calls together
     - output: {title: …}                   # a call of the tool "answer" if it is offered, else JSON
     - status: 503                          # an error in the provider's format, or ``body``
       message: overloaded
@@ -16,7 +16,7 @@ ended; `GET /requests` tells what it was asked. A script is YAML or JSON, a list
     - drop: true                           # no answer at all
 
 and may hold ``usage`` (``input_tokens``, ``output_tokens``), ``delay_seconds``, ``headers``, ``truncate: true`` (the
-connection ends in the middle of the answer) and ``times`` (1 unless given). Without a step left the answer is 500.
+connection ends in the middle of the answer) and ``times`` (default 1). After the last step, the answer is 500.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from typing import Any, NamedTuple, Self
 
 from .formats import Call, Format, Said, format_of, is_streamed
 
-#: The tool by which agents of the SDK answer.
+#: The tool for the final answer of the SDK's agents.
 OUTPUT_TOOL = "answer"
 
-#: The path of what was asked.
+#: The path of the received requests.
 REQUESTS_PATH = "/requests"
 
 
 class Recorded(NamedTuple):
-    """A request of a model: names of ``headers`` are in small letters, ``body`` is its JSON."""
+    """A received request: names of ``headers`` are in lower case, ``body`` is its JSON."""
 
     path: str
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Recorded(NamedTuple):
 
 
 class StubServer:
-    """Serves while it is entered: ``with StubServer([{"text": "hello"}]) as stub: … stub.url``."""
+    """Serves within its ``with`` block: ``with StubServer([{"text": "hello"}]) as stub: … stub.url``."""
 
     def __init__(self, steps: Iterable[Mapping[str, Any]], port: int = 0) -> None:
         self._steps = [step for step in steps for _ in range(step.get("times", 1))]
@@ -67,7 +67,7 @@ class StubServer:
         return len(self._steps) - self._taken
 
     def __enter__(self) -> Self:
-        # Looks for its end this often: a test must not wait for it.
+        # Polls for its end this often: a test must not wait for it.
         threading.Thread(target=self._server.serve_forever, args=(0.02,), name="stub", daemon=True).start()
         return self
 
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path != REQUESTS_PATH:
-            self._send(404, {}, _json({"error": {"message": f"nothing is at {self.path}"}}))
+            self._send(404, {}, _json({"error": {"message": f"unknown path {self.path}"}}))
             return
         self._send(200, {}, _json([request._asdict() for request in self.stub.requests]))
 
@@ -102,12 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
         content = self._content()
         spoken = format_of(self.path)
         if spoken is None:
-            self._send(404, {}, _json({"error": {"message": f"no model is at {self.path}"}}))
+            self._send(404, {}, _json({"error": {"message": f"no model route {self.path}"}}))
             return
         try:
             body = json.loads(content)
         except ValueError as error:
-            self._send(400, {}, _json(spoken.error(400, f"the request is no JSON: {error}")))
+            self._send(400, {}, _json(spoken.error(400, f"the request is not JSON: {error}")))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         step = self.stub.take(Recorded(self.path, headers, body))
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(step, spoken, body)
 
     def _content(self) -> bytes:
-        """The body, whose size comes before it or, from a proxy that passes it on, in pieces."""
+        """The body, with a content length or, from a proxy that passes it on, chunked."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         content = b""
@@ -188,7 +188,7 @@ def _said(step: Mapping[str, Any], spoken: Format, body: dict[str, Any], path: s
     elif "output" in step:
         text = json.dumps(step["output"])
     return Said(
-        # Google has the name in the path.
+        # Google has the model in the path.
         model=body.get("model") or path.rsplit("/", 1)[-1].partition(":")[0],
         text=text,
         calls=[Call(f"call_{index}", call["tool"], call.get("args") or {}) for index, call in enumerate(calls)],
@@ -198,7 +198,7 @@ def _said(step: Mapping[str, Any], spoken: Format, body: dict[str, Any], path: s
 
 
 def _steps(script: bytes) -> list[dict[str, Any]]:
-    """Reads a script; JSON without the library for YAML."""
+    """Reads a script; JSON needs no YAML library."""
     try:
         steps = json.loads(script)
     except ValueError:
@@ -210,7 +210,7 @@ def _steps(script: bytes) -> list[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m aod.testing.stub", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--port", type=int, default=0, help="any free one unless given")
+    parser.add_argument("--port", type=int, default=0, help="TCP port (default: any free port)")
     parser.add_argument("--script", required=True, type=argparse.FileType("rb"), help="the steps, as YAML or JSON")
     arguments = parser.parse_args()
     with arguments.script as file, StubServer(_steps(file.read()), arguments.port) as stub:

@@ -1,4 +1,4 @@
-//! Artifacts that are put, renewed and collected at the same time, in a store that takes its time.
+//! Artifacts that are put, renewed and deleted concurrently, in a slow store.
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use super::*;
 use crate::CacheConfig;
 use crate::remote::RemoteStore;
 
-/// How often it is tried.
+/// Number of rounds.
 const ROUNDS: usize = 60;
 
-/// How much later puts and renewals begin than removals.
+/// Maximum delay of puts and renewals after removals.
 const LATE_MILLISECONDS_MAX: u64 = 25;
 
 /// Longest pause before and after each request, in microseconds.
 const PAUSE_MICROSECONDS_MAX: u64 = 400;
 
-/// A store whose requests take a while to come there, and their answers to come back.
+/// A store with slow requests and slow answers.
 #[derive(Debug, Default)]
 struct Slow(InMemory);
 
@@ -50,7 +50,7 @@ impl ObjectStore for Slow {
         options: PutOptions,
     ) -> Result<PutResult> {
         Self::pause().await;
-        // What is kept must not be what was sent, which has a share of the memory for uploads.
+        // Store a copy, because the sent bytes use memory for uploads.
         let copied = Bytes::copy_from_slice(&Bytes::from(payload));
         let put = self.0.put_opts(path, copied.into(), options).await;
         Self::pause().await;
@@ -102,7 +102,7 @@ impl ObjectStore for Slow {
     }
 }
 
-/// Ways of several programs to one store, in which everything is renewed that is named.
+/// Several programs on one store, which renew every artifact that they name.
 fn programs(scratch: &Scratch) -> [RemoteStore; 3] {
     let store: Arc<dyn ObjectStore> = Arc::new(Slow::default());
     [0, 1, 2].map(|number| {
@@ -122,7 +122,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A store that everybody may use; whatever is put is put as a whole.
+/// Puts `content` as a whole.
 async fn put(program: &RemoteStore, content: &[u8]) -> Digest {
     use aod_ports::artifact_store::ArtifactStore as _;
     let reader = std::io::Cursor::new(content.to_vec());
@@ -131,7 +131,7 @@ async fn put(program: &RemoteStore, content: &[u8]) -> Digest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_put_or_renewed_while_it_was_collected_is_there() {
+async fn artifact_put_or_renewed_during_removal_exists() {
     let scratch = Scratch::new("removal");
     let [one, two, three] = programs(&scratch);
     let (mut removals, mut renewals) = (0, [0, 0]);
@@ -140,13 +140,13 @@ async fn what_was_put_or_renewed_while_it_was_collected_is_there() {
         let digest = put(&one, &content).await;
         sleep(Duration::from_micros(10)).await;
         let before = now();
-        // Sometimes before the collectors, sometimes behind them.
+        // Sometimes before the collectors, sometimes after them.
         let begin =
             async || sleep(Duration::from_millis(round as u64 % LATE_MILLISECONDS_MAX)).await;
         let ((), renewed, first, second) = tokio::join!(
             async {
                 begin().await;
-                // In every second round nobody brings the bytes.
+                // In every second round no program puts the bytes.
                 if round % 2 == 0 {
                     put(&one, &content).await;
                 }
@@ -172,7 +172,7 @@ async fn what_was_put_or_renewed_while_it_was_collected_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_died_holds_nobody_up_for_long() {
+async fn dead_collector_blocks_puts_only_briefly() {
     let scratch = Scratch::new("removal");
     let [one, two, _] = programs(&scratch);
     let digest = Digest::of("content");
@@ -189,7 +189,7 @@ async fn a_collector_that_died_holds_nobody_up_for_long() {
         Some(7)
     );
     assert!(began.elapsed() >= COLLECTOR_DEAD_AFTER);
-    // Of all that collect then, one takes the mark over.
+    // One of the next collectors takes the mark over.
     let (first, second) = tokio::join!(
         one.remote.remove(digest, Timestamp::MAX),
         two.remote.remove(digest, Timestamp::MAX),

@@ -1,22 +1,22 @@
-//! `aod capsule push` and `pull`: capsules in registries. The image carries what the directory says of it
-//! as labels; a pulled capsule is a directory again, whose Dockerfile is one line.
+//! `aod capsule push` and `pull`: capsules in registries. Labels of the image contain the files of the
+//! directory; a pulled capsule is a directory whose Dockerfile is one line.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use aod_docker::exchange::{Exchange, Pulled};
+use aod_kit::{Source, pack};
 use aod_ports::container_runtime::RuntimeError;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::arguments::{PullArguments, PushArguments, RegistryArguments};
-use crate::capsule::{Source, pack};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::service::docker;
 
-/// The labels that hold the files of a capsule, whole; and the files.
+/// The image labels that contain complete files of a capsule, with the names of the files.
 const FILES: [(&str, &str); 3] = [
     ("dev.aod.schema", "schema.json"),
     ("dev.aod.agent", "agent.yaml"),
@@ -26,11 +26,11 @@ const FILES: [(&str, &str); 3] = [
 /// The label with the capsule's name.
 const LABEL_NAME: &str = "dev.aod.name";
 
-/// All labels together, in bytes: they travel in the address of a request to the engine. Source: Go's
-/// `http.DefaultMaxHeaderBytes` is 1 MiB, and text in an address may take three bytes for one.
+/// Maximum size of all labels, in bytes: the URL of a request to the engine contains them. Source: Go's
+/// `http.DefaultMaxHeaderBytes` is 1 MiB, and a byte of text may take three bytes in a URL.
 const LABELS_BYTES_MAX: usize = 300 * 1024;
 
-/// Lines of a build or a push on their way to the terminal.
+/// Maximum buffered output lines of a build or a push.
 const LINES_QUEUED: usize = 256;
 
 pub(super) async fn push(arguments: &PushArguments, console: Console) -> Result<(), Failure> {
@@ -59,9 +59,12 @@ pub(super) async fn pull(arguments: &PullArguments, console: Console) -> Result<
     let pulled = pulled.map_err(|error| failed(&arguments.reference, &error))?;
     let name = pulled.labels.get(LABEL_NAME).cloned();
     let (Some(name), true) = (name, pulled.labels.contains_key(FILES[0].0)) else {
-        let text = format!("{} is no capsule that aod has pushed", arguments.reference);
+        let text = format!(
+            "{} was not pushed by `aod capsule push`",
+            arguments.reference
+        );
         return Err(Failure::usage(text).with_hint(
-            "for any other image write a directory with `FROM` and a schema.json around it",
+            "for other images, create a directory with a Dockerfile (`FROM IMAGE`) and a schema.json",
         ));
     };
     let directory = arguments.directory.clone();
@@ -77,7 +80,7 @@ pub(super) async fn pull(arguments: &PullArguments, console: Console) -> Result<
 fn labels_of(source: &Source) -> Result<HashMap<String, String>, Failure> {
     let mut agent = source.agent_yaml.clone().unwrap_or_default();
     if source.agent.name.is_none() {
-        // It is the directory's, which may be another where it is pulled.
+        // The name follows from the directory, which may have another name after a pull.
         agent.splice(0..0, format!("name: {}\n", source.name).into_bytes());
     }
     let texts = [
@@ -96,14 +99,14 @@ fn labels_of(source: &Source) -> Result<HashMap<String, String>, Failure> {
     if bytes > LABELS_BYTES_MAX {
         let text = format!(
             "schema.json, agent.yaml and tools.yaml have {bytes} bytes together; expected at most {LABELS_BYTES_MAX}, \
-             as they become labels of the image"
+             because they become labels of the image"
         );
         return Err(Failure::usage(text));
     }
     Ok(labels)
 }
 
-/// A directory of its own; there is nothing of it if it was there before.
+/// Creates the directory; fails without a change if it exists.
 fn write(directory: &Path, pulled: &Pulled) -> std::io::Result<()> {
     fs::create_dir(directory)?;
     let recipe = format!("FROM {}\n", pulled.reference);
@@ -123,7 +126,7 @@ fn connect(arguments: &RegistryArguments) -> Result<Exchange, Failure> {
         .map_err(|error| docker::unusable(&arguments.docker, &error))
 }
 
-/// Where `docker login` writes, if it has.
+/// The file that `docker login` writes, if it exists.
 fn usual_credentials() -> Option<PathBuf> {
     let directory = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
@@ -132,10 +135,10 @@ fn usual_credentials() -> Option<PathBuf> {
 }
 
 fn failed(reference: &str, error: &RuntimeError) -> Failure {
-    let failure = Failure::environment(format!("{reference} was not exchanged with its registry"));
+    let failure = Failure::environment(format!("the transfer of {reference} failed"));
     let failure = failure.because(error);
     match error {
         RuntimeError::BuildFailed { last_lines, .. } => failure.with_details(last_lines.clone()),
-        _ => failure.with_hint("`docker login REGISTRY` writes the credentials that are used"),
+        _ => failure.with_hint("for a private registry, first run `docker login REGISTRY`"),
     }
 }

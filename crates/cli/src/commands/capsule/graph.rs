@@ -1,8 +1,9 @@
-//! `aod capsule graph`: who may call whom.
+//! `aod capsule graph`: the permitted calls between capsules.
 
-use crate::arguments::{GraphArguments, GraphFormat};
-use crate::capsule::Family;
-use crate::capsule::graph::Graph;
+use aod_kit::Family;
+use aod_kit::graph::Graph;
+
+use crate::arguments::GraphArguments;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::text;
@@ -10,8 +11,11 @@ use crate::text;
 pub(super) fn graph(arguments: &GraphArguments, console: Console) -> Result<(), Failure> {
     let family = Family::gather(&arguments.directories, &arguments.with)?;
     let graph = Graph::of(&family);
-    console.show(&graph, || match arguments.format {
-        GraphFormat::Text => text::graph::lines(&graph),
-        GraphFormat::Svg => text::picture::svg(&graph),
+    console.show(&graph, || {
+        if arguments.svg {
+            text::picture::svg(&graph)
+        } else {
+            text::graph::lines(&graph)
+        }
     })
 }

@@ -1,18 +1,19 @@
-//! `aod capsule run`: a directory, built and run on this machine alone.
+//! `aod capsule run`: builds and runs a directory on this machine, without a cluster.
 
 use std::time::Duration;
 
 use aod_api::events::EventView;
 use aod_api::runs::{CreateRun, RunView, TreeNode};
+use aod_domain::contract::Contract;
+use aod_kit::{Family, Source};
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::arguments::{CallArguments, CapsuleRunArguments};
-use crate::capsule::{Family, Source};
 use crate::client::Client;
 use crate::commands::inputs::{self, Inputs};
-use crate::commands::{run, runs};
+use crate::commands::runs::path;
+use crate::commands::{logs, run};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -20,7 +21,7 @@ use crate::service::private::{ImageOrigin, Private};
 use crate::service::signals::Signals;
 use crate::text;
 
-/// How long what a run wrote may still be told of after its end.
+/// Maximum time to print the remaining output after the end of the run.
 const REST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run_here(
@@ -31,17 +32,17 @@ pub(super) async fn run_here(
     let family = Family::gather(directories, &arguments.with)?;
     for (caller, target) in &family.unknown {
         console.tell(&format!(
-            "{target}, which {caller} may call, is not here: --with DIR says where"
+            "cannot find {target}, which {caller} may call: add the directory of {target} with --with DIR"
         ));
     }
     let inputs = inputs_of(&family.members[0], &arguments.call)?;
-    // Until it is there, and while it ends, a signal waits: nothing may be left.
+    // Signals wait while the cluster starts and stops, so that no part of it remains.
     let mut signals = Signals::listen()?;
     let mut cluster = Private::start(&arguments.docker, &arguments.policy, None).await?;
     let outcome = tokio::select! {
         launched = launch(&cluster, &family, inputs, console) => launched,
         () = signals.next() => {
-            Err(Failure::new(Exit::Cancelled, "interrupted before the run was there"))
+            Err(Failure::new(Exit::Cancelled, "interrupted before the run was created"))
         }
     };
     let run = match outcome {
@@ -53,24 +54,23 @@ pub(super) async fn run_here(
     };
     let outcome = wait(&mut cluster, run, arguments, &mut signals, console).await;
     let hint = match cluster.end(arguments.keep).await? {
-        None => "with --keep all of it can be looked at afterwards".to_owned(),
+        None => "use --keep to keep the data for inspection".to_owned(),
         Some(directory) => {
             let directory = directory.display();
             console.tell(&format!("kept: {directory}"));
-            format!("`aod up --data {directory}`, then `aod runs ls --data {directory}` and so on")
+            format!("inspect with `aod up --data {directory}` and `aod runs ls --data {directory}`")
         }
     };
     outcome.map_err(|failure| failure.with_hint(hint))
 }
 
-/// What was given, as the capsule's schema wants it; read before anything starts.
+/// The arguments of the call, read with the capsule's contract before the cluster starts.
 fn inputs_of(source: &Source, call: &CallArguments) -> Result<Inputs, Failure> {
-    let schema: Option<Value> = serde_json::from_slice(&source.schema_json).ok();
-    let schema = schema.as_ref().and_then(|schema| schema.get("input"));
-    inputs::read(call.json.as_deref(), &call.inputs, schema)
+    let contract = Contract::parse(&source.schema_json).ok();
+    inputs::read(call.json.as_deref(), &call.inputs, contract.as_ref())
 }
 
-/// Makes the capsules callable and asks for the run.
+/// Registers the capsules and requests the run.
 async fn launch(
     cluster: &Private,
     family: &Family,
@@ -85,7 +85,7 @@ async fn launch(
         capsule: family.members[0].name.to_string(),
         ..CreateRun::default()
     };
-    Ok(run::launch(cluster.client(), request, inputs).await?)
+    Ok(run::launch(cluster.client(), request, inputs, None).await?)
 }
 
 async fn wait(
@@ -102,36 +102,28 @@ async fn wait(
         result = run::wait_or_cancel(&client, &id, signals, |text| console.tell(text)) => result?,
         failure = cluster.watch() => return Err(failure),
     };
-    // What was written last may come after the result.
+    // The last output may arrive after the result.
     let _ = timeout(REST_PATIENCE, telling).await;
     let tree: TreeNode = client.get(&format!("/v1/runs/{id}/tree"), &[]).await?;
     if !tree.children.is_empty() {
         console.tell(text::tree::draw(&tree, Timestamp::now()).trim_end());
     }
-    run::finish(
-        &client,
-        arguments.call.output_dir.as_deref(),
-        &result,
-        console,
-    )
-    .await
+    run::finish(&client, arguments.call.output.as_deref(), &result, console).await
 }
 
-/// Tells how far a run is, and what it writes, until it has ended.
+/// Prints the progress and the output of a run until the run ends.
 async fn tell_of(client: Client, run: RunView, console: Console) {
-    let (id, name) = (run.summary.id.to_string(), run.summary.capsule);
+    let (id, name) = (run.summary.id, run.summary.capsule);
     let lines = async {
-        let path = format!("/v1/runs/{id}/logs");
         let each = |line: &aod_api::events::LogLineView| {
             console.tell(&format!("  {}", line.text));
-            Ok(())
         };
-        if let Err(failure) = runs::follow_logs(&client, path, each).await {
-            tracing::debug!(?failure, "what the run wrote cannot be followed");
+        if let Err(failure) = logs::follow(&client, id, each).await {
+            tracing::debug!(?failure, "cannot follow the output of the run");
         }
     };
     let events = async {
-        let mut events = client.follow(format!("/v1/runs/{id}/events"));
+        let mut events = client.follow(path(id, "/events"));
         while let Ok(event) = events.next().await {
             let Ok(event) = serde_json::from_str::<EventView>(&event.data) else {
                 continue;

@@ -1,20 +1,20 @@
-//! `aod capsule inspect`: one capsule, as it is registered or as its directory has it.
+//! `aod capsule inspect`: a registered capsule or a directory.
 
 use std::path::Path;
 
 use aod_api::capsules::{CapsuleView, ResourcesView};
 use aod_domain::digest::{Digest, Hasher};
+use aod_kit::{Source, pack};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::arguments::InspectArguments;
-use crate::capsule::{Source, pack};
 use crate::client::{Client, encoded};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::text;
 
-/// What is known of a capsule.
+/// The description of a capsule.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Inspection {
     pub(crate) name: String,
@@ -23,18 +23,18 @@ pub(crate) struct Inspection {
     pub(crate) aliases: Vec<String>,
     /// SHA-256 of the packed directory.
     pub(crate) content: Digest,
-    /// The image's id; none of a directory.
+    /// The image's id; none for a directory.
     pub(crate) image: Option<String>,
-    /// SHA-256 of each file that is read of a directory; a gateway does not tell them.
+    /// SHA-256 of each file of a directory; empty for a registered capsule.
     pub(crate) files: Vec<(String, Digest)>,
     pub(crate) model: Option<String>,
     pub(crate) resources: ResourcesView,
-    /// Whom it may call; none when it may call everyone.
+    /// The permitted callees; `None` if the capsule may call every capsule.
     pub(crate) handoffs: Option<Vec<String>>,
     pub(crate) mcp_servers: Vec<String>,
-    /// Names of the operator's secrets that it gets.
+    /// Names of the operator's secrets for the capsule.
     pub(crate) secrets: Vec<String>,
-    /// Where it may connect to, if the operator permits it too.
+    /// Hosts that the capsule may connect to, if the operator permits them too.
     pub(crate) egress: Vec<String>,
     pub(crate) schema: Option<Value>,
 }
@@ -103,7 +103,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
     })
 }
 
-/// The digest that the directory would be registered with.
+/// The digest of the directory in a registration.
 fn content(directory: &Path) -> Result<Digest, Failure> {
     let package = pack(directory)?;
     let bytes = std::fs::read(package.path()).map_err(|error| {

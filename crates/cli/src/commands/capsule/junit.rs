@@ -1,10 +1,10 @@
-//! Results of tests in the XML of JUnit, as build servers read it.
+//! Test results as JUnit XML, for build servers.
 
 use std::fmt::Write as _;
 
 use super::test::Tested;
 
-/// All results, a suite a capsule; those of one capsule stand together.
+/// All results, one suite per capsule; the results of one capsule must be adjacent.
 pub(super) fn xml(results: &[Tested]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to memory does not fail.
@@ -45,7 +45,7 @@ fn totals(results: &[Tested]) -> String {
     )
 }
 
-/// `text` as it may stand in elements and attributes; what XML 1.0 has no sign for becomes a question mark.
+/// Escapes `text` for elements and attributes; characters that XML 1.0 forbids become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -54,7 +54,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // As it is, a reader would make a space of it in attributes.
+            // A parser turns an unescaped newline in an attribute into a space.
             '\n' => escaped.push_str("&#10;"),
             '\t' => escaped.push_str("&#9;"),
             '\u{fffe}' | '\u{ffff}' => escaped.push('?'),

@@ -1,4 +1,4 @@
-//! `aod capsule test`: the cases of capsules, all in one cluster of this command alone.
+//! `aod capsule test`: runs the test cases of capsules in one private cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,16 +8,17 @@ use std::time::Instant;
 use aod_api::problem::Problem;
 use aod_api::runs::{CreateRun, RunResult};
 use aod_domain::manifest::{CapsuleName, slug};
+use aod_kit::cases::{self, Case};
+use aod_kit::expectation::{MadeFile, Outcome};
+use aod_kit::stand_in::{Answer, Script, StandIns, schema_of};
+use aod_kit::{Family, Source};
 use futures::StreamExt as _;
 use futures::stream;
 use serde::Serialize;
 
 use super::junit;
 use crate::arguments::CapsuleTestArguments;
-use crate::capsule::cases::{self, Case};
-use crate::capsule::expectation::{MadeFile, Outcome};
-use crate::capsule::{Family, Source};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Upload};
 use crate::commands::inputs::Inputs;
 use crate::commands::run;
 use crate::console::{Console, Format};
@@ -25,16 +26,15 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::private::{ImageOrigin, Private};
 use crate::service::signals::Signals;
-use crate::service::stand_in::{Answer, Script, StandIns, schema_of};
 use crate::text;
 
-/// How one case went.
+/// The result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Tested {
     pub(super) capsule: String,
     pub(super) case: String,
     pub(super) seconds: f64,
-    /// How it differs from what is expected, a line each.
+    /// Differences from the expectation, one line each.
     pub(super) differences: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Tested {
     }
 }
 
-/// A case with the capsule that it is of, and the answers by the callees' names.
+/// A case with its capsule, and its canned answers by callee.
 struct Planned {
     capsule: CapsuleName,
     case: Case,
@@ -79,7 +79,7 @@ pub(super) async fn test(
         }
     }
     let stand_ins = Arc::new(StandIns::default());
-    // Until it is there, and while it ends, a signal waits: nothing may be left.
+    // Signals wait while the cluster starts and stops, so that no part of it remains.
     let mut signals = Signals::listen()?;
     let cluster = Private::start(
         &arguments.docker,
@@ -95,19 +95,19 @@ pub(super) async fn test(
     let Some(results) = results else {
         return Err(Failure::new(
             Exit::Cancelled,
-            "interrupted before all cases were through",
+            "interrupted before all cases had ended",
         ));
     };
     report(&results?, arguments.junit.as_deref(), console)
 }
 
-/// Finds out whom the answers of a case are given for.
+/// Resolves the callees of a case's canned answers.
 fn planned(source: &Source, case: Case, family: &Family) -> Result<Planned, Failure> {
     let mut answers = BTreeMap::new();
     for (target, given) in &case.handoffs {
         let name = name_of(target, family).ok_or_else(|| {
             let message = format!(
-                "{target:?}, which case {} answers for, is no name",
+                "case {}: handoffs.yaml has answers for {target:?}, which is not a capsule name",
                 case.name
             );
             Failure::usage(message)
@@ -156,23 +156,22 @@ async fn in_cluster(
             cluster.register_unknown(&name, &schema).await?;
         }
     }
-    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let concurrency = std::thread::available_parallelism().map_or(1, usize::from);
     let mut running = stream::iter(plan)
         .map(|planned| one(cluster.client(), planned, stand_ins))
-        .buffered(at_once);
+        .buffered(concurrency);
     let mut results = Vec::new();
     while let Some(tested) = running.next().await {
         let tested = tested?;
         if console.format == Format::Text {
-            Console::print(&tested.text())?;
+            console.print(&tested.text())?;
         }
         results.push(tested);
     }
     Ok(results)
 }
 
-/// The capsules that really run in some case: those that are tested, and whom they lead to where no
-/// answers are given in their place.
+/// The capsules that really run in a case: the tested ones, and all runs below them without canned answers.
 fn running(family: &Family, plan: &[Planned]) -> BTreeSet<CapsuleName> {
     let mut running = BTreeSet::new();
     for planned in plan {
@@ -203,16 +202,17 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
         answers,
     } = planned;
     let script = Arc::new(Script::new(answers, case.model.clone()));
+    let files = case.files.iter().cloned();
     let inputs = Inputs {
         arguments: case.arguments.clone(),
-        files: case.files.clone(),
+        files: files.map(|(name, path)| Upload { name, path }).collect(),
     };
     let request = CreateRun {
         capsule: capsule.to_string(),
         ..CreateRun::default()
     };
-    let outcome = match run::launch(client, request, inputs).await {
-        // What the schema does not take, for instance: then there is no run.
+    let outcome = match run::launch(client, request, inputs, None).await {
+        // Invalid arguments, for instance: no run exists.
         Err(ClientError::Refused(problem)) => refused(&problem),
         Err(error) => return Err(error.into()),
         Ok(view) => {
@@ -223,13 +223,13 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
     };
     let mut differences = case.expectation.differences(&outcome);
     differences.extend(script.unanswered().into_iter().map(|(callee, arguments)| {
-        format!("call of {callee}: no canned answer is left that fits {arguments}")
+        format!("call of {callee}: no unused canned answer matches {arguments}")
     }));
     differences.extend(
         script
             .unused()
             .into_iter()
-            .map(|(callee, index)| format!("handoffs.yaml: {callee}/{index} was not asked for")),
+            .map(|(callee, index)| format!("handoffs.yaml: answer {callee}/{index} was not used")),
     );
     Ok(Tested {
         capsule: capsule.to_string(),
@@ -239,7 +239,7 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
     })
 }
 
-/// A run that was not accepted is one that failed.
+/// The outcome of a rejected request, reported like a failed run.
 fn refused(problem: &Problem) -> Outcome {
     let details = text::problem::details(problem);
     Outcome {
@@ -248,7 +248,7 @@ fn refused(problem: &Problem) -> Outcome {
     }
 }
 
-/// What is compared of a result; only files whose text is asked for are fetched.
+/// The outcome of a result; fetches only the files whose text the case checks.
 async fn outcome(client: &Client, result: &RunResult, case: &Case) -> Result<Outcome, Failure> {
     let mut files = BTreeMap::new();
     for file in &result.files {
@@ -258,7 +258,7 @@ async fn outcome(client: &Client, result: &RunResult, case: &Case) -> Result<Out
             None => None,
             Some(_) => {
                 let unusable = |error: std::io::Error| {
-                    Failure::environment(format!("{name} cannot be looked at")).because(&error)
+                    Failure::environment(format!("{name} cannot be checked")).because(&error)
                 };
                 let directory = tempfile::tempdir().map_err(unusable)?;
                 client.download(file, directory.path()).await?;
@@ -272,7 +272,8 @@ async fn outcome(client: &Client, result: &RunResult, case: &Case) -> Result<Out
     Ok(Outcome {
         output: result.output.clone(),
         error: error.map(|error| {
-            let details = error.detail.as_ref().map(text::problem::detail_lines);
+            let detail = error.detail.as_ref();
+            let details = detail.map(|detail| text::problem::detail_lines(detail, &error.message));
             (
                 error.code.clone(),
                 error.message.clone(),
@@ -295,7 +296,7 @@ fn report(results: &[Tested], junit: Option<&Path>, console: Console) -> Result<
     let count = |count: usize| format!("{count} case{}", if count == 1 { "" } else { "s" });
     let failed = results.iter().filter(|tested| tested.has_failed()).count();
     match failed {
-        0 => console.tell(&format!("{} as expected", count(results.len()))),
+        0 => console.tell(&format!("{} passed", count(results.len()))),
         failed => {
             let message = format!("{failed} of {} failed", count(results.len()));
             return Err(Failure::new(Exit::RunFailed, message));

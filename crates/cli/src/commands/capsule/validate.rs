@@ -1,9 +1,9 @@
-//! `aod capsule validate`: directories, each by itself and together.
+//! `aod capsule validate`: checks directories, and the calls between them.
 
+use aod_kit::{Finding, Severity, Source, refuse, relations, unpriced, validate};
 use serde_json::json;
 
 use crate::arguments::ValidateArguments;
-use crate::capsule::{Finding, Severity, Source, refuse, relations, unpriced, validate};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::service::node::models;
@@ -33,12 +33,12 @@ pub(super) fn check(arguments: &ValidateArguments, console: Console) -> Result<(
     let count = arguments.directories.len();
     console.show(&report, || match (&refused, count) {
         (Err(_), _) => String::new(),
-        (Ok(()), 1) => "the capsule follows the standard".to_owned(),
-        (Ok(()), count) => format!("{count} capsules follow the standard"),
+        (Ok(()), 1) => "the capsule is valid".to_owned(),
+        (Ok(()), count) => format!("{count} capsules are valid"),
     })?;
     let is_warning = |finding: &&Finding| finding.severity == Severity::Warning;
     for warning in findings.iter().filter(is_warning) {
         console.tell(&warning.to_string());
     }
-    refused
+    Ok(refused?)
 }

@@ -1,4 +1,4 @@
-//! What `aod doctor` says of the operator's secrets: which cannot be used, and which cannot be hidden.
+//! The check of the operator's secrets by `aod doctor`: unusable values, and values too short to redact.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use aod_ports::secrets::SecretStore as _;
 
 use super::{Check, Status};
 
-/// Looks at every file of the directory; no value is shown.
+/// Checks every file of the directory, without showing values.
 pub(super) async fn check(directory: &Path) -> Check {
     const NAME: &str = "secrets";
     let shown = directory.display();
@@ -16,7 +16,7 @@ pub(super) async fn check(directory: &Path) -> Check {
         Ok(names) => names,
         Err(error) => {
             return Check::new(NAME, Status::Failed, format!("{shown}: {error}"))
-                .advise("name the directory with the operator's secrets with --secrets");
+                .advise("pass the directory with the operator's secrets with --secrets");
         }
     };
     let store = DirectorySecrets::new(directory.to_owned());
@@ -30,20 +30,21 @@ pub(super) async fn check(directory: &Path) -> Check {
     }
     if !unusable.is_empty() {
         return Check::new(NAME, Status::Failed, unusable.join("; "))
-            .advise("runs that need one of these fail: mend the file, or move it elsewhere");
+            .advise("runs that need one of these secrets fail: fix the file, or remove it from the directory");
     }
     if !short.is_empty() {
         let text = format!(
             "{}: shorter than {REDACTED_BYTES_MIN} bytes",
             short.join(", ")
         );
-        return Check::new(NAME, Status::Warning, text)
-            .advise("values so short are not taken out of logs and answers: choose longer ones");
+        return Check::new(NAME, Status::Warning, text).advise(
+            "AOD does not redact values this short in logs and outputs: choose longer ones",
+        );
     }
     Check::new(NAME, Status::Ok, format!("{} in {shown}", names.len()))
 }
 
-/// Files, with the tenants that they are kept for: those of the directory, and of others one below it for each.
+/// Secrets with their tenants: files in the directory belong to `default`, files in a subdirectory to its tenant.
 fn names(directory: &Path) -> std::io::Result<Vec<(Tenant, String)>> {
     let mut names = Vec::new();
     for name in listed(directory)? {
@@ -65,7 +66,7 @@ fn listed(directory: &Path) -> std::io::Result<Vec<String>> {
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names: std::io::Result<Vec<String>> = names.collect();
     let mut names = names?;
-    // What mounts keep for themselves.
+    // Mounts create hidden files for themselves.
     names.retain(|name| !name.starts_with('.'));
     Ok(names)
 }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_wrong_with_secrets_is_told_without_them() {
+    async fn unusable_and_short_secrets_are_reported_without_values() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, value: &str, mode: u32| {
             let path = directory.path().join(name);

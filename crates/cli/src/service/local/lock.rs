@@ -1,4 +1,4 @@
-//! One `aod up` a data directory: a lock of the kernel, which ends with its process however that ends.
+//! At most one `aod up` for a data directory, by a kernel lock that ends with its process.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -12,23 +12,22 @@ use super::data;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// How long a lock that is held is tried.
+/// Maximum time of attempts to take a held lock.
 const TAKE_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The pause between two tries.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// The pause between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The lock, held.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
 }
 
-/// Who has the lock of a data directory.
+/// The holder of the lock of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Nobody,
-    /// A process; none while it has not said which.
+    /// A process; its id is none until the process has written it.
     Process(Option<u32>),
 }
 
@@ -47,8 +46,8 @@ impl Lock {
         file.map_err(|error| data::unusable(path, &error))
     }
 
-    /// Takes the lock and leaves the id of this process in it. A process that was just killed may
-    /// hold it for a moment longer.
+    /// Takes the lock and writes the id of this process into it. A process that was just killed may hold it for a
+    /// moment longer.
     pub(crate) async fn take(data: &Path) -> Result<Self, Failure> {
         let path = Self::path(data);
         let mut file = Self::open(&path)?;
@@ -57,7 +56,7 @@ impl Lock {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    sleep(LOOK_INTERVAL).await;
+                    sleep(RETRY_INTERVAL).await;
                 }
                 Err(TryLockError::WouldBlock) => {
                     return Err(runs_already(data, read_id(&mut file)));
@@ -71,12 +70,11 @@ impl Lock {
             writeln!(file, "{}", std::process::id())
         };
         write(&mut file).map_err(|error| data::unusable(&path, &error))?;
-        // What a killed process left says nothing any more.
+        // A killed process may have left an outdated file.
         Connection::remove(data)?;
         Ok(Self { file })
     }
 
-    /// Who has it now.
     pub(crate) fn holder(data: &Path) -> Result<Holder, Failure> {
         let path = Self::path(data);
         if !path.exists() {
@@ -90,7 +88,7 @@ impl Lock {
         }
     }
 
-    /// Gives it back; so would the end of the process.
+    /// Releases the lock; so does the end of the process.
     pub(crate) fn release(self) {
         let _ = self.file.set_len(0);
     }
@@ -104,14 +102,19 @@ fn read_id(file: &mut File) -> Option<u32> {
 }
 
 fn runs_already(data: &Path, id: Option<u32>) -> Failure {
-    let by = id.map_or_else(String::new, |id| format!(" as process {id}"));
+    let by = id.map_or_else(String::new, |id| format!(", process {id}"));
     let at = Connection::read(data)
-        .map_or_else(String::new, |connection| format!(", at {}", connection.url));
+        .map_or_else(String::new, |connection| format!(", {}", connection.url));
     Failure::new(
         Exit::Usage,
-        format!("`aod up` on {} runs already{by}{at}", data.display()),
+        format!(
+            "`aod up` already runs with the data directory {}{by}{at}",
+            data.display()
+        ),
     )
-    .with_hint("use it as it is, stop it with `aod down`, or choose another directory with --data")
+    .with_hint(
+        "use the running cluster, stop it with `aod down`, or choose another directory with --data",
+    )
 }
 
 #[cfg(test)]
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_second_one_is_told_who_runs() {
+    async fn second_lock_on_same_directory_reports_the_holder() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path();
         assert_eq!(Lock::holder(data).unwrap(), Holder::Nobody);
@@ -132,7 +135,7 @@ mod tests {
         assert!(
             refusal
                 .render()
-                .contains(&format!("runs already as process {}", std::process::id()))
+                .contains(&format!(", process {}", std::process::id()))
         );
         lock.release();
         assert_eq!(Lock::holder(data).unwrap(), Holder::Nobody);

@@ -1,18 +1,17 @@
-//! The configuration of our own nats-server.
+//! The configuration of the nats-server of `aod up`.
 
 use std::path::{Path, PathBuf};
 
-/// Most that JetStream may keep in files, in bytes: the log, the queue, the live logs and artifacts,
-/// as our streams are limited, and room above. It is taken as it is needed.
+/// Maximum file storage of JetStream, in bytes: above the sum of the limits of AOD's streams. Not reserved in advance.
 const FILE_STORE_BYTES_MAX: u64 = 20 << 30;
 
-/// Most that it may keep in memory, in bytes: who is there, and nothing else.
+/// Maximum memory storage of JetStream, in bytes: only presence uses it.
 const MEMORY_STORE_BYTES_MAX: u64 = 256 << 20;
 
-/// Where it keeps streams, below its directory.
+/// The directory of the streams, below the server's directory.
 pub(super) const STORE: &str = "js";
 
-/// Where our server keeps its things, and how it is reached.
+/// Files and ports of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) directory: PathBuf,
@@ -35,18 +34,17 @@ impl Plan {
         format!("http://127.0.0.1:{}", self.monitoring_port)
     }
 
-    /// The text of the configuration; the users' fragment lies in the same directory, since a server
-    /// looks for included files relative to its own.
+    /// The text of the configuration. Its `include` is relative, so the users' fragment must be in the same directory.
     pub(super) fn text(&self) -> String {
         let store = quoted(&self.directory.join(STORE));
         let users = self.users.file_name().unwrap_or_default().to_string_lossy();
         format!(
-            "# Made anew at each start of `aod up`.\n\
+            "# Generated at each start of `aod up`: do not edit.\n\
              server_name: aod\n\
              listen: \"127.0.0.1:{}\"\n\
              http: \"127.0.0.1:{}\"\n\
              jetstream {{\n  store_dir: {store}\n  \
-             # A confirmed event survives the loss of power: synced before it is confirmed.\n  \
+             # Syncs each write before confirming it, so that confirmed events survive a power failure.\n  \
              sync_interval: always\n  max_file_store: {FILE_STORE_BYTES_MAX}\n  \
              max_memory_store: {MEMORY_STORE_BYTES_MAX}\n}}\n\
              include \"{users}\"\n",
@@ -70,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_syncs_each_write_and_listens_on_loopback() {
+    fn configuration_syncs_each_write_and_listens_on_loopback() {
         let plan = Plan {
             directory: "/data/nats".into(),
             users: "/data/nats/nats-users.conf".into(),

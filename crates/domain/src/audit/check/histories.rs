@@ -1,22 +1,21 @@
-//! State events: each run follows its rules and its chain, and the runs of a tree name one another.
+//! State events: each run follows its rules, and the runs of a tree name one another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::shown;
+use super::chains::{Chain, Claim};
 use crate::audit::{Finding, FindingKind};
 use crate::digest::Digest;
 use crate::event::Recorded;
 use crate::id::RunId;
-use crate::run::{ChildResult, ChildrenSummary, Ended, Event, NotesSummary, Parent, Position, Run};
+use crate::run::{ChildrenSummary, Ended, Event, NotesSummary, Parent, Position, Run};
 
-/// What a result commits to.
+/// The parts of a result that commit to other events.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) place: String,
     sequence: u64,
     hash: Digest,
     pub(super) attempt: u32,
-    children: Vec<ChildResult>,
     summary: Option<ChildrenSummary>,
     pub(super) notes: Option<NotesSummary>,
 }
@@ -28,7 +27,6 @@ impl End {
             sequence: recorded.sequence,
             hash: recorded.hash,
             attempt: ended.attempt,
-            children: ended.children.clone(),
             summary: ended.children_summary,
             notes: ended.notes.clone(),
         }
@@ -40,16 +38,30 @@ impl End {
 struct History {
     /// None before its launch.
     run: Option<Run>,
-    hashes: BTreeSet<Digest>,
     end: Option<End>,
+    violations: Vec<Finding>,
 }
 
-/// A call, as its launch tells it.
+/// A call, from its launch.
 #[derive(Debug)]
 struct Called {
     place: String,
     run: RunId,
     parent: Parent,
+}
+
+impl Called {
+    /// The id of a callee follows from its caller and the key of the call.
+    fn check(&self) -> Option<Finding> {
+        let Self { place, run, parent } = self;
+        let expected = parent.run.child(&parent.call_key);
+        (expected != *run).then(|| Finding {
+            kind: FindingKind::Event,
+            place: place.clone(),
+            found: format!("{run} as the call {} of {}", parent.call_key, parent.run),
+            expected: expected.to_string(),
+        })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,24 +75,13 @@ impl Histories {
         self.runs.len() as u64
     }
 
-    /// The hash of the result of `run`.
-    pub(super) fn end_of(&self, run: RunId) -> Option<Digest> {
-        Some(self.runs.get(&run)?.end.as_ref()?.hash)
-    }
-
     pub(super) fn ends(&self) -> impl Iterator<Item = (RunId, &End)> {
         let ends = self.runs.iter();
         ends.filter_map(|(run, history)| Some((*run, history.end.as_ref()?)))
     }
 
-    pub(super) fn take(
-        &mut self,
-        id: RunId,
-        place: &str,
-        recorded: Recorded<Event>,
-    ) -> Vec<Finding> {
+    pub(super) fn take(&mut self, id: RunId, place: &str, recorded: Recorded<Event>) {
         let history = self.runs.entry(id).or_default();
-        history.hashes.insert(recorded.hash);
         match &recorded.event {
             Event::Ended(ended) => history.end = Some(End::new(place, &recorded, ended)),
             Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
@@ -93,70 +94,37 @@ impl Histories {
             }
             _ => (),
         }
-        match history.run.take() {
-            None => begin(history, id, place, recorded),
-            Some(run) => go_on(history, run, place, recorded),
-        }
+        history.apply(id, place, recorded);
     }
 
-    /// What can be said only of all of them.
-    pub(super) fn finish(&self, root: RunId) -> Vec<Finding> {
+    /// Checks that need all events. Events of `altered` runs follow no rules.
+    pub(super) fn finish(self, root: RunId, altered: &BTreeSet<RunId>) -> Vec<Finding> {
         let mut findings = Vec::new();
         if !self.runs.contains_key(&root) {
             findings.push(Finding {
                 kind: FindingKind::MissingEvent,
                 place: "events".into(),
                 found: format!("no event of {root}"),
-                expected: "those of the root".into(),
+                expected: "the events of the root".into(),
             });
         }
-        findings.extend(self.calls.iter().filter_map(|called| self.called(called)));
-        for (run, end) in self.ends() {
-            let children = end.children.iter();
-            findings.extend(children.filter_map(|child| self.listed(end, child)));
-            let summary = end.summary.as_ref();
-            findings.extend(summary.and_then(|summary| self.summed(run, end, summary)));
+        findings.extend(self.calls.iter().filter_map(Called::check));
+        let summed = self.ends().filter_map(|(run, end)| {
+            let summary = end.summary.as_ref()?;
+            self.summed(run, end, summary)
+        });
+        findings.extend(summed);
+        for (run, history) in self.runs {
+            if !altered.contains(&run) {
+                findings.extend(history.violations);
+            }
         }
         findings
     }
 
-    /// A call was decided on an event of its caller, and its id follows from caller and key.
-    fn called(&self, called: &Called) -> Option<Finding> {
-        let Called { place, run, parent } = called;
-        if parent.run.child(&parent.call_key) != *run {
-            return Some(Finding {
-                kind: FindingKind::Event,
-                place: place.clone(),
-                found: format!("{run} as the call {} of {}", parent.call_key, parent.run),
-                expected: parent.run.child(&parent.call_key).to_string(),
-            });
-        }
-        let caller = self.runs.get(&parent.run);
-        let is_known = caller.is_some_and(|caller| caller.hashes.contains(&parent.event));
-        (!is_known).then(|| Finding {
-            kind: FindingKind::MissingEvent,
-            place: place.clone(),
-            found: format!("no event {} of its caller {}", parent.event, parent.run),
-            expected: "the event that it names".into(),
-        })
-    }
-
-    /// The result of a callee is the one that its caller's names.
-    fn listed(&self, end: &End, child: &ChildResult) -> Option<Finding> {
-        let found = self.end_of(child.run);
-        (found != Some(child.hash)).then(|| Finding {
-            kind: match found {
-                None => FindingKind::MissingEvent,
-                Some(_) => FindingKind::Chain,
-            },
-            place: end.place.clone(),
-            found: format!("{} as the result of its callee {}", shown(found), child.run),
-            expected: child.hash.to_string(),
-        })
-    }
-
-    /// As [`Self::listed`], where a caller has too many callees to list them. If there are more than it counted,
-    /// as when one was launched whose caller never heard of it, nothing tells which it counted.
+    /// The results of the callees are those of the caller's result, for a caller with too many callees to list. If there
+    /// are more callees than it counted, for example because it never learned of one, it is unknown which of them it
+    /// counted.
     fn summed(&self, run: RunId, end: &End, summary: &ChildrenSummary) -> Option<Finding> {
         let callees = self.calls.iter().filter(|called| called.parent.run == run);
         let results: BTreeMap<RunId, Digest> = callees
@@ -171,71 +139,68 @@ impl Histories {
         }
         let said = |summary: &ChildrenSummary| {
             let ChildrenSummary { count, digest } = summary;
-            format!("{count} results of callees with the digest {digest}")
+            format!("{count} results with the digest {digest}")
         };
         Some(Finding {
             kind: FindingKind::MissingEvent,
-            place: end.place.clone(),
+            place: format!("callees of {run}"),
             found: said(&found),
-            expected: said(summary),
+            expected: format!("{}, which {} names", said(summary), end.place),
         })
     }
 }
 
-fn begin(history: &mut History, id: RunId, place: &str, recorded: Recorded<Event>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if recorded.previous.is_some() && recorded.event.launched().is_some() {
-        findings.push(unchained(place, recorded.previous, None));
-    }
-    match Run::replay(id, [recorded]) {
-        Ok(run) => history.run = run,
-        // Said once a run: nothing can be said of what follows.
-        Err(_) if history.hashes.len() > 1 => (),
-        Err(_) => findings.push(Finding {
-            kind: FindingKind::MissingEvent,
+impl History {
+    /// Applies the event at `place`, and notes if it violates a rule. The chain of hashes is checked separately.
+    fn apply(&mut self, id: RunId, place: &str, mut recorded: Recorded<Event>) {
+        let wrong = |kind, found: String, expected: &str| Finding {
+            kind,
             place: place.to_owned(),
-            found: format!("no launch of {id} before it"),
-            expected: "its launch".into(),
-        }),
+            found,
+            expected: expected.to_owned(),
+        };
+        let Some(mut run) = self.run.take() else {
+            let is_named = recorded.previous.is_some();
+            match Run::replay(id, [recorded]) {
+                Ok(run) => self.run = run,
+                // The chain lacks the launch too: reported once.
+                Err(_) if is_named => (),
+                Err(_) => self.violations.push(wrong(
+                    FindingKind::MissingEvent,
+                    format!("no launch of {id} before this event"),
+                    "its launch",
+                )),
+            }
+            return;
+        };
+        recorded.previous = Some(run.last.hash);
+        let position = Position {
+            sequence: recorded.sequence,
+            hash: recorded.hash,
+        };
+        if let Err(broken) = run.apply(recorded) {
+            let found = "an event that does not follow".to_owned();
+            self.violations
+                .push(wrong(FindingKind::Chain, found, broken.reason));
+            run.last = position;
+        }
+        self.run = Some(run);
     }
-    findings
 }
 
-/// After a break the rest is looked at as if it followed.
-fn go_on(
-    history: &mut History,
-    mut run: Run,
-    place: &str,
-    mut recorded: Recorded<Event>,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let last = Some(run.last.hash);
-    if recorded.previous != last {
-        findings.push(unchained(place, recorded.previous, last));
-        recorded.previous = last;
-    }
-    let position = Position {
-        sequence: recorded.sequence,
-        hash: recorded.hash,
-    };
-    if let Err(broken) = run.apply(recorded) {
-        findings.push(Finding {
-            kind: FindingKind::Chain,
-            place: place.to_owned(),
-            found: "an event that does not follow".into(),
-            expected: broken.reason.to_owned(),
-        });
-        run.last = position;
-    }
-    history.run = Some(run);
-    findings
+/// What an event names.
+pub(super) fn claims(recorded: &Recorded<Event>) -> Vec<Claim> {
+    let mut claims = vec![Claim::Previous(recorded.previous)];
+    let launched = recorded.event.launched();
+    let parent = launched.and_then(|launched| launched.parent.as_ref());
+    claims.extend(parent.map(|parent| Claim::Any(Chain::State(parent.run), parent.event)));
+    claims
 }
 
-fn unchained(place: &str, found: Option<Digest>, expected: Option<Digest>) -> Finding {
-    Finding {
-        kind: FindingKind::Chain,
-        place: place.to_owned(),
-        found: format!("a chain from {}", shown(found)),
-        expected: format!("{}, the event before it", shown(expected)),
-    }
+/// What the result of `run` names.
+pub(super) fn claims_of_result(run: RunId, ended: &Ended) -> impl Iterator<Item = Claim> {
+    let children = ended.children.iter();
+    let children = children.map(|child| Claim::Result(child.run, child.hash));
+    let notes = ended.notes.iter();
+    children.chain(notes.map(move |notes| Claim::Any(Chain::Notes(run), notes.hash)))
 }

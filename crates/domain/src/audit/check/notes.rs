@@ -1,4 +1,4 @@
-//! Notes: those of an attempt are a chain, and a result commits to that of its attempt.
+//! Notes: the notes of an attempt form a chain, and a result commits to the notes of its attempt.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,13 @@ use crate::run::Note;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The numbers of the notes of each attempt, by their hashes. A number comes twice where the broker
-    /// stored a note without saying so.
-    attempts: BTreeMap<(RunId, u32), BTreeMap<Digest, u32>>,
+    /// Attempt and number of each note by its hash. A number occurs twice if the broker stored a note without confirming
+    /// it.
+    known: BTreeMap<Digest, (RunId, u32, u32)>,
 }
 
 impl Notes {
+    /// Whether a note names an unknown one is checked with all chains.
     pub(super) fn take(
         &mut self,
         run: RunId,
@@ -25,39 +26,37 @@ impl Notes {
         recorded: &Recorded<Note>,
     ) -> Option<Finding> {
         let kind = recorded.event.kind();
-        let known = self.attempts.entry((run, kind.attempt)).or_default();
-        let follows = match kind.previous {
-            None => Some(1),
-            Some(previous) => known
-                .get(&previous)
-                .and_then(|number| number.checked_add(1)),
+        let previous = kind.previous.map(|previous| self.known.get(&previous));
+        let follows = match previous {
+            None => kind.number == 1,
+            Some(None) => true,
+            Some(Some(&(of, attempt, number))) => {
+                (of, attempt) == (run, kind.attempt) && number.checked_add(1) == Some(kind.number)
+            }
         };
-        known.insert(recorded.hash, kind.number);
         let is_chained = recorded.previous == kind.previous;
-        (follows != Some(kind.number) || !is_chained).then(|| Finding {
+        self.known
+            .insert(recorded.hash, (run, kind.attempt, kind.number));
+        (!follows || !is_chained).then(|| Finding {
             kind: FindingKind::Chain,
             place: place.to_owned(),
             found: format!("note {} after {}", kind.number, shown(kind.previous)),
-            expected: format!(
-                "a note that follows one of attempt {} of {run}",
-                kind.attempt
-            ),
+            expected: format!("the next note of attempt {} of {run}", kind.attempt),
         })
     }
 
-    /// The last note that each end names is there.
+    /// Checks the number of the last note that each result names.
     pub(super) fn finish<'a>(&self, ends: impl Iterator<Item = (RunId, &'a End)>) -> Vec<Finding> {
-        let missing = ends.filter_map(|(run, end)| {
+        let wrong = ends.filter_map(|(run, end)| {
             let last = end.notes.as_ref()?;
-            let known = self.attempts.get(&(run, end.attempt));
-            let found = known.and_then(|known| known.get(&last.hash));
-            (found != Some(&last.number)).then(|| Finding {
+            let found = self.known.get(&last.hash)?;
+            (*found != (run, end.attempt, last.number)).then(|| Finding {
                 kind: FindingKind::MissingEvent,
                 place: end.place.clone(),
                 found: format!("no note {} of attempt {}", last.number, end.attempt),
-                expected: format!("the note {}, which it names", last.hash),
+                expected: format!("the note {} that the result names", last.hash),
             })
         });
-        missing.collect()
+        wrong.collect()
     }
 }

@@ -1,4 +1,4 @@
-//! One text for one value.
+//! Canonical texts of values.
 
 use serde_json::{Value, json};
 

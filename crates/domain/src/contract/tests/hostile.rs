@@ -1,9 +1,9 @@
-//! Schemas and payloads made to hurt.
+//! Malicious schemas and payloads.
 
 use super::*;
 
-/// Runs `test` with the stack that threads have by default, so that an overflow shows as it would
-/// in service, whatever the test runner gives.
+/// Runs `test` with the default stack of threads, so that an overflow shows as in production, regardless of the test
+/// runner.
 fn on_small_stack(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new()
         .stack_size(2 * 1024 * 1024)
@@ -11,7 +11,7 @@ fn on_small_stack(test: impl FnOnce() + Send + 'static) {
     thread.expect("a thread").join().expect("no panic");
 }
 
-/// Definitions `0` to `length`, each made by `link` of a reference to the next, the last an integer.
+/// Definitions `0` to `length`, each built by `link` from a reference to the next one; the last is an integer.
 fn chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
     let reference = |number: usize| json!({"$ref": format!("#/$defs/{number}")});
     let mut definitions: serde_json::Map<_, _> = (0..length)
@@ -53,7 +53,7 @@ fn recursive_schemas_hold_at_the_deepest_payload() {
 }
 
 #[test]
-fn a_schema_that_is_only_itself_takes_everything() {
+fn schema_that_refers_to_itself_accepts_everything() {
     let itself = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
     check_becomes(&itself, json!({"x": 1}), &json!({"x": 1}));
 }
@@ -120,7 +120,7 @@ fn defaults_cannot_swell_a_payload() {
 }
 
 #[test]
-fn patterns_take_no_time_to_speak_of() {
+fn patterns_match_in_linear_time() {
     let input = json!({"properties": {"x": {"pattern": "^(a+)+$"}}});
     let payload = json!({"x": format!("{}!", "a".repeat(60_000))});
     assert_eq!(
@@ -130,7 +130,7 @@ fn patterns_take_no_time_to_speak_of() {
 }
 
 #[test]
-fn messages_stay_short_whatever_they_quote() {
+fn messages_stay_short_for_long_values() {
     let input = json!({"properties": {"x": {"enum": vec!["v".repeat(500); 100]}}});
     let problems = check_input(&input, json!({"x": "w".repeat(60_000)})).expect_err("a problem");
     assert!(

@@ -1,4 +1,4 @@
-//! Which payloads fit, which defaults they get, and what is said of the others.
+//! Valid payloads, their defaults, and messages about invalid ones.
 
 use super::*;
 
@@ -17,7 +17,11 @@ fn misfits_name_place_value_and_expectation() {
     let check = |payload, pointer: &str, words: &[&str]| {
         check_refused(&input, payload, pointer, DoesNotFit, words);
     };
-    check(json!({}), "", &["property \"must\" is missing", "expected"]);
+    check(
+        json!({}),
+        "",
+        &["the required property \"must\" is missing"],
+    );
     check(
         json!({"must": 1, "count": "x"}),
         "/count",
@@ -37,12 +41,12 @@ fn misfits_name_place_value_and_expectation() {
     check(
         json!({"must": 1, "coutn": 5}),
         "",
-        &["\"coutn\"", "expected only", "is \"count\" meant?"],
+        &["\"coutn\"", "expected only", "did you mean \"count\"?"],
     );
     check(
         json!({"must": 1, "either": {"a": "b"}}),
         "/either",
-        &["fits none of 2", "integer", "/a: \"b\""],
+        &["matches none of 2", "integer", "/a: \"b\""],
     );
     let long = "y".repeat(300);
     let problems = check_input(&input, json!({"must": 1, "short": long})).expect_err("too long");
@@ -61,7 +65,7 @@ fn misfits_name_place_value_and_expectation() {
 }
 
 #[test]
-fn all_misfits_are_told_at_once() {
+fn all_misfits_are_reported_together() {
     let input =
         json!({"required": ["c"], "properties": {"a": {"type": "null"}, "b": {"type": "null"}}});
     let mut found = codes(check_input(&input, json!({"a": 1, "b": 2})));
@@ -170,7 +174,7 @@ fn defaults_are_checked_like_everything_else() {
 }
 
 #[test]
-fn older_drafts_ignore_what_is_beside_a_reference() {
+fn older_drafts_ignore_keywords_beside_a_reference() {
     let input = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "properties": {"x": {"$ref": "#/definitions/d", "default": "hidden"}},
@@ -196,23 +200,27 @@ fn outputs_get_no_defaults() {
 fn sizes_are_limited_at_their_edge() {
     use ProblemCode::{TooDeep, TooLarge};
     let any = json!(true);
-    let fitting = json!({"x": "a b".repeat(STRING_SIZE_BYTES_MAX / 3)});
+    let fitting = json!({"x": "a ".repeat(PAYLOAD_SIZE_BYTES_MAX / 2 - 4)});
     check_becomes(&any, fitting.clone(), &fitting);
-    let text = " ".repeat(STRING_SIZE_BYTES_MAX + 1);
     check_refused(
         &any,
-        json!({"a": [text]}),
-        "/a/0",
+        json!({"x": "a ".repeat(PAYLOAD_SIZE_BYTES_MAX / 2 - 3)}),
+        "",
         TooLarge,
-        &["65537 bytes", "put it into a file"],
+        &["16777218 bytes of JSON", "put large data into files"],
     );
-    let base64 = "QUJD".repeat(STRING_SIZE_BYTES_MAX / 4 + 1);
+    let output = contract(&any).check_output(json!({"x": "a ".repeat(140_000)}), &exists);
+    assert_eq!(codes(output), [(String::new(), TooLarge)]);
+    // Escapes are a part of the contents of a text.
+    let lines = json!({"x": ".\n".repeat(1_000_000)});
+    check_becomes(&any, lines.clone(), &lines);
+    let base64 = "QUJD".repeat(BINARY_TEXT_BYTES_MAX / 4 + 1);
     check_refused(
         &any,
         json!({ "a": base64 }),
         "/a",
         TooLarge,
-        &["base64", "belongs in a file"],
+        &["base64", "put binary data into a file"],
     );
     let url = format!("data:image/png;base64,{base64}");
     check_refused(
@@ -220,15 +228,15 @@ fn sizes_are_limited_at_their_edge() {
         json!({ "a": url }),
         "/a",
         TooLarge,
-        &["data: URL", "belongs in a file"],
+        &["data: URL", "put binary data into a file"],
     );
-    let many = vec![json!("x".repeat(1_000)); 300];
+    let many = vec![json!(0); 140_000];
     check_refused(
         &any,
         json!({ "a": many }),
         "",
         TooLarge,
-        &["expected at most 262144"],
+        &["280007 bytes of JSON beside", "expected at most 262144"],
     );
 
     let deepest = json!({"a": nested(json!(1), NESTING_DEPTH_MAX - 1)});

@@ -1,4 +1,4 @@
-//! What holds for any schema, payload or bytes.
+//! Properties of any schema, payload or bytes.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn any_payload() -> impl Strategy<Value = Value> {
     members.prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
-/// Schemas that hold for everything, with defaults and formats in all places.
+/// Schemas that accept everything, with defaults and formats in all places.
 fn any_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         any_json().prop_map(|default| json!({ "default": default })),
@@ -52,7 +52,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
         .prop_map(|(root, definition)| json!({"allOf": [root], "$defs": {"a": definition}}))
 }
 
-/// The same value with the members of its objects put in in the opposite order.
+/// The same value with the members of its objects inserted in reverse order.
 fn reversed(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

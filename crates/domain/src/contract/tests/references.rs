@@ -1,4 +1,4 @@
-//! Which texts name files, and what becomes of them.
+//! File references in payloads.
 
 use super::*;
 
@@ -224,4 +224,34 @@ fn a_reference_without_its_text_is_a_problem() {
     };
     let problems = codes(rewrite(json!({}), &[reference], &FileName::clone));
     assert_eq!(problems, [("/gone".to_owned(), ProblemCode::DoesNotFit)]);
+}
+
+#[test]
+fn paths_outside_the_directory_in_file_and_files_are_host_paths() {
+    let check = |arguments: Value, directory, expected: &[&str]| {
+        let problems = host_paths(arguments.as_object().unwrap(), directory);
+        let pointers: Vec<_> = problems.iter().map(|it| it.pointer.as_str()).collect();
+        assert_eq!(pointers, expected, "{arguments}");
+    };
+    let input = |arguments, expected: &[&str]| check(arguments, Directory::Input, expected);
+    input(json!({"file": "/etc/os-release"}), &["/file"]);
+    input(json!({"files": ["a.txt", "../b"]}), &["/files/1"]);
+    input(
+        json!({"files": {"a": "x/../../b"}, "file": 5}),
+        &["/files/a"],
+    );
+    input(json!({"file": "/io/input/../x"}), &["/file"]);
+    input(
+        json!({"file": format!("/{}", "long/".repeat(500))}),
+        &["/file"],
+    );
+    input(json!({"file": "../\u{7}x"}), &["/file"]);
+    input(
+        json!({"file": "/io/input/a", "files": ["./b", "some text"]}),
+        &[],
+    );
+    input(json!({"text": "/etc/os-release"}), &[]);
+    let outgoing = Directory::Outgoing;
+    check(json!({"file": "/io/handoff/outgoing/a"}), outgoing, &[]);
+    check(json!({"file": "/io/input/a"}), outgoing, &["/file"]);
 }

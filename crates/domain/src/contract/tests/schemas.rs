@@ -1,4 +1,4 @@
-//! Which schema files load, and what is said of the others.
+//! Parsing of schema files, and messages about malformed ones.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn the_example_of_the_standard_loads() {
 }
 
 #[test]
-fn what_is_not_a_schema_file_is_refused() {
+fn malformed_schema_file_is_refused() {
     use ProblemCode::SchemaMalformed;
     check_parse("", &[("", SchemaMalformed)]);
     check_parse("{", &[("", SchemaMalformed)]);
@@ -53,7 +53,7 @@ fn what_is_not_a_schema_file_is_refused() {
     check_parse("{}", &[("", SchemaMalformed), ("", SchemaMalformed)]);
     let problems = check_parse(r#"{"input": {}, "ouput": {}}"#, &[("", SchemaMalformed)]);
     assert!(
-        problems[0].message.contains("is \"ouput\" meant?"),
+        problems[0].message.contains("did you mean \"ouput\"?"),
         "{}",
         problems[0]
     );
@@ -67,7 +67,7 @@ fn what_is_not_a_schema_file_is_refused() {
 }
 
 #[test]
-fn all_mistakes_of_a_schema_are_told_at_once() {
+fn all_mistakes_of_a_schema_are_reported_together() {
     use ProblemCode::{SchemaInvalid, SchemaReference};
     let file = json!({
         "input": {"required": 5, "properties": {"x": {"type": "int", "minimum": "a"}}},
@@ -84,19 +84,19 @@ fn all_mistakes_of_a_schema_are_told_at_once() {
         ],
     );
     assert!(
-        problems[1].message.contains("is \"integer\" meant?"),
+        problems[1].message.contains("did you mean \"integer\"?"),
         "{}",
         problems[1]
     );
     assert!(
-        problems[3].message.contains("\"#/nope\" leads nowhere"),
+        problems[3].message.contains("\"#/nope\" has no target"),
         "{}",
         problems[3]
     );
 }
 
 #[test]
-fn a_mistake_of_a_schema_is_told_once() {
+fn mistake_of_a_schema_is_reported_once() {
     let input = json!({"properties": {"list": {"items": [{"type": "integer"}]}}});
     check_input_schema(
         &input,

@@ -2,19 +2,19 @@
 
 use super::*;
 
-/// Trees of which each run needs the rooms of its site and its kind.
+/// Trees in which each run needs the buckets of its site and its kind.
 #[derive(Clone)]
 struct Trees {
     log: Log,
-    /// Those that have not ended, with what callees of theirs share.
+    /// The runs that have not ended, with the buckets that their callees share.
     live: BTreeMap<RunId, Vec<Held>>,
-    /// Who calls whom, as far as both live.
+    /// Callers and their callees, while both live.
     callers: BTreeMap<RunId, RunId>,
     calls: u32,
 }
 
 impl Trees {
-    /// `max` go at once of each site, and of each kind.
+    /// Each site, and each kind, has `max` places.
     fn new(max: u32) -> Self {
         let rule = |name: &str, part: &str| Rule {
             concurrency_max: Some(max),
@@ -65,7 +65,7 @@ impl Trees {
         self.callers.remove(&id);
     }
 
-    /// Those that go, or need nothing, and wait for nobody that they called.
+    /// The runs that are admitted, or need no bucket, and wait for no callee.
     fn may_end(&self) -> Vec<RunId> {
         let callers: BTreeSet<&RunId> = self.callers.values().collect();
         let live = self.live.keys();
@@ -77,7 +77,7 @@ impl Trees {
         self.log.flow.waiting.contains_key(&id)
     }
 
-    /// Ends all that can end, until nothing moves any more.
+    /// Ends all runs that can end, until nothing changes.
     fn settle(&mut self) {
         loop {
             while !self.log.admit().is_empty() {}
@@ -91,7 +91,7 @@ impl Trees {
         }
     }
 
-    /// Who is ended of each deadlock, if all last.
+    /// The callees to end of each deadlock, if all deadlocks last.
     fn deadlocked(&self) -> Vec<Vec<RunId>> {
         let deadlocks = self.log.flow.deadlocks();
         let ended = deadlocks
@@ -103,7 +103,7 @@ impl Trees {
 
 const NOBODY: [[RunId; 1]; 0] = [];
 
-/// Two trees that each have a room and call into the other's; the later callee.
+/// Two trees that each hold a bucket and call into the other's; returns the later callee.
 fn crossed(trees: &mut Trees) -> RunId {
     let (one, other) = (trees.root(1, 1, 1), trees.root(2, 2, 2));
     assert_eq!(trees.log.admit(), [one, other]);
@@ -113,7 +113,7 @@ fn crossed(trees: &mut Trees) -> RunId {
 }
 
 #[test]
-fn of_two_that_wait_for_one_another_the_younger_is_named() {
+fn younger_of_two_deadlocked_callees_is_named() {
     let mut trees = Trees::new(1);
     let younger = crossed(&mut trees);
     assert_eq!(trees.deadlocked(), [[younger]]);
@@ -124,7 +124,7 @@ fn of_two_that_wait_for_one_another_the_younger_is_named() {
 }
 
 #[test]
-fn who_only_waits_for_a_deadlock_is_not_named() {
+fn callee_that_only_waits_for_a_deadlock_is_not_named() {
     let mut trees = Trees::new(1);
     let younger = crossed(&mut trees);
     trees.root(3, 1, 3);
@@ -135,7 +135,7 @@ fn who_only_waits_for_a_deadlock_is_not_named() {
 }
 
 #[test]
-fn where_one_holder_can_end_there_is_no_deadlock() {
+fn bucket_with_a_run_that_can_end_is_no_deadlock() {
     let mut trees = Trees::new(2);
     let roots = [(1, 1), (2, 2), (3, 1), (4, 2)];
     let roots = roots.map(|(number, site)| trees.root(number, site, u8::try_from(number).unwrap()));
@@ -150,7 +150,7 @@ fn where_one_holder_can_end_there_is_no_deadlock() {
 }
 
 #[test]
-fn all_that_one_caller_waits_for_ends_together_and_other_deadlocks_at_once() {
+fn deadlocked_callees_of_one_caller_end_together_with_other_deadlocks() {
     let mut trees = Trees::new(1);
     let sites = [(1, 1), (2, 2), (3, 3), (4, 4)];
     let roots = sites.map(|(number, site)| trees.root(number, site, site));
@@ -164,7 +164,7 @@ fn all_that_one_caller_waits_for_ends_together_and_other_deadlocks_at_once() {
 }
 
 #[test]
-fn who_came_while_a_deadlock_lasted_does_not_go_before_those_found_first() {
+fn later_callee_does_not_go_before_earlier_deadlocked_callees() {
     let mut trees = Trees::new(1);
     let younger = crossed(&mut trees);
     let found: BTreeSet<RunId> = trees.log.flow.deadlocks()[0].runs().collect();
@@ -176,7 +176,7 @@ fn who_came_while_a_deadlock_lasted_does_not_go_before_those_found_first() {
 }
 
 #[test]
-fn a_room_that_lets_nobody_in_is_no_deadlock() {
+fn bucket_that_admits_no_run_is_no_deadlock() {
     let mut trees = Trees::new(1);
     let root = trees.root(1, 1, 1);
     trees.log.admit();
@@ -191,10 +191,10 @@ fn a_room_that_lets_nobody_in_is_no_deadlock() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whoever is named could not have gone in any order of ends; and as long as somebody waits for who
-    /// waits, somebody is named, so that all come to an end.
+    /// No named callee could have been admitted for any order of ends; and while callees wait for one another, at least
+    /// one is named, so that all runs end.
     #[test]
-    fn what_is_named_is_a_deadlock_and_nothing_else_lasts(
+    fn only_deadlocks_are_named_and_all_runs_end(
         max in 1_u32..3,
         steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0_u8..3, 0_u8..3), 1..40),
     ) {

@@ -1,15 +1,16 @@
-//! A run that waits for admission is launched by each admission once, and may give it back until a node has it.
+//! A run that waits for admission: each admission launches it once, and it may return the admission until a node has
+//! it.
 
 use super::*;
 use crate::flow::{Admission, RuleKey};
 
 fn request() -> Event {
-    let room = RuleKey {
+    let bucket = RuleKey {
         rule: "one".parse().expect("a name"),
         key: String::new(),
     };
     let admission = Admission {
-        rooms: vec![room],
+        buckets: vec![bucket],
         ..Admission::default()
     };
     Event::Requested(Box::new(Launched {
@@ -28,7 +29,7 @@ fn admitted() -> Event {
 }
 
 const fn returned(granted: u64) -> Event {
-    Event::Returned(Returned { granted })
+    Event::AdmissionReturned(Returned { granted })
 }
 
 const fn give_back(granted: u64) -> Command {
@@ -47,7 +48,7 @@ fn an_admission_launches_once() {
 }
 
 #[test]
-fn what_no_node_has_had_gives_its_admission_back() {
+fn untaken_run_returns_its_admission() {
     check(&[request()], give_back(5), &Err(Rejection::Held));
     let launched = [request(), admitted()];
     check(&launched, give_back(5), &Ok(Some(returned(5))));
@@ -66,7 +67,7 @@ fn what_no_node_has_had_gives_its_admission_back() {
 }
 
 #[test]
-fn the_launch_of_an_admission_that_was_given_back_starts_nothing() {
+fn launch_of_a_returned_admission_starts_nothing() {
     let history = [request(), admitted(), returned(5)];
     let taken = lease(node_holder(1, 1));
     check(&history, taken.clone(), &Err(Rejection::NotAdmitted));

@@ -1,4 +1,4 @@
-//! When a run is given up.
+//! Dead-lettered runs.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn counted(delivery: u64) -> Event {
     Event::Delivered(delivered(delivery))
 }
 
-/// A launch that `number` deliveries in a row killed their nodes.
+/// A launch of which `number` deliveries in a row killed their nodes.
 fn undelivered(number: u64) -> Vec<Event> {
     let deliveries = (1..=number).map(|number| counted(DELIVERIES_UNCOUNTED + number));
     [launch()].into_iter().chain(deliveries).collect()
@@ -25,7 +25,7 @@ fn five_lost_attempts_make_a_dead_letter_that_says_why() {
     }
     let run = run_of(events);
     assert_eq!(run.dead_letter(), Some(DeadLetterReason::AttemptsLost));
-    let (outcome, error) = run.forbids_start(NOW).expect("it is given up");
+    let (outcome, error) = run.forbids_start(NOW).expect("it is dead-lettered");
     let ended = Ended::without_start(6, outcome, error.clone());
     assert_eq!(ended.dead_letter(), Some(DeadLetterReason::AttemptsLost));
     assert_eq!(
@@ -39,7 +39,7 @@ fn five_lost_attempts_make_a_dead_letter_that_says_why() {
 }
 
 #[test]
-fn a_capsule_with_a_code_like_ours_is_no_dead_letter() {
+fn capsule_error_with_a_platform_code_is_no_dead_letter() {
     let detail = serde_json::json!({"reason": "not_leased"});
     let ours = error(ErrorCode::DeadLetter).with_detail(detail);
     let own = RunError {
@@ -57,19 +57,19 @@ fn the_first_deliveries_raise_no_suspicion() {
     let run = run_of([launch()]);
     assert!(!run.is_suspected(&work(DELIVERIES_UNCOUNTED)));
     assert!(run.is_suspected(&work(DELIVERIES_UNCOUNTED + 1)));
-    // Deliveries that came to a lease do not count, those of another message neither.
+    // Deliveries with a lease do not count, nor do those of another message.
     let run = run_of([launch(), leased(1, 1, 10), lost(1)]);
     assert!(!run.is_suspected(&work(DELIVERIES_UNCOUNTED + 10)));
     assert!(run.is_suspected(&work(DELIVERIES_UNCOUNTED + 11)));
-    let anew = WorkPosition {
+    let rebuilt = WorkPosition {
         queue_created_ms: 1_700_000_000_001,
         ..work(DELIVERIES_UNCOUNTED)
     };
-    assert!(!run.is_suspected(&anew));
+    assert!(!run.is_suspected(&rebuilt));
 }
 
 #[test]
-fn each_delivery_is_counted_once_and_no_more_than_matter() {
+fn each_delivery_is_counted_once_up_to_the_maximum() {
     check(&[launch()], count(46), &Ok(Some(counted(46))));
     check(&undelivered(1), count(46), &Ok(None));
     check(&undelivered(1), count(47), &Ok(Some(counted(47))));
@@ -93,16 +93,17 @@ fn fifty_deliveries_without_a_lease_make_a_dead_letter() {
         Some(DELIVERIES_MAX + 1)
     );
     assert_eq!(run.dead_letter(), Some(DeadLetterReason::NotLeased));
-    let (outcome, error) = run.forbids_start(NOW).expect("it is given up");
+    let (outcome, error) = run.forbids_start(NOW).expect("it is dead-lettered");
     assert_eq!(
         (outcome, error.code.as_str()),
         (Outcome::Failed, "dead_letter")
     );
     assert_eq!(
         error.message,
-        "51 deliveries of the launch, and the last came to no attempt"
+        "the launch was delivered 51 times, and the last delivery led to no attempt"
     );
-    // Whoever takes it on to end it finds it given up, and so does the next if that one dies.
+    // A gateway that leases the run to end it finds it dead-lettered, and so does the next gateway if the first one
+    // dies.
     let events = [undelivered(6), vec![leased(1, 1, 51)]].concat();
     assert!(run_of(events.clone()).dead_letter().is_some());
     assert!(

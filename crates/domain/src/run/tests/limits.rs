@@ -1,4 +1,4 @@
-//! Limits of a request, and what they end.
+//! Limits of a request, and the runs that they end.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn code_at(run: &Run, seconds: i64) -> Option<String> {
 }
 
 #[test]
-fn limits_are_read_with_all_that_is_wrong() {
+fn limits_are_read_with_all_mistakes() {
     let read = |value: serde_json::Value| Limits::read(value.as_object().expect("an object"));
     let good = read(json!({"queue_seconds": 60, "heartbeat_seconds": null}));
     let expected = Limits {
@@ -51,7 +51,7 @@ fn limits_are_read_with_all_that_is_wrong() {
 }
 
 #[test]
-fn defaults_are_stored_and_what_is_given_stays() {
+fn defaults_are_stored_and_given_limits_stay() {
     let given = Limits {
         collection_seconds: Some(7),
         ..Limits::default()
@@ -71,7 +71,7 @@ fn defaults_are_stored_and_what_is_given_stays() {
     );
 }
 
-/// Launches of before have no limits, and are written again as they were.
+/// Launches of earlier versions have no limits, and are encoded again without them.
 #[test]
 fn a_launch_without_limits_is_read_as_one_without() {
     let old = serde_json::to_value(launched()).expect("JSON");
@@ -91,19 +91,19 @@ fn a_launch_without_limits_is_read_as_one_without() {
 }
 
 #[test]
-fn a_run_that_nobody_takes_in_time_ends() {
+fn run_that_no_node_takes_in_time_ends() {
     let run = run_of([queued_at_most(60)]);
     assert_eq!(code_at(&run, 59), None);
     assert_eq!(code_at(&run, 60), Some("queue_timed_out".into()));
     assert_eq!(code_at(&run_of([launch()]), 60), None);
 }
 
-/// All fixtures happen at one time, so whoever takes it takes it at once.
+/// All fixtures happen at one time, so a lease comes without delay.
 #[test]
 fn the_time_in_the_queue_ends_with_the_first_lease() {
     let run = run_of([queued_at_most(60), leased(1, 1, 1), lost(1)]);
     assert_eq!(code_at(&run, 1_000), None);
-    // A gateway that meant to end it is nobody who took it.
+    // A lease of a gateway that wanted to end the run does not count.
     let taken = Event::Leased(Lease {
         attempt: 1,
         holder: gateway_holder(),
@@ -115,7 +115,7 @@ fn the_time_in_the_queue_ends_with_the_first_lease() {
 }
 
 #[test]
-fn silence_is_a_failure_of_time_and_the_queue_is_none() {
+fn missed_heartbeat_is_a_time_failure_and_queue_timeout_is_not() {
     let run = run_of([launch_with(0, 1), leased(1, 1, 1)]);
     let kind = |code| {
         let retry = run.retry_after(Outcome::TimedOut, &error(code), NOW);

@@ -1,4 +1,4 @@
-//! A node that cannot run what it holds gives it back, and another may take it.
+//! A node that cannot run its launch returns it, and another node may take it.
 
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ fn refusal(attempt: u32, node: u128) -> Refused {
 #[test]
 fn only_the_holder_refuses_and_that_costs_no_attempt() {
     let refused = refusal(1, 4);
-    let event = Event::Refused(refused.clone());
+    let event = Event::AttemptRefused(refused.clone());
     let command = || Command::Refuse(refused.clone());
     check(
         &[launch(), leased(1, 1, 1)],
@@ -47,12 +47,12 @@ fn only_the_holder_refuses_and_that_costs_no_attempt() {
 }
 
 #[test]
-fn a_run_waits_since_it_came_to_the_queue() {
+fn run_waits_since_it_entered_the_queue() {
     let waits = |history: &[Event]| run_of(history.iter().cloned()).queued_at;
     assert!(waits(&[launch()]).is_some());
     assert_eq!(waits(&[launch(), leased(1, 1, 1)]), None);
     assert!(waits(&[launch(), leased(1, 1, 1), lost(1)]).is_some());
-    let refused = Event::Refused(refusal(1, 4));
+    let refused = Event::AttemptRefused(refusal(1, 4));
     assert!(waits(&[launch(), leased(1, 1, 1), refused]).is_some());
     assert_eq!(waits(&[Event::Requested(Box::new(requested()))]), None);
 }

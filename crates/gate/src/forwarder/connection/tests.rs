@@ -1,4 +1,4 @@
-//! Rules of one connection: halves end by themselves, and nothing is lost to a slow or deaf end.
+//! One connection: its directions end separately, and a slow or deaf end loses nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::*;
 
-/// The longest wait for bytes that are on their way within this machine.
+/// Maximum wait for bytes within this machine.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A connection with the far ends of both sides.
+/// A connection, and its peers on both sides.
 struct Fixture {
     connection: Connection,
     capsule: TcpStream,
@@ -42,7 +42,7 @@ impl Fixture {
         while !is_done(self) {
             assert!(
                 begin.elapsed() < DEADLINE,
-                "nothing more happens: {:?}",
+                "no progress: {:?}",
                 self.connection
             );
             let mut interests = Interests::default();
@@ -56,7 +56,7 @@ impl Fixture {
     }
 }
 
-/// Reads what is there without waiting.
+/// Reads the available bytes without waiting.
 fn read_some(stream: &mut (impl io::Read + std::os::fd::AsFd), into: &mut Vec<u8>) {
     rustix::io::ioctl_fionbio(&*stream, true).expect("a socket");
     let mut piece = [0; 4096];
@@ -67,7 +67,7 @@ fn read_some(stream: &mut (impl io::Read + std::os::fd::AsFd), into: &mut Vec<u8
 }
 
 #[test]
-fn a_request_whose_half_has_ended_still_gets_its_answer() {
+fn request_with_ended_half_gets_its_answer() {
     let mut fixture = Fixture::new();
     fixture.capsule.write_all(b"request").expect("connected");
     fixture
@@ -95,7 +95,7 @@ fn a_request_whose_half_has_ended_still_gets_its_answer() {
 }
 
 #[test]
-fn an_answer_that_ends_first_leaves_the_request_s_half_open() {
+fn answer_that_ends_first_leaves_request_half_open() {
     let mut fixture = Fixture::new();
     fixture.node.write_all(b"early").expect("connected");
     fixture.node.shutdown(Shutdown::Write).expect("connected");
@@ -122,7 +122,7 @@ fn an_answer_that_ends_first_leaves_the_request_s_half_open() {
 }
 
 #[test]
-fn nothing_is_lost_to_a_receiver_that_reads_late() {
+fn late_reader_receives_all_bytes() {
     const SENT_BYTES: usize = 8 * 1024 * 1024;
     let mut fixture = Fixture::new();
     let sent: Vec<u8> = (0..=250_u8).cycle().take(SENT_BYTES).collect();
@@ -141,15 +141,15 @@ fn nothing_is_lost_to_a_receiver_that_reads_late() {
         received.len() == SENT_BYTES
     });
     sender.join().expect("a sender that has sent all");
-    assert!(received == expected, "bytes have changed on the way");
+    assert!(received == expected, "the received bytes differ");
 }
 
 #[test]
-fn a_node_that_answers_without_reading_is_heard_to_the_end() {
+fn answer_of_node_that_does_not_read_is_complete() {
     let mut fixture = Fixture::new();
     fixture.node.write_all(b"refused").expect("connected");
     fixture.node.shutdown(Shutdown::Both).expect("connected");
-    // More than the sockets hold: it must be taken off the capsule for the capsule to read on.
+    // More than the sockets hold: the capsule can read the answer only after the gate has read this.
     let mut capsule = fixture.capsule.try_clone().expect("a socket");
     let sender = std::thread::spawn(move || {
         capsule
@@ -169,12 +169,12 @@ fn a_node_that_answers_without_reading_is_heard_to_the_end() {
 }
 
 #[test]
-fn a_capsule_that_goes_away_ends_the_connection() {
+fn reset_by_capsule_ends_connection() {
     let mut fixture = Fixture::new();
     fixture.node.write_all(b"unread").expect("connected");
     fixture.connection.pump(&mut [0; 1000]);
     assert_eq!(fixture.capsule.peek(&mut [0; 6]).expect("passed on"), 6);
-    // Closing with unread bytes is a reset.
+    // A close with unread bytes is a reset.
     fixture.capsule = Fixture::new().capsule;
     fixture.pump_until(|fixture| fixture.connection.is_over());
 }

@@ -1,8 +1,8 @@
-//! Cutting payloads into chunks.
+//! Chunks of payloads.
 
 use super::*;
 
-/// Cuts pieces of these sizes; the bytes must stay, all chunks but the last must be full.
+/// Cuts pieces of these sizes; checks that the bytes are unchanged and that all chunks except the last are full.
 fn check(sizes: &[usize]) {
     let bytes: Vec<u8> = (0..=250).cycle().take(sizes.iter().sum()).collect();
     let mut rest = Bytes::from(bytes.clone());
@@ -22,7 +22,7 @@ fn check(sizes: &[usize]) {
 }
 
 #[test]
-fn chunks_are_the_payload() {
+fn chunks_contain_the_payload() {
     check(&[]);
     check(&[0]);
     check(&[1]);
@@ -34,6 +34,6 @@ fn chunks_are_the_payload() {
 }
 
 #[test]
-fn a_fresh_upload_is_young() {
+fn new_upload_is_young() {
     assert!(age_seconds(Uuid::now_v7()) <= 1);
 }

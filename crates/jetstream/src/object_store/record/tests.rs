@@ -1,8 +1,8 @@
-//! Layouts: every byte comes once, in order, from the chunk that has it.
+//! Layouts: every byte comes once, in order, from its chunk.
 
 use super::*;
 
-/// Lays `sizes` out in chunks of 4 bytes and reads `range` of bytes that count up from 0.
+/// Splits `sizes` into chunks of 4 bytes and reads `range` of bytes that count up from 0.
 fn check(sizes: &[u64], range: Range<u64>) {
     let layout = Layout::of(sizes.iter().copied(), 4);
     assert_eq!(layout.size_bytes(), sizes.iter().sum::<u64>());
@@ -22,7 +22,7 @@ fn check(sizes: &[u64], range: Range<u64>) {
 }
 
 #[test]
-fn pieces_are_the_range() {
+fn pieces_cover_exactly_the_range() {
     for sizes in [
         &[1][..],
         &[4],
@@ -42,7 +42,7 @@ fn pieces_are_the_range() {
 }
 
 #[test]
-fn equal_parts_take_no_room() {
+fn equal_parts_are_stored_as_one_entry() {
     let layout = Layout::of([8, 8, 8, 3], 4);
     assert_eq!(layout.parts, [(8, 3), (3, 1)]);
     let json = serde_json::to_string(&layout).expect("JSON");

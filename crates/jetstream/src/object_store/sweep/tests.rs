@@ -1,4 +1,4 @@
-//! A sweep takes what belongs to nothing, and only when it is old.
+//! Sweeps remove only old chunks without a record.
 
 use aod_testkit::{NatsConfig, NatsServer};
 use object_store::path::Path;
@@ -27,7 +27,7 @@ fn payload(chunks: usize) -> PutPayload {
 }
 
 #[tokio::test]
-async fn what_belongs_to_nothing_goes_once_it_is_old() {
+async fn sweep_removes_old_chunks_without_record() {
     let server = NatsServer::start(NatsConfig::default());
     let store = open(&server).await;
     let kept = Path::from("kept");
@@ -50,7 +50,7 @@ async fn what_belongs_to_nothing_goes_once_it_is_old() {
     assert_eq!(
         store.sweep(0).await.expect("a sweep"),
         Swept::default(),
-        "all is young"
+        "all chunks are young"
     );
     let swept = sweep_older_than(&store.transport, 0)
         .await

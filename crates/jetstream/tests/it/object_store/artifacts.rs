@@ -1,5 +1,4 @@
-//! Artifacts on the object store: what every artifact store must do, and what happens when the
-//! server goes away meanwhile.
+//! Artifacts on the object store: the conformance suite, and faults of the server.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::{BucketConfig, config, connect, killed_for_a_while};
 
 const GIB: u64 = 1 << 30;
 
-/// A store with a connection and a cache of its own: another host, as far as the store knows.
+/// A store with its own connection and cache, like another host.
 async fn open(server: &NatsServer, scratch: &Scratch, host: &str) -> Arc<dyn ArtifactStore> {
     open_with(server, scratch, host, 3 * GIB).await
 }
@@ -42,14 +41,14 @@ async fn open_with(
 }
 
 #[tokio::test]
-async fn it_does_what_every_store_does() {
+async fn artifact_store_on_broker_conforms() {
     let server = NatsServer::start(NatsConfig::default());
     let scratch = Scratch::new("artifacts");
     check_all(&*open(&server, &scratch, "a").await).await;
 }
 
 #[tokio::test]
-async fn a_lost_chunk_is_damage_that_the_next_put_mends() {
+async fn lost_chunk_is_damage_that_next_put_repairs() {
     let server = NatsServer::start(NatsConfig::default());
     let scratch = Scratch::new("artifacts");
     let content = bytes(9 << 20, 1);
@@ -71,7 +70,7 @@ async fn a_lost_chunk_is_damage_that_the_next_put_mends() {
         .get_stream(stored.digest, None)
         .await
         .expect("a stream");
-    let error = read(whole).await.expect_err("a chunk is gone");
+    let error = read(whole).await.expect_err("a chunk is missing");
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
     put(&*other, &content).await.expect("a put");
     let third = open(&server, &scratch, "c").await;
@@ -83,7 +82,7 @@ async fn a_lost_chunk_is_damage_that_the_next_put_mends() {
 }
 
 #[tokio::test]
-async fn a_full_stream_is_no_room() {
+async fn full_stream_is_reported_as_no_room() {
     let server = NatsServer::start(NatsConfig::default());
     let scratch = Scratch::new("artifacts");
     let store = open_with(&server, &scratch, "a", 6 << 20).await;
@@ -100,7 +99,7 @@ async fn a_full_stream_is_no_room() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_during_a_put_and_a_get_costs_time_only() {
+async fn killed_server_only_delays_put_and_get() {
     let mut server = NatsServer::start(NatsConfig::default());
     let scratch = Scratch::new("artifacts");
     let (one, other) = (
@@ -153,7 +152,7 @@ fn size_of_files(directory: &std::path::Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gigabyte_stays_out_of_memory() {
+async fn put_and_get_of_gigabyte_use_little_memory() {
     let server = NatsServer::start(NatsConfig::default());
     let scratch = Scratch::new("artifacts");
     let (one, other) = (

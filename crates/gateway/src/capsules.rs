@@ -1,0 +1,4 @@
+//! Capsules: their registration, and the catalogue of the registered ones.
+
+pub(crate) mod catalogue;
+pub(crate) mod registration;

@@ -1,0 +1,112 @@
+//! Tests of valid and invalid packages.
+
+use super::package::Package;
+
+const SCHEMA: &[u8] = br#"{"input": {"type": "object"}, "output": {"type": "object"}}"#;
+
+fn pack(files: &[(&str, &[u8])]) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut builder = tar::Builder::new(file.reopen().unwrap());
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_ustar();
+        // As in a hostile package: the library itself rejects `..`.
+        header.as_ustar_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, *bytes).unwrap();
+    }
+    builder.finish().unwrap();
+    file
+}
+
+fn check_refused(files: &[(&str, &[u8])], expected: &[&str]) {
+    let problems = Package::read(pack(files).path()).unwrap_err();
+    let places: Vec<_> = problems
+        .iter()
+        .map(|problem| problem.pointer.as_str())
+        .collect();
+    assert_eq!(places, expected, "{problems:?}");
+}
+
+#[test]
+fn plain_directory_is_read() {
+    let agent = b"name: chart\ntitle: Chart maker\n";
+    let tools = b"capsules: [report]\n";
+    let files: [(&str, &[u8]); 4] = [
+        ("./Dockerfile", b"FROM scratch"),
+        ("schema.json", SCHEMA),
+        ("agent.yaml", agent),
+        ("tools.yaml", tools),
+    ];
+    let package = Package::read(pack(&files).path()).unwrap();
+    assert_eq!(package.agent.title.as_deref(), Some("Chart maker"));
+    assert_eq!(package.tools.capsules[0].target, "report");
+    assert_eq!(package.schema_json, SCHEMA);
+}
+
+#[test]
+fn all_missing_files_are_reported_together() {
+    check_refused(&[("src/main.py", b"")], &["/Dockerfile", "/schema.json"]);
+}
+
+#[test]
+fn mistakes_are_reported_with_their_files() {
+    check_refused(
+        &[
+            ("Dockerfile", b""),
+            ("schema.json", b"{}"),
+            ("agent.yaml", b"titel: x\n"),
+        ],
+        &["/agent.yaml:1:1", "/schema.json#", "/schema.json#"],
+    );
+}
+
+#[test]
+fn names_outside_the_directory_are_rejected() {
+    check_refused(
+        &[("Dockerfile", b""), ("schema.json", SCHEMA), ("../x", b"")],
+        &[""],
+    );
+    check_refused(
+        &[
+            ("Dockerfile", b""),
+            ("schema.json", SCHEMA),
+            ("/etc/x", b""),
+        ],
+        &[""],
+    );
+}
+
+#[test]
+fn links_out_of_the_directory_are_rejected() {
+    let link = |target: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut builder = tar::Builder::new(file.reopen().unwrap());
+        for (name, bytes) in [("Dockerfile", b"".as_slice()), ("schema.json", SCHEMA)] {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(bytes.len() as u64);
+            builder.append_data(&mut header, name, bytes).unwrap();
+        }
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        builder
+            .append_link(&mut header, "src/link", target)
+            .unwrap();
+        builder.finish().unwrap();
+        Package::read(file.path()).is_ok()
+    };
+    assert!(link("../schema.json"));
+    assert!(link("other"));
+    assert!(!link("../../etc/passwd"));
+    assert!(!link("/etc/passwd"));
+    assert!(!link("a/../../../x"));
+}
+
+#[test]
+fn file_that_is_not_tar_is_rejected() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), vec![b'x'; 2048]).unwrap();
+    assert!(Package::read(file.path()).is_err());
+}

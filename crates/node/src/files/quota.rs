@@ -1,0 +1,77 @@
+//! Watches how much a capsule writes: the file systems at hand have no hard limit, so the node counts.
+//!
+//! Between two counts a capsule can write more than its limit; by how much depends on the disk. The node counts
+//! outputs again when it collects them. What cannot be counted is over the limit.
+
+mod usage;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aod_services::program::blocking;
+use tokio::time::Instant;
+
+pub(crate) use self::usage::Gap;
+use self::usage::count;
+use crate::files::workdir::GIVEN;
+
+/// Counting takes at most this share of the time: with many files the node counts less often.
+const COUNT_SHARE: u32 = 10;
+
+/// Entries counted in one directory tree; a tree of more is over its limit by that alone.
+const ENTRIES_MAX: usize = 200_000;
+
+/// Consecutive counts that a capsule may disturb by moving directories.
+const DISTURBED_MAX: u32 = 25;
+
+/// Why a capsule is over its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Bytes(u64),
+    Uncounted(Gap),
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(formatter, "the capsule wrote {bytes} bytes"),
+            Self::Uncounted(gap) => write!(
+                formatter,
+                "the node cannot measure the disk usage of the capsule: {gap}"
+            ),
+        }
+    }
+}
+
+/// Returns once a capsule has written more than `bytes_max`, or something that cannot be counted.
+pub(crate) async fn exceeded(
+    io: PathBuf,
+    workspace: PathBuf,
+    bytes_max: u64,
+    count_every: Duration,
+) -> Excess {
+    let directories = [(io, GIVEN.as_slice()), (workspace, [].as_slice())];
+    let mut pause = count_every;
+    let mut disturbed = 0;
+    loop {
+        tokio::time::sleep(pause).await;
+        let counted = directories.clone();
+        let start = Instant::now();
+        let counts = blocking(move || {
+            counted.map(|(directory, left_out)| count(&directory, ENTRIES_MAX, left_out))
+        })
+        .await;
+        let bytes = counts.iter().map(|count| count.bytes);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        if bytes > bytes_max {
+            return Excess::Bytes(bytes);
+        }
+        match counts.iter().find_map(|count| count.gap) {
+            None => disturbed = 0,
+            Some(Gap::Moved) if disturbed < DISTURBED_MAX => disturbed += 1,
+            Some(gap) => return Excess::Uncounted(gap),
+        }
+        pause = count_every.max(start.elapsed() * COUNT_SHARE);
+    }
+}

@@ -1,0 +1,118 @@
+//! Builds a capsule's image from its packed directory, and stores the image for other hosts.
+
+use std::time::Duration;
+
+use aod_domain::capsule::{Image, image_tag};
+use aod_domain::digest::Digest;
+use aod_domain::error_code::ErrorCode;
+use aod_domain::manifest::CapsuleName;
+use aod_domain::run::{Outcome, Payload, RunError};
+use aod_ports::BoxError;
+use aod_ports::artifact_store::StoreError;
+use aod_ports::container_runtime::{ImageBuild, RuntimeError};
+use aod_ports::log_stream::Output;
+use futures::{StreamExt, TryStreamExt};
+use serde_json::json;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::common::{runtime_error, store_logs, with_last_lines, within};
+use crate::attempt::{Attempt, Finish};
+use crate::secrets::redaction::Redaction;
+use aod_services::error::chain;
+
+/// Lines of build output that wait for the logs.
+const LINES_QUEUED: usize = 256;
+
+pub(super) async fn run(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish {
+    let seconds = attempt.run.launched.event.resources.timeout_seconds;
+    let limit = Duration::from_secs(seconds.into());
+    let build = within(Some(limit), build(attempt, name, content));
+    match attempt.unless_over("the build was cancelled", build).await {
+        Ok(Some(finish)) | Err(finish) => finish,
+        Ok(None) => {
+            let text = format!("the build took longer than {seconds} s");
+            let error = RunError::new(ErrorCode::TimedOut, text);
+            Finish::ended(attempt.ended(Outcome::TimedOut, Some(error)))
+        }
+    }
+}
+
+async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish {
+    let shared = &attempt.shared;
+    let lost =
+        |code, error: &dyn std::error::Error| Finish::Lost(RunError::new(code, chain(error)));
+    let directory = match tempfile::tempdir_in(&shared.config.data) {
+        Ok(directory) => directory,
+        Err(error) => return lost(ErrorCode::RuntimeFailed, &error),
+    };
+    // A build has no secrets.
+    let mut logs = attempt.logs(&directory.path().join("log"), Redaction::default());
+    let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
+    let images = make(attempt, name, content, progress);
+    let pump = async {
+        while let Some(line) = lines.recv().await {
+            if let Err(error) = logs.write(Output::Stdout, format!("{line}\n").as_bytes()) {
+                warn!(%error, "a line of build output was lost");
+            }
+        }
+    };
+    let (made, ()) = tokio::join!(images, pump);
+    let mut ended = match made {
+        Ok(image) => {
+            let mut ended = attempt.ended(Outcome::Succeeded, None);
+            ended.output = Some(Payload::Inline(json!(image)));
+            ended
+        }
+        Err(MakeError::Store(error)) => {
+            return lost(ErrorCode::StoreUnavailable, &error);
+        }
+        Err(MakeError::Runtime(error)) => {
+            let mut problem = runtime_error(&error);
+            if let RuntimeError::BuildFailed { last_lines, .. } = &error {
+                problem = with_last_lines(problem, last_lines);
+            }
+            match attempt.failed(problem) {
+                Finish::Ended(ended) => *ended,
+                other => return other,
+            }
+        }
+    };
+    ended.timings.exited_at = Some(shared.runs.clock().now());
+    ended.logs = store_logs(logs, shared.ports.artifacts.as_ref(), None).await;
+    Finish::ended(ended)
+}
+
+#[derive(Debug, Error)]
+enum MakeError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+async fn make(
+    attempt: &Attempt,
+    name: &CapsuleName,
+    content: Digest,
+    progress: mpsc::Sender<String>,
+) -> Result<Image, MakeError> {
+    let shared = &attempt.shared;
+    let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
+    let size = artifacts.size(content).await?;
+    let size = size.ok_or(StoreError::Missing { digest: content })?;
+    let context = artifacts.get_file(content, size).await?;
+    let tag = image_tag(name, content);
+    let build = ImageBuild::new(context.path().to_path_buf(), name.as_str(), &tag, progress);
+    let config_digest = runtime.build_image(build).await?;
+    shared.host.images.found(&config_digest);
+    let archive = runtime.save_image(&config_digest).await?;
+    let archive = archive.map_err(|error| Box::new(error) as BoxError).boxed();
+    let stored = artifacts.put_stream(archive).await?;
+    Ok(Image {
+        config_digest,
+        archive: stored.digest,
+        archive_size_bytes: stored.size_bytes,
+    })
+}

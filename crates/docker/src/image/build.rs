@@ -11,6 +11,7 @@ use bollard::query_parameters::BuildImageOptions;
 use bollard::{Docker, body_try_stream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
 use crate::config::BuildLimits;
@@ -28,6 +29,9 @@ const QUOTED_LINES_MAX: usize = 20;
 /// Maximum length of a reported line, in bytes; the rest is dropped.
 const LINE_SIZE_BYTES_MAX: usize = 4_096;
 
+/// Maximum number of builds for one image, if the engine loses images of its cache while it builds.
+const BUILDS_MAX: usize = 5;
+
 /// The input of a build.
 pub(crate) struct Build<'a> {
     pub(crate) image: ImageBuild<'a>,
@@ -40,6 +44,27 @@ pub(crate) struct Build<'a> {
 
 /// Builds the image and returns its id.
 pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, RuntimeError> {
+    let end = Instant::now() + Duration::from_secs(build.limits.seconds);
+    let mut builds = 1;
+    loop {
+        match build_once(engine, &build, end).await {
+            Err(error) if has_lost_cache(&error) && builds < BUILDS_MAX => builds += 1,
+            built => return built,
+        }
+    }
+}
+
+/// Whether the engine failed to look up its cache. Source: moby, `daemon/images/cache.go`: if another client removes
+/// any image without a parent during the first step of a build, the build fails. Its author cannot prevent that.
+fn has_lost_cache(error: &RuntimeError) -> bool {
+    matches!(error, RuntimeError::BuildFailed { message, .. } if message.starts_with("unable to find image \"sha256:"))
+}
+
+async fn build_once(
+    engine: &Engine,
+    build: &Build<'_>,
+    end: Instant,
+) -> Result<String, RuntimeError> {
     let context = tokio::fs::File::open(&build.image.context)
         .await
         .map_err(|error| RuntimeError::Engine {
@@ -54,11 +79,11 @@ pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, R
     let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
     let body = body_try_stream(ReaderStream::new(context));
     let mut stream = docker
-        .build_image(options(&build), credentials, Some(body))
+        .build_image(options(build), credentials, Some(body))
         .boxed();
     let mut log = Log {
         lines: VecDeque::new(),
-        progress: build.image.progress,
+        progress: build.image.progress.clone(),
         unfinished: String::new(),
     };
     let mut id = None;
@@ -70,7 +95,7 @@ pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, R
         }
         Ok(())
     };
-    match tokio::time::timeout(Duration::from_secs(build.limits.seconds), read).await {
+    match tokio::time::timeout_at(end, read).await {
         // Dropping the stream closes the connection, which stops the build.
         Err(_) => {
             let message = format!(

@@ -1,4 +1,4 @@
-//! A proxy of the engine's socket that loses answers of executed requests.
+//! A proxy of the engine's socket that loses or replaces the engine's answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     Refused,
     /// The engine does not receive the request; the proxy answers that the container was never started.
     Forgotten,
+    /// The engine does not receive the request; the proxy answers that an image of the build cache is gone.
+    CacheLost,
 }
 
 /// Selects requests whose first line contains the text, a number of times.
@@ -94,22 +96,20 @@ async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
     match fault {
         Some(Fault::Refused) => return,
         Some(Fault::Hangs) => return std::future::pending().await,
+        Some(Fault::Forgotten) if first_line.contains("/kill") => {
+            let body = r#"{"message": "it is not running"}"#;
+            return answer(&mut client, "409 Conflict", body).await;
+        }
         Some(Fault::Forgotten) => {
-            let (status, body) = if first_line.contains("/kill") {
-                ("409 Conflict", r#"{"message": "it is not running"}"#)
-            } else {
-                (
-                    "200 OK",
-                    r#"{"State": {"Status": "created", "Running": false}}"#,
-                )
-            };
-            let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json");
-            let size_bytes = body.len();
-            let answer = format!(
-                "{head}\r\nConnection: close\r\nContent-Length: {size_bytes}\r\n\r\n{body}"
-            );
-            let _ = client.write_all(answer.as_bytes()).await;
-            return;
+            let body = r#"{"State": {"Status": "created", "Running": false}}"#;
+            return answer(&mut client, "200 OK", body).await;
+        }
+        // Captured from Docker 20.10.
+        Some(Fault::CacheLost) => {
+            let error = format!(r#"unable to find image \"sha256:{}\""#, "0".repeat(64));
+            let body = format!(r#"{{"errorDetail":{{"message":"{error}"}},"error":"{error}"}}"#);
+            read_chunks(&mut client, head.to_vec()).await;
+            return answer(&mut client, "200 OK", &body).await;
         }
         _ => (),
     }
@@ -126,4 +126,22 @@ async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
     if fault == Some(Fault::AnswerHangs) {
         std::future::pending::<()>().await;
     }
+}
+
+/// Reads a chunked request to its end, so that the client can send all of it.
+async fn read_chunks(client: &mut UnixStream, mut read: Vec<u8>) {
+    while !read.ends_with(b"\r\n0\r\n\r\n") {
+        if !client.read_buf(&mut read).await.is_ok_and(|size| size > 0) {
+            return;
+        }
+    }
+}
+
+/// Answers instead of the engine.
+async fn answer(client: &mut UnixStream, status: &str, body: &str) {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json");
+    let size_bytes = body.len();
+    let answer =
+        format!("{head}\r\nConnection: close\r\nContent-Length: {size_bytes}\r\n\r\n{body}");
+    let _ = client.write_all(answer.as_bytes()).await;
 }

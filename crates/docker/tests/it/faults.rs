@@ -5,13 +5,15 @@ use std::time::Duration;
 use aod_docker::Config;
 use aod_docker::config::Timeouts;
 use aod_ports::container_runtime::{
-    ContainerEvent, ContainerRuntime as _, ContainerSpec, RuntimeError,
+    ContainerEvent, ContainerRuntime as _, ContainerSpec, ImageBuild, RuntimeError,
 };
 use futures::StreamExt as _;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 use crate::engine_proxy::{EngineProxy, Fault, Rule};
 use crate::fixture::{Fixture, PATIENCE, docker, finish, lease, wait_for_output};
+use crate::images::context;
 
 /// A cluster whose engine is behind a proxy, with time limits of two seconds.
 async fn behind_proxy() -> (TempDir, EngineProxy, Fixture) {
@@ -85,6 +87,29 @@ async fn container_with_lost_answer_to_start_is_used() {
         let (_directory, proxy, fixture) = behind_proxy().await;
         ends_well(&fixture, &[once("/start", fault)], &proxy).await;
     }
+}
+
+#[tokio::test]
+async fn build_survives_that_other_clients_remove_images() {
+    let (_directory, proxy, fixture) = behind_proxy().await;
+    let context = context(&fixture, "FROM scratch\nADD root.tar /\nCMD busybox");
+    let tag = format!("aod/{}:0", fixture.cluster);
+    let build = async || {
+        let (progress, _lines) = mpsc::channel(1);
+        let image = ImageBuild::new(context.clone(), "demo", &tag, progress);
+        fixture.runtime.build_image(image).await
+    };
+    let lost = Rule {
+        times: 4,
+        ..once("/build", Fault::CacheLost)
+    };
+    proxy.set(&[lost]);
+    build().await.expect("the fifth build succeeds");
+    proxy.set(&[always("/build", Fault::CacheLost)]);
+    assert!(
+        matches!(build().await, Err(RuntimeError::BuildFailed { .. })),
+        "it does not try forever"
+    );
 }
 
 #[tokio::test]

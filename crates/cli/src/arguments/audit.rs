@@ -13,7 +13,7 @@ pub enum AuditCommand {
     Export(ExportArguments),
     /// Verify a bundle, without a connection to the cluster
     Verify(VerifyArguments),
-    /// Print the public key of the gateway's seals
+    /// Print the public key of the gateway's seals (its signatures of ended trees)
     Key(ConnectArguments),
 }
 

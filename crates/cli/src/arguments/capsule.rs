@@ -30,7 +30,7 @@ pub enum CapsuleCommand {
     Rm(RmArguments),
     /// Show inputs, outputs and permitted callees of a registered capsule or a directory
     Inspect(InspectArguments),
-    /// Show the permitted calls between capsules, and their problems
+    /// Show the permitted calls between capsules, with cycles and calls that cannot work
     Graph(GraphArguments),
     /// Print the JSON Schema of a capsule file, for editors
     Schema(SchemaArguments),
@@ -61,7 +61,8 @@ pub struct BuildArguments {
     #[arg(long)]
     pub pool: Option<String>,
 
-    /// Permit calls to all capsules, not only to those in tools.yaml; for capsules that are older than tools.yaml
+    /// Permit calls to all capsules, not only to those in tools.yaml; for capsules that were written before AOD had
+    /// tools.yaml
     #[arg(long)]
     pub open_handoffs: bool,
 

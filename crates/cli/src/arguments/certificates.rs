@@ -13,12 +13,13 @@ pub struct CredentialsArguments {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
 
-    /// Upgrade users of an earlier version, which have all rights: limit the rights of each user, and create new
-    /// passwords
+    /// Upgrade broker users that an earlier version created with all rights: limit the rights of each user, and create
+    /// new passwords
     #[arg(long, requires = "store", conflicts_with = "node")]
     pub upgrade: bool,
 
-    /// Directory with the streams of nats-server (its store_dir); stop nats-server first
+    /// Data directory of nats-server (store_dir in its configuration), for --upgrade: the command moves the streams in
+    /// it to a new account; stop nats-server first
     #[arg(long, value_name = "DIR", requires = "upgrade")]
     pub store: Option<PathBuf>,
 }
@@ -28,7 +29,7 @@ pub struct CertsArguments {
     /// Directory for ca.crt, ca.key, the certificate and its key
     pub directory: PathBuf,
 
-    /// Host name or IP address in the certificate, in addition to this host (repeatable). Without --host, the command
+    /// Host name or IP address in the certificate, in addition to localhost (repeatable). Without --host, the command
     /// renews all existing certificates
     #[arg(long = "host", value_name = "NAME_OR_IP")]
     pub hosts: Vec<String>,

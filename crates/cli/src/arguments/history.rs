@@ -41,7 +41,7 @@ pub struct RerunArguments {
     #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Recompute this run, its callers up to the root, and all runs below it
+    /// Recompute this run, all runs below this run, and its callers up to the root
     #[arg(long, value_name = "RUN", conflicts_with = "fresh", add = completion::runs())]
     pub from: Option<String>,
 

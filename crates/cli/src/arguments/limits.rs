@@ -28,7 +28,8 @@ pub struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub preparation_timeout: Option<u32>,
 
-    /// Maximum time between two heartbeats of the capsule: output, or a request to other capsules [default: none]
+    /// Maximum time between two heartbeats of the capsule: output, or any request that the capsule sends [default:
+    /// none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub heartbeat_timeout: Option<u32>,
 

@@ -13,7 +13,7 @@ pub enum RetentionCommand {
     Ls(ConnectArguments),
     /// Create or replace a policy
     Set(SetPolicyArguments),
-    /// Remove a policy; AOD then keeps artifacts that no other policy allows it to delete
+    /// Remove a policy; AOD then keeps the artifacts that only this policy allowed it to delete
     Rm(PolicyArgument),
 }
 
@@ -29,7 +29,7 @@ pub struct PolicyArgument {
 /// If several policies match a tree, the longest time applies.
 #[derive(Clone, Debug, Args)]
 pub struct SetPolicyArguments {
-    /// Name of the policy: 1 to 63 of a-z, 0-9 and -
+    /// Name of the policy: 1 to 63 characters from a-z, 0-9 and -
     pub name: String,
 
     /// Retention time of logs, from the end of their tree: 30d, 12h, 90m, 45s or forever

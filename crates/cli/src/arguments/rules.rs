@@ -26,7 +26,7 @@ pub struct RuleArgument {
 
 #[derive(Clone, Debug, Args)]
 pub struct SetRuleArguments {
-    /// Name of the rule: 1 to 63 of a-z, 0-9 and -
+    /// Name of the rule: 1 to 63 characters from a-z, 0-9 and -
     pub name: String,
 
     /// Capsule that the rule applies to (repeatable) [default: all]
@@ -37,8 +37,8 @@ pub struct SetRuleArguments {
     #[arg(long, value_name = "TENANT")]
     pub tenant: Vec<String>,
 
-    /// Part of a request; each of its values gets a separate bucket: `tenant`, `capsule`, `requested_by`, `label:NAME`,
-    /// `argument:/POINTER` (repeatable) [default: all runs share one bucket]
+    /// Part of a request; AOD counts runs with the same value together, in one bucket: `tenant`, `capsule`,
+    /// `requested_by`, `label:NAME`, `argument:/POINTER` (repeatable) [default: all runs share one bucket]
     #[arg(long, value_name = "PART")]
     pub key: Vec<String>,
 

@@ -146,7 +146,7 @@ pub struct LogsArguments {
     #[arg(short, long)]
     pub follow: bool,
 
-    /// Only the last N lines so far; with --follow, then new lines [default: all lines]
+    /// Only the last N existing lines; with --follow, also all new lines [default: all lines]
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
 

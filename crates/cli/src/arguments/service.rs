@@ -72,8 +72,8 @@ pub struct BrokerArguments {
     #[arg(long, env = "AOD_CACHE_BYTES", value_name = "BYTES", default_value_t = 20 << 30, hide_env_values = true)]
     pub cache_bytes: u64,
 
-    /// Lease time: after this time without progress, another node takes over the run; the same for all gateways and
-    /// nodes
+    /// Lease time: if a node does not renew its lease of a run within this time, another node takes over the run; the
+    /// same for all gateways and nodes
     #[arg(long, env = "AOD_LEASE_SECONDS", value_name = "SECONDS", default_value_t = aod_jetstream::LEASE_SECONDS_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=3600), hide_env_values = true)]
     pub lease_seconds: u32,
@@ -179,7 +179,7 @@ pub struct TlsArguments {
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DiskArguments {
     /// Space that AOD reserves on each disk for running trees; with less free space, no new tree starts [default: a
-    /// tenth of the disk, at most 1 GiB]
+    /// tenth of the disk, from 128 MiB to 1 GiB]
     #[arg(
         long,
         env = "AOD_DISK_RESERVE",

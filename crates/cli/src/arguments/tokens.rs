@@ -17,7 +17,7 @@ pub enum TokensCommand {
 
 #[derive(Clone, Debug, Args)]
 pub struct CreateTokenArguments {
-    /// Name of the token, recorded in events: 1 to 63 of a-z, 0-9 and -
+    /// Name of the token, recorded in events: 1 to 63 characters from a-z, 0-9 and -
     pub name: String,
 
     /// Tenant that the token is valid for [default: the tenant of your token]

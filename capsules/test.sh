@@ -29,7 +29,7 @@ trap 'rm -rf "$work"' EXIT
 # for these tests and for all builds of `aod`.
 make_wheel() {
     mkdir "$work/vendor"
-    ../deploy/cargo.sh build --quiet --locked -p aod-kit --message-format json >"$work/messages"
+    ../deploy/cargo.sh test --quiet --locked --workspace --no-run --message-format json >"$work/messages"
     python3 - "$work/messages" "$work/vendor" <<'END'
 import json, pathlib, shutil, sys
 

@@ -19,6 +19,6 @@ is_root || die "the chaos creates network namespaces, mounts and Docker daemons,
 } >&2
 export PATH="$tools_directory:$PATH" AOD_TEST_NATS_SERVER="$tools_directory/nats-server"
 # Built like the tests: with all assertions, and without a second build.
-"$DEPLOY_DIR/cargo.sh" test --quiet --locked --workspace --no-run
+build_everything
 export AOD_TEST_AOD="$REPOSITORY_DIR/target/debug/aod"
 exec target/debug/aod-chaos "$@"

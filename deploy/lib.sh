@@ -27,6 +27,12 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# Builds all programs and tests into target/debug, with the one set of features that all tests use: a build of a single
+# crate would compile the libraries again, with fewer features.
+build_everything() {
+    (cd "$REPOSITORY_DIR" && "$DEPLOY_DIR/cargo.sh" test --quiet --locked --workspace --no-run)
+}
+
 # step NAME COMMAND...: runs the command; prints its start and its duration.
 # A failure ends the script: the command runs outside any `if`, so that `set -e` holds inside it.
 step() {

@@ -26,15 +26,14 @@ build() {
     # Keeps git from treating the copy as a part of this repository.
     (cd "$copy" && GIT_CEILING_DIRECTORIES="$(dirname "$copy")" git apply "$DEPLOY_DIR/mutants/$1.patch") ||
         die "the patch $1 does not apply" "update deploy/mutants/$1.patch"
-    (cd "$copy" && RUSTFLAGS="--cfg tokio_unstable" "$DEPLOY_DIR/cargo.sh" build --quiet --locked --profile simulation \
-        --target-dir "$target" -p aod-simulator) ||
+    (cd "$copy" && "$DEPLOY_DIR/cargo.sh" build --quiet --locked --target-dir "$target" -p aod-simulator) ||
         die "the tree does not build with $1" "update deploy/mutants/$1.patch"
 }
 
 # is_noticed: whether a seed fails; prints it.
 is_noticed() {
     # A broken rule may keep a simulation from ending; the findings of its other seeds count.
-    if timeout "$SECONDS_MAX" "$target/simulation/aod-simulate" "$SEEDS" >"$copy/seeds.log" 2>&1; then
+    if timeout "$SECONDS_MAX" "$target/debug/aod-simulate" "$SEEDS" >"$copy/seeds.log" 2>&1; then
         return 1
     fi
     grep -m 1 '^seed' "$copy/seeds.log" >&2

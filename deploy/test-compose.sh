@@ -41,7 +41,7 @@ trap 'exit 130' INT TERM
 
 # The image of the program from this machine's build; from deploy/Dockerfile if that build does not run in the image.
 make_image() {
-    "$DEPLOY_DIR/cargo.sh" build --quiet --locked -p aod-cli
+    build_everything
     mkdir "$work/image"
     cp target/debug/aod "$work/image/aod"
     printf 'FROM %s\nCOPY aod /usr/local/bin/aod\nENTRYPOINT ["aod"]\n' "$DEBIAN_IMAGE" >"$work/image/Dockerfile"

@@ -1,5 +1,7 @@
 //! The gateway's parsers of foreign bytes, public only for the fuzz targets.
 
+use std::io::Cursor;
+
 use aod_api::compatibility::{Execute, Handoff};
 use aod_api::files::FILE_REFERENCE_PREFIX;
 use aod_api::problem::{Problem, ProblemItem};
@@ -84,7 +86,7 @@ pub fn handoff(body: &[u8]) -> Result<(String, Map<String, Value>), Box<Problem>
 
 /// The `schema.json` of a packed capsule directory.
 pub fn package(archive: &[u8]) -> Result<Bytes, Vec<ProblemItem>> {
-    Package::read_archive(archive).map(|package| package.schema_json)
+    Package::read_archive(Cursor::new(archive)).map(|package| package.schema_json)
 }
 
 fn problem(error: &Error) -> Box<Problem> {

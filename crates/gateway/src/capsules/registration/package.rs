@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use aod_api::problem::ProblemItem;
@@ -19,6 +19,9 @@ pub(crate) const PACKAGE_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum number of entries in a package.
 const ENTRIES_MAX: usize = 20_000;
+
+/// Maximum size of the long name or the attributes of an entry, in bytes. Linux accepts paths of 4 KiB.
+const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 
 /// Maximum number of problems in one answer.
 const PROBLEMS_MAX: usize = 50;
@@ -51,7 +54,7 @@ impl Package {
     }
 
     /// As [`Package::read`], for an open tar file.
-    pub(crate) fn read_archive(archive: impl Read) -> Result<Self, Vec<ProblemItem>> {
+    pub(crate) fn read_archive(archive: impl Read + Seek) -> Result<Self, Vec<ProblemItem>> {
         let mut entries = Entries::default();
         entries.read(archive).map_err(|error| unreadable(&error))?;
         entries.finish()
@@ -72,13 +75,40 @@ struct Entries {
 }
 
 impl Entries {
-    fn read(&mut self, archive: impl Read) -> io::Result<()> {
+    fn read(&mut self, mut archive: impl Read + Seek) -> io::Result<()> {
+        self.check_headers(&mut archive)?;
+        if !self.problems.is_empty() {
+            return Ok(());
+        }
+        archive.rewind()?;
         for (number, entry) in Archive::new(archive).entries()?.enumerate() {
             if number >= ENTRIES_MAX {
                 self.problem("", format!("more than {ENTRIES_MAX} entries, the maximum"));
                 return Ok(());
             }
             self.entry(entry?)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what the reader of entries holds in memory, without reading it: long names, attributes, maps of holes.
+    fn check_headers(&mut self, archive: impl Read + Seek) -> io::Result<()> {
+        let mut archive = Archive::new(archive);
+        for entry in archive.entries_with_seek()?.raw(true) {
+            let entry = entry?;
+            let kind = entry.header().entry_type();
+            if kind.is_gnu_sparse() {
+                let text =
+                    "a file with holes found; expected a plain file: pack it without --sparse";
+                self.problem("", text.into());
+            }
+            let size_bytes = entry.size();
+            if is_metadata(kind) && size_bytes > EXTENSION_BYTES_MAX {
+                let text = format!(
+                    "a name or attribute of {size_bytes} bytes found; expected at most {EXTENSION_BYTES_MAX}"
+                );
+                self.problem("", text);
+            }
         }
         Ok(())
     }

@@ -1,6 +1,11 @@
 //! Tests of valid and invalid packages.
 
-use super::package::Package;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
+
+use tar::{EntryType, Header};
+
+use super::package::{PACKAGE_BYTES_MAX, Package};
 
 const SCHEMA: &[u8] = br#"{"input": {"type": "object"}, "output": {"type": "object"}}"#;
 
@@ -109,4 +114,59 @@ fn file_that_is_not_tar_is_rejected() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), vec![b'x'; 2048]).unwrap();
     assert!(Package::read(file.path()).is_err());
+}
+
+/// Counts what is read of a file.
+struct Counting {
+    file: File,
+    read_bytes: usize,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let size_bytes = self.file.read(buffer)?;
+        self.read_bytes += size_bytes;
+        Ok(size_bytes)
+    }
+}
+
+impl Seek for Counting {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+#[test]
+fn large_headers_are_refused_without_being_read() {
+    for kind in [
+        EntryType::GNULongName,
+        EntryType::GNULongLink,
+        EntryType::XHeader,
+        EntryType::XGlobalHeader,
+        EntryType::GNUSparse,
+    ] {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(PACKAGE_BYTES_MAX);
+        header.set_cksum();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(header.as_bytes()).unwrap();
+        file.set_len(PACKAGE_BYTES_MAX).unwrap();
+        file.rewind().unwrap();
+        let mut archive = Counting {
+            file,
+            read_bytes: 0,
+        };
+        let problems = Package::read_archive(&mut archive).unwrap_err();
+        let text = &problems[0].message;
+        assert!(
+            text.contains("expected at most 65536") || text.contains("without --sparse"),
+            "{kind:?}: {text}"
+        );
+        assert!(
+            archive.read_bytes < 1 << 20,
+            "{kind:?}: {}",
+            archive.read_bytes
+        );
+    }
 }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::Chain;
 use crate::digest::Digest;
-use crate::egress::Rule;
+use crate::egress::Permission;
 use crate::event::Recorded;
 pub use crate::grant::{Grant, Handoffs, ModelGrant};
-use crate::manifest::{AgentManifest, CapsuleName, Secret};
+use crate::manifest::{AgentManifest, CapsuleName, Secret, ToolsManifest};
 use crate::placement::Requirements;
 pub use crate::resources::Resources;
 use crate::subject::{self, Pool, Subject};
@@ -42,7 +42,7 @@ pub struct Needs {
     pub secrets: Vec<Secret>,
     /// Hosts that it connects to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub egress: Vec<Rule>,
+    pub egress: Vec<Permission>,
     /// Environment variables of its container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -55,7 +55,7 @@ impl Needs {
     pub fn of(agent: &AgentManifest) -> Self {
         Self {
             secrets: agent.secrets.clone(),
-            egress: agent.egress.clone(),
+            egress: agent.egress.iter().cloned().map(Permission::Rule).collect(),
             env: agent.env.clone(),
             placement: agent.placement.clone(),
         }
@@ -63,6 +63,32 @@ impl Needs {
 
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// What a capsule may do beyond its manifests: for capsules that were written before AOD had them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Openness {
+    /// It may call every capsule.
+    pub handoffs: bool,
+    /// It may connect to every host that the operator of its node permits.
+    pub egress: bool,
+}
+
+impl Openness {
+    pub fn handoffs(self, tools: &ToolsManifest) -> Handoffs {
+        if self.handoffs {
+            return Handoffs::Open;
+        }
+        tools.handoffs()
+    }
+
+    pub fn needs(self, agent: &AgentManifest) -> Needs {
+        let mut needs = Needs::of(agent);
+        if self.egress {
+            needs.egress = vec![Permission::Everywhere { port: None }];
+        }
+        needs
     }
 }
 

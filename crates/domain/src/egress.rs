@@ -51,8 +51,9 @@ enum Hosts {
     Below(String),
 }
 
-/// An operator's permission: a [`Rule`], or every public host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A [`Rule`], or every public host: what an operator permits, and what a capsule may request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Permission {
     /// `*` for every port, or `*:443`.
     Everywhere {
@@ -205,6 +206,34 @@ impl FromStr for Permission {
     }
 }
 
+impl TryFrom<String> for Permission {
+    type Error = MalformedRule;
+
+    /// Checks only the form, like [`Rule`].
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match split(&text)? {
+            ("*", port) => Ok(Self::Everywhere { port }),
+            _ => Rule::read(&text).map(Self::Rule),
+        }
+    }
+}
+
+impl From<Permission> for String {
+    fn from(permission: Permission) -> Self {
+        permission.to_string()
+    }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everywhere { port: None } => formatter.write_str("*"),
+            Self::Everywhere { port: Some(port) } => write!(formatter, "*:{port}"),
+            Self::Rule(rule) => rule.fmt(formatter),
+        }
+    }
+}
+
 impl Permission {
     fn is_for(&self, host: &Host, port: u16) -> bool {
         match self {
@@ -216,14 +245,14 @@ impl Permission {
 
 /// Checks `host` by its name: the capsule must list it, and the node's operator must permit it.
 pub fn check(
-    listed: &[Rule],
+    listed: &[Permission],
     permitted: &[Permission],
     host: &Host,
     port: u16,
 ) -> Result<(), Refusal> {
     let host = host.clone();
     if !listed.iter().any(|rule| rule.is_for(&host, port)) {
-        let listed: Vec<String> = listed.iter().map(Rule::to_string).collect();
+        let listed: Vec<String> = listed.iter().map(Permission::to_string).collect();
         let listed = match listed.as_slice() {
             [] => "nothing".to_owned(),
             listed => listed.join(", "),

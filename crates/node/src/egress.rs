@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aod_api::problem::Problem;
-use aod_domain::egress::{self, Host, Permission, Rule};
+use aod_domain::egress::{self, Host, Permission};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::EgressUsage;
 use aod_ports::network::{Connection, Network};
@@ -39,7 +39,7 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The egress of one attempt.
 #[derive(Debug)]
 pub(crate) struct Egress {
-    listed: Vec<Rule>,
+    listed: Vec<Permission>,
     permitted: Vec<Permission>,
     network: Arc<dyn Network>,
     notes: FactNotes,
@@ -69,7 +69,7 @@ pub(crate) struct Place {
 
 impl Egress {
     pub(crate) fn new(
-        listed: Vec<Rule>,
+        listed: Vec<Permission>,
         permitted: Vec<Permission>,
         network: Arc<dyn Network>,
         notes: FactNotes,

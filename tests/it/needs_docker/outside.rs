@@ -120,7 +120,7 @@ async fn capsule_reaches_only_the_hosts_in_its_egress_list() {
     });
     let rules = ["api.example.com", "rebind.example.com"];
     let needs = Needs {
-        egress: rules.map(|rule| rule.parse().expect("a rule")).into(),
+        egress: rules.map(|rule| rule.parse().expect("a permission")).into(),
         ..Needs::default()
     };
     let given = Arc::clone(&network);
@@ -204,7 +204,7 @@ async fn check_notes(cluster: &DockerCluster, run: &str, used: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn capsule_without_egress_list_has_no_proxy() {
+async fn capsule_without_egress_list_gets_the_reason_and_its_operator_an_event() {
     let cluster = DockerCluster::start_with_needs(&["probe"], &Needs::default(), |cluster| {
         cluster.egress = vec!["*".parse().expect("a permission")];
     })
@@ -221,5 +221,9 @@ async fn capsule_without_egress_list_has_no_proxy() {
         "api.example.com:443",
         " is not in the list \"egress\" of the capsule's agent.yaml, which lists nothing",
     );
-    assert_eq!(report, format!("{expected}\n0\n"));
+    assert_eq!(report, format!("{expected}\n6\n"));
+    let (_, page) = cluster.client.get(&format!("/v1/runs/{run}/events")).await;
+    let events = page["items"].as_array().expect("a run has events");
+    let is_refusal = |event: &&Value| event["type"] == "dev.aod.run.egress_refused.v1";
+    assert_eq!(events.iter().filter(is_refusal).count(), 1, "{page}");
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use aod_domain::capsule::Openness;
 use clap::{Args, Subcommand};
 
 use super::service::DOCKER_DEFAULT;
@@ -61,13 +62,34 @@ pub struct BuildArguments {
     #[arg(long)]
     pub pool: Option<String>,
 
+    #[command(flatten)]
+    pub openness: OpennessArguments,
+
+    #[command(flatten)]
+    pub connect: ConnectArguments,
+}
+
+/// Permissions for capsules that were written before AOD had the files that list them.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct OpennessArguments {
     /// Permit calls to all capsules, not only to those in tools.yaml; for capsules that were written before AOD had
     /// tools.yaml
     #[arg(long)]
     pub open_handoffs: bool,
 
-    #[command(flatten)]
-    pub connect: ConnectArguments,
+    /// Permit connections to all hosts that the operator of the node permits, not only to those that agent.yaml lists
+    /// under egress; for capsules that were written before AOD had egress rules
+    #[arg(long)]
+    pub open_egress: bool,
+}
+
+impl OpennessArguments {
+    pub(crate) fn openness(self) -> Openness {
+        Openness {
+            handoffs: self.open_handoffs,
+            egress: self.open_egress,
+        }
+    }
 }
 
 /// The container engine, and its credentials for registries.
@@ -128,6 +150,9 @@ pub struct CapsuleRunArguments {
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
 
+    #[command(flatten)]
+    pub openness: OpennessArguments,
+
     /// Keep the data directory for `aod up --data`, and print its path
     #[arg(long)]
     pub keep: bool,
@@ -149,6 +174,9 @@ pub struct CapsuleTestArguments {
     /// Directory of a callee, if it is not a sibling of the capsule directories (repeatable)
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub openness: OpennessArguments,
 
     /// File for the results, as JUnit XML
     #[arg(long, value_name = "FILE")]

@@ -176,7 +176,7 @@ fn subcommands_parse_their_own_flags() {
     );
     assert!(matches!(
         parsed("capsule build . --open-handoffs"),
-        Command::Capsule(CapsuleCommand::Build(arguments)) if arguments.open_handoffs
+        Command::Capsule(CapsuleCommand::Build(arguments)) if arguments.openness.open_handoffs
     ));
 }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use aod_api::capsules::{CapsuleList, RegisteredCapsule};
 use aod_api::runs::RunView;
+use aod_domain::capsule::Openness;
 use aod_kit::{pack, refuse};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderName};
@@ -124,9 +125,10 @@ fn query(arguments: &BuildArguments) -> Result<Vec<(&'static str, String)>, Fail
     let directory = absolute_name(&arguments.directory)?;
     let mut query = vec![("directory", directory)];
     query.extend(arguments.pool.iter().map(|pool| ("pool", pool.clone())));
-    if arguments.open_handoffs {
-        query.push(("handoffs", "open".to_owned()));
-    }
+    let Openness { handoffs, egress } = arguments.openness.openness();
+    let open = [("handoffs", handoffs), ("egress", egress)];
+    let open = open.into_iter().filter(|(_, is_open)| *is_open);
+    query.extend(open.map(|(name, _)| (name, "open".to_owned())));
     Ok(query)
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::capsules::CapsuleView;
-use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources, image_tag};
+use aod_domain::capsule::{
+    Event, Handoffs, Image, Needs, Openness, Registration, Resources, image_tag,
+};
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
 use aod_domain::manifest::CapsuleName;
@@ -174,6 +176,7 @@ impl Private {
         &self,
         source: &Source,
         origin: ImageOrigin,
+        openness: Openness,
         tell: impl Fn(&str),
     ) -> Result<(), Failure> {
         let package = pack(&source.directory)?;
@@ -187,7 +190,7 @@ impl Private {
             }
         };
         self.append(
-            self.registration(source, content.digest, config_digest)
+            self.registration(source, openness, content.digest, config_digest)
                 .await?,
         )
         .await
@@ -225,6 +228,7 @@ impl Private {
     async fn registration(
         &self,
         source: &Source,
+        openness: Openness,
         content: Digest,
         config_digest: String,
     ) -> Result<Registration, Failure> {
@@ -240,12 +244,12 @@ impl Private {
             tools: self.store_optional(source.tools_yaml.as_ref()).await?,
             image: here(config_digest),
             resources: agent.resources.clone(),
-            handoffs: source.tools.handoffs(),
+            handoffs: openness.handoffs(&source.tools),
             models: agent.model_grant(),
             needs: Needs {
                 // The cluster has only this host.
                 placement: Requirements::default(),
-                ..Needs::of(agent)
+                ..openness.needs(agent)
             },
             pool: Pool::any(),
             registered_by: REGISTERED_BY.to_owned(),

@@ -1,4 +1,6 @@
 use super::*;
+use crate::capsule::Openness;
+use crate::manifest::AgentManifest;
 
 fn rule(text: &str) -> Rule {
     text.parse().expect("a rule")
@@ -210,7 +212,7 @@ fn stored_rule_stays_readable_without_permitting_more() {
         let stored: Rule = serde_json::from_value(text.into()).expect("a stored rule");
         assert_eq!(stored.to_string(), text);
     }
-    let listed = [serde_json::from_str::<Rule>("\"10.0.0.1:443\"").unwrap()];
+    let listed = [serde_json::from_str::<Permission>("\"10.0.0.1:443\"").unwrap()];
     let private = host("10.0.0.1");
     let everywhere = ["*".parse::<Permission>().unwrap()];
     assert_eq!(check(&listed, &everywhere, &private, 443), Ok(()));
@@ -223,8 +225,8 @@ fn stored_rule_stays_readable_without_permitting_more() {
 
 #[test]
 fn capsule_and_operator_must_both_allow() {
-    let listed = [rule("api.example.com"), rule("*.example.org")];
     let permit = |text: &str| vec![text.parse::<Permission>().unwrap()];
+    let listed = [permit("api.example.com"), permit("*.example.org")].concat();
     let api = host("api.example.com");
     assert_eq!(check(&listed, &permit("*"), &api, 443), Ok(()));
     assert_eq!(check(&listed, &permit("*:443"), &api, 443), Ok(()));
@@ -244,6 +246,24 @@ fn capsule_and_operator_must_both_allow() {
         "evil.org:443 is not in the list \"egress\" of the capsule's agent.yaml, which lists \
          api.example.com:443, *.example.org:443"
     );
+}
+
+#[test]
+fn open_egress_permits_what_the_operator_permits_and_is_stored() {
+    let open = Openness {
+        egress: true,
+        ..Openness::default()
+    };
+    let egress = open.needs(&AgentManifest::default()).egress;
+    let stored = serde_json::to_string(&egress).unwrap();
+    assert_eq!(stored, r#"["*"]"#);
+    let listed: Vec<Permission> = serde_json::from_str(&stored).unwrap();
+    let api = host("api.example.com");
+    let permitted = ["*.example.com".parse().unwrap()];
+    assert_eq!(check(&listed, &permitted, &api, 443), Ok(()));
+    let refused = check(&listed, &permitted, &api, 80);
+    assert!(matches!(refused, Err(Refusal::NotPermitted { .. })));
+    assert!("*".parse::<Rule>().is_err(), "agent.yaml lists hosts");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
-use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, Needs, Openness, Registration, Resources};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -60,8 +60,7 @@ pub(crate) struct Options {
     pub(crate) directory: Option<String>,
     /// Pool of its runs and of its build.
     pub(crate) pool: Pool,
-    /// Whether the capsule may call all capsules: for agent-on-demand capsules.
-    pub(crate) is_open: bool,
+    pub(crate) openness: Openness,
     /// Tenant of the capsule and of its build.
     pub(crate) tenant: Tenant,
     pub(crate) registered_by: String,
@@ -159,10 +158,11 @@ impl Prepared {
     }
 
     fn handoffs(&self) -> Handoffs {
-        if self.options.is_open {
-            return Handoffs::Open;
-        }
-        self.manifests.tools.handoffs()
+        self.options.openness.handoffs(&self.manifests.tools)
+    }
+
+    fn needs(&self) -> Needs {
+        self.options.openness.needs(&self.manifests.agent)
     }
 
     /// Whether `registration` is equal to the one that this capsule would get.
@@ -171,7 +171,7 @@ impl Prepared {
             && registration.pool == self.options.pool
             && registration.handoffs == self.handoffs()
             // Registrations of older versions have no needs.
-            && registration.needs == Needs::of(&self.manifests.agent)
+            && registration.needs == self.needs()
     }
 }
 
@@ -343,7 +343,7 @@ async fn registration(
         resources: manifests.agent.resources.clone(),
         handoffs: prepared.handoffs(),
         models: manifests.agent.model_grant(),
-        needs: Needs::of(&manifests.agent),
+        needs: prepared.needs(),
         pool: prepared.options.pool.clone(),
         registered_by: prepared.options.registered_by.clone(),
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aod_api::capsules::{CapsuleList, CapsuleView, RegisteredCapsule, ResourcesView};
 use aod_api::problem::Problem;
 use aod_api::runs::RunView;
-use aod_domain::capsule::Handoffs;
+use aod_domain::capsule::{Handoffs, Openness};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::subject::Pool;
 use aod_services::program::inherit;
@@ -37,6 +37,7 @@ use crate::streams::limited;
         ("directory" = Option<String>, Query, description = "Name of the directory: the name of the capsule, unless agent.yaml contains one"),
         ("pool" = Option<String>, Query, description = "Pool of nodes for the build and for the runs of the capsule; default: `any`"),
         ("handoffs" = Option<String>, Query, description = "`open`: the capsule may call every capsule, as in agent-on-demand; default: `listed`"),
+        ("egress" = Option<String>, Query, description = "`open`: the capsule may connect to every host that the operator of its node permits, as in agent-on-demand; default: `listed`"),
     ),
     responses(
         (status = 200, body = RegisteredCapsule, description = "The same capsule is already registered"),
@@ -120,19 +121,23 @@ fn options(request: &Request, principal: &Principal) -> Result<Options> {
     let pool = parameters
         .value("pool", "1 to 63 of a-z, 0-9 and -")
         .unwrap_or_else(Pool::any);
-    let is_open = match parameters.text("handoffs").as_deref() {
+    let mut is_open = |name| match parameters.text(name).as_deref() {
         None | Some("listed") => false,
         Some("open") => true,
         Some(_) => {
-            parameters.error("handoffs", "expected open or listed");
+            parameters.error(name, "expected open or listed");
             false
         }
+    };
+    let openness = Openness {
+        handoffs: is_open("handoffs"),
+        egress: is_open("egress"),
     };
     parameters.finish()?;
     Ok(Options {
         directory,
         pool,
-        is_open,
+        openness,
         tenant: principal.tenant(),
         registered_by: principal.name.clone(),
     })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aod_api::events::EventView;
 use aod_api::runs::{CreateRun, RunView, TreeNode};
+use aod_domain::capsule::Openness;
 use aod_domain::contract::Contract;
 use aod_kit::{Family, Source};
 use jiff::Timestamp;
@@ -40,7 +41,7 @@ pub(super) async fn run_here(
     let mut signals = Signals::listen()?;
     let mut cluster = Private::start(&arguments.docker, &arguments.policy, None).await?;
     let outcome = tokio::select! {
-        launched = launch(&cluster, &family, inputs, console) => launched,
+        launched = launch(&cluster, &family, arguments.openness.openness(), inputs, console) => launched,
         () = signals.next() => {
             Err(Failure::new(Exit::Cancelled, "interrupted before the run was created"))
         }
@@ -74,12 +75,15 @@ fn inputs_of(source: &Source, call: &CallArguments) -> Result<Inputs, Failure> {
 async fn launch(
     cluster: &Private,
     family: &Family,
+    openness: Openness,
     inputs: Inputs,
     console: Console,
 ) -> Result<RunView, Failure> {
     for source in &family.members {
         let tell = |text: &str| console.tell(text);
-        cluster.register(source, ImageOrigin::Built, tell).await?;
+        cluster
+            .register(source, ImageOrigin::Built, openness, tell)
+            .await?;
     }
     let request = CreateRun {
         capsule: family.members[0].name.to_string(),

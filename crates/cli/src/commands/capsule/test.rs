@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use aod_api::problem::Problem;
 use aod_api::runs::{CreateRun, RunResult};
+use aod_domain::capsule::Openness;
 use aod_domain::manifest::{CapsuleName, slug};
 use aod_kit::cases::{self, Case};
 use aod_kit::expectation::{MadeFile, Outcome};
@@ -88,7 +89,7 @@ pub(super) async fn test(
     )
     .await?;
     let results = tokio::select! {
-        results = in_cluster(&cluster, &family, plan, &stand_ins, console) => Some(results),
+        results = in_cluster(&cluster, &family, plan, arguments.openness.openness(), &stand_ins, console) => Some(results),
         () = signals.next() => None,
     };
     cluster.end(false).await?;
@@ -130,6 +131,7 @@ async fn in_cluster(
     cluster: &Private,
     family: &Family,
     plan: Vec<Planned>,
+    openness: Openness,
     stand_ins: &StandIns,
     console: Console,
 ) -> Result<Vec<Tested>, Failure> {
@@ -141,7 +143,7 @@ async fn in_cluster(
             ImageOrigin::None
         };
         cluster
-            .register(source, origin, |text| console.tell(text))
+            .register(source, origin, openness, |text| console.tell(text))
             .await?;
     }
     let mut answered: BTreeMap<&String, Vec<&Answer>> = BTreeMap::new();

@@ -96,9 +96,8 @@ impl Active<'_> {
         environment.extend(contract_environment(&attempt.run, attempt.number));
         environment.extend(secrets.variables);
         environment.extend(device_environment(devices));
-        if !needs.egress.is_empty() {
-            environment.extend(proxy_environment());
-        }
+        // Also without egress: the proxy's refusal tells the capsule and its operator what is missing.
+        environment.extend(proxy_environment());
         self.records
             .redaction
             .begin(secrets.files.iter().map(|file| &file.value));

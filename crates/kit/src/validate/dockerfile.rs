@@ -5,6 +5,14 @@ use crate::place::Place;
 
 const NAME: &str = "Dockerfile";
 
+/// The options of instructions that the classic builder knows. Source: moby 20.10, `builder/dockerfile/dispatchers.go`.
+const OPTIONS: [(&str, &[&str]); 4] = [
+    ("ADD", &["chown"]),
+    ("COPY", &["chown", "from"]),
+    ("FROM", &["platform"]),
+    ("RUN", &[]),
+];
+
 impl Check<'_> {
     pub(super) fn dockerfile(&mut self) {
         let bytes = match std::fs::read(self.directory.join(NAME)) {
@@ -21,10 +29,11 @@ impl Check<'_> {
             return self.add(NAME, Place::default(), "not UTF-8 text");
         };
         let instructions = instructions(&text);
-        let first = instructions.iter().find(|(_, word)| word != "ARG");
+        self.buildkit(&text, &instructions);
+        let first = instructions.iter().find(|found| found.word != "ARG");
         match first {
-            Some((_, word)) if word == "FROM" => (),
-            Some((line, word)) => {
+            Some(first) if first.word == "FROM" => (),
+            Some(Instruction { line, word, .. }) => {
                 let message = format!("{word} found; expected FROM first, or ARG before it");
                 return self.add(NAME, place(*line), message);
             }
@@ -33,15 +42,76 @@ impl Check<'_> {
                 return self.add(NAME, Place::default(), message);
             }
         }
-        let is_from = |(_, word): &(u64, String)| word == "FROM";
+        let is_from = |found: &Instruction| found.word == "FROM";
         let last = instructions.iter().rposition(is_from).unwrap_or_default();
         let has_command = instructions[last..]
             .iter()
-            .any(|(_, word)| word == "ENTRYPOINT" || word == "CMD");
+            .any(|found| found.word == "ENTRYPOINT" || found.word == "CMD");
         if !has_command {
             let message = "found neither ENTRYPOINT nor CMD; the capsule runs the command of the base image, if the base image has one";
-            self.warn(NAME, place(instructions[last].0), message);
+            self.warn(NAME, place(instructions[last].line), message);
         }
+    }
+
+    /// Reports what only BuildKit understands: nodes build with the classic builder, which every engine has.
+    fn buildkit(&mut self, text: &str, instructions: &[Instruction]) {
+        let is_directive = |line: &str| {
+            let comment = line.trim_start().strip_prefix('#').map(str::trim_start);
+            comment.is_some_and(|comment| comment.to_ascii_lowercase().starts_with("syntax="))
+        };
+        if text.lines().next().is_some_and(is_directive) {
+            let message = "\"syntax\" has no effect: AOD builds with Docker's classic builder";
+            self.warn(NAME, place(1), message);
+        }
+        for Instruction {
+            line,
+            word,
+            options,
+            is_here_document,
+        } in instructions
+        {
+            let known = OPTIONS.iter().find(|(name, _)| name == word);
+            let known = known.map(|(_, known)| *known);
+            for option in options {
+                if known.is_some_and(|known| !known.contains(&option.as_str())) {
+                    let message = format!(
+                        "{word} --{option} needs BuildKit, but AOD builds with Docker's classic builder; remove --{option}"
+                    );
+                    self.add(NAME, place(*line), message);
+                }
+            }
+            if *is_here_document {
+                let message = format!(
+                    "a here-document (<<) needs BuildKit, but AOD builds with Docker's classic builder; write {word} without it"
+                );
+                self.add(NAME, place(*line), message);
+            }
+        }
+    }
+}
+
+/// An instruction and what the classic builder may not know of it.
+struct Instruction {
+    /// From 1.
+    line: u64,
+    /// In upper case.
+    word: String,
+    /// The names of its options, without dashes and values.
+    options: Vec<String>,
+    is_here_document: bool,
+}
+
+impl Instruction {
+    /// Adds the options of `words`; returns whether more may follow.
+    fn take_options<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> bool {
+        for word in words {
+            let Some(option) = word.strip_prefix("--") else {
+                return word == "\\";
+            };
+            let name = option.split_once('=').map_or(option, |(name, _)| name);
+            self.options.push(name.to_owned());
+        }
+        true
     }
 }
 
@@ -49,10 +119,11 @@ fn place(line: u64) -> Place {
     Place { line, column: 1 }
 }
 
-/// The instructions with their line numbers, from 1. Source: "Dockerfile reference", format and escapes.
-fn instructions(text: &str) -> Vec<(u64, String)> {
-    let mut found = Vec::new();
+/// All instructions. Source: "Dockerfile reference", format and escapes.
+fn instructions(text: &str) -> Vec<Instruction> {
+    let mut found: Vec<Instruction> = Vec::new();
     let (mut is_continued, mut document) = (false, None::<String>);
+    let mut has_options = false;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if let Some(end) = &document {
@@ -64,10 +135,22 @@ fn instructions(text: &str) -> Vec<(u64, String)> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        if !is_continued {
-            let word = line.split_whitespace().next().unwrap_or_default();
-            found.push((number, word.to_ascii_uppercase()));
-            document = here_document(line);
+        let mut words = line.split_whitespace();
+        if is_continued {
+            if let Some(last) = found.last_mut().filter(|_| has_options) {
+                has_options = last.take_options(words);
+            }
+        } else {
+            let word = words.next().unwrap_or_default().to_ascii_uppercase();
+            document = here_document(&word, line);
+            let mut new = Instruction {
+                line: number,
+                word,
+                options: Vec::new(),
+                is_here_document: document.is_some(),
+            };
+            has_options = new.take_options(words);
+            found.push(new);
         }
         is_continued = line.ends_with('\\');
     }
@@ -75,14 +158,17 @@ fn instructions(text: &str) -> Vec<(u64, String)> {
 }
 
 /// The word that ends a here-document which starts on `line`, as in `RUN <<END`.
-fn here_document(line: &str) -> Option<String> {
-    let (_, rest) = line.split_once("<<")?;
-    let word = rest.trim_start_matches('-').split_whitespace().next()?;
-    let word = word.trim_matches(['"', '\'']);
-    let is_word = word
-        .chars()
-        .all(|character| character.is_alphanumeric() || character == '_');
-    (is_word && !word.is_empty()).then(|| word.to_owned())
+fn here_document(instruction: &str, line: &str) -> Option<String> {
+    if !["ADD", "COPY", "RUN"].contains(&instruction) {
+        return None;
+    }
+    line.split_whitespace().find_map(|token| {
+        let token = token.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let word = token.strip_prefix("<<")?.trim_start_matches('-');
+        let word = word.trim_matches(['"', '\'']);
+        let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+        (!word.is_empty() && word.chars().all(is_name)).then(|| word.to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -123,6 +209,35 @@ mod tests {
             "# nothing\n",
             &[": no FROM found; expected FROM with the base image"],
         );
-        check("FROM a\nRUN <<END\nFROM b\nEND\nCMD x\n", &[]);
+    }
+
+    #[test]
+    fn syntax_of_buildkit_is_reported() {
+        let builder = "needs BuildKit, but AOD builds with Docker's classic builder";
+        check(
+            "# syntax=docker/dockerfile:1\nFROM --platform=linux/amd64 a\nCMD x\n",
+            &[":1:1: warning: \"syntax\" has no effect: AOD builds with Docker's classic builder"],
+        );
+        check(
+            "FROM a\nRUN --mount=type=cache,target=/c \\\n  --network=none \\\n  pip --user x\nCMD x\n",
+            &[
+                &format!(":2:1: RUN --mount {builder}; remove --mount"),
+                &format!(":2:1: RUN --network {builder}; remove --network"),
+            ],
+        );
+        check(
+            "FROM a\nCOPY --chown=1:1 --chmod=755 x y\nHEALTHCHECK --interval=5s CMD x\nCMD x\n",
+            &[&format!(":2:1: COPY --chmod {builder}; remove --chmod")],
+        );
+        check(
+            "FROM a\nRUN <<END\nFROM b\nEND\nCMD x\n",
+            &[&format!(
+                ":2:1: a here-document (<<) {builder}; write RUN without it"
+            )],
+        );
+        check(
+            "FROM a\nRUN x --mount=1 && cat <<< y && x=$((a << b ))\nCMD echo $((1 << 2))\n",
+            &[],
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Finds the texts of a payload that name files, and replaces them by final names.
 
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jsonschema::Evaluation;
 use serde_json::{Map, Value};
@@ -55,11 +56,17 @@ pub(crate) fn find(
     exists: Exists<'_>,
 ) -> Result<Vec<Reference>, Vec<Problem>> {
     let declared = declared(evaluation);
+    let other_texts = LazyCell::new(|| other_texts(evaluation));
     let mut references = BTreeMap::new();
     let mut problems = Vec::new();
     each_string(payload, &mut |pointer, text| {
         let found = match declared.get(pointer) {
-            Some(&allowed) => check_declared(pointer, text, allowed, directory, exists).map(Some),
+            Some(&allowed) => check_declared(pointer, text, allowed, directory, exists)
+                .map(Some)
+                .or_else(|problem| match other_texts.contains(pointer) {
+                    true => Ok(None),
+                    false => Err(problem),
+                }),
             None => Ok(infer(pointer, text, directory, exists)),
         };
         match found {
@@ -90,6 +97,43 @@ fn declared(evaluation: &Evaluation) -> BTreeMap<String, Allowed> {
         }
     }
     declared
+}
+
+/// The places of texts that fit a branch of an `anyOf` without a path beside one with a path: the name of a file or
+/// something else, such as a URL.
+fn other_texts(evaluation: &Evaluation) -> BTreeSet<String> {
+    let tree = serde_json::to_value(evaluation.hierarchical()).unwrap_or_default();
+    let mut found = BTreeSet::new();
+    let mut pending = vec![&tree];
+    while let Some(node) = pending.pop() {
+        let path = node["evaluationPath"].as_str().unwrap_or_default();
+        let branches = parts(node).filter(|branch| branch["valid"] == true);
+        if path.ends_with("/anyOf")
+            && let Some(place) = node["instanceLocation"].as_str()
+            && branches.into_iter().any(|branch| !has_path(branch, place))
+        {
+            found.insert(place.to_owned());
+        }
+        pending.extend(parts(node));
+    }
+    found
+}
+
+/// Whether the schema at `node` of an evaluation declares the text at `place` as a path.
+fn has_path(node: &Value, place: &str) -> bool {
+    let mut pending = vec![node];
+    while let Some(node) = pending.pop() {
+        let format = node["annotations"].as_str().unwrap_or_default();
+        if node["instanceLocation"] == place && FILE_FORMATS.contains(&format) {
+            return true;
+        }
+        pending.extend(parts(node));
+    }
+    false
+}
+
+fn parts(node: &Value) -> impl Iterator<Item = &Value> {
+    node["details"].as_array().into_iter().flatten()
 }
 
 fn check_declared(

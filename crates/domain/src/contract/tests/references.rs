@@ -62,6 +62,26 @@ fn only_branches_that_hold_declare() {
 }
 
 #[test]
+fn text_that_fits_another_branch_need_not_name_a_file() {
+    let input = json!({
+        "properties": {"source": {"anyOf": [
+            {"$ref": "#/$defs/path"},
+            {"type": "string", "pattern": "^https://"},
+            {"type": "integer"},
+        ]}},
+        "$defs": {"path": {"type": "string", "format": "file_path"}},
+    });
+    check_found(&input, &json!({"source": "https://example.com/a"}), &[]);
+    check_found(
+        &input,
+        &json!({"source": "notes"}),
+        &[("/source", "notes", true, File)],
+    );
+    let problems = codes(check_input(&input, json!({"source": "gone"})));
+    assert_eq!(problems, [("/source".to_owned(), ProblemCode::FileMissing)]);
+}
+
+#[test]
 fn every_format_takes_its_kind() {
     use ProblemCode::{FileKind, FileMissing};
     for format in ["file_path", "file-path", "path"] {

@@ -28,8 +28,10 @@ impl Check<'_> {
         let Ok(text) = String::from_utf8(bytes) else {
             return self.add(NAME, Place::default(), "not UTF-8 text");
         };
-        let instructions = instructions(&text);
-        self.buildkit(&text, &instructions);
+        // Docker ignores a byte order mark, too.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let instructions = instructions(text);
+        self.buildkit(text, &instructions);
         let first = instructions.iter().find(|found| found.word != "ARG");
         match first {
             Some(first) if first.word == "FROM" => (),
@@ -209,6 +211,7 @@ mod tests {
             "# nothing\n",
             &[": no FROM found; expected FROM with the base image"],
         );
+        check("\u{feff}FROM a\nCMD x\n", &[]);
     }
 
     #[test]

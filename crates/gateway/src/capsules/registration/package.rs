@@ -26,6 +26,8 @@ const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of problems in one answer.
 const PROBLEMS_MAX: usize = 50;
 
+const DOCKERFILE: &str = "Dockerfile";
+
 /// The content of a package.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
@@ -130,12 +132,16 @@ impl Entries {
         }
         match kind {
             EntryType::Regular | EntryType::Continuous => {
-                self.has_dockerfile |= path == "Dockerfile";
+                self.has_dockerfile |= path == DOCKERFILE;
                 if let Some(&(name, size_max)) = READ.iter().find(|(name, _)| *name == path) {
                     self.keep(name, size_max, &mut entry)?;
                 }
             }
             EntryType::Directory => (),
+            EntryType::Symlink if is_read(&path) => self.problem(
+                &format!("/{path}"),
+                "a symbolic link; expected a regular file".into(),
+            ),
             EntryType::Symlink => self.check_link(&path, &entry),
             other => self.problem(
                 &format!("/{path}"),
@@ -265,6 +271,11 @@ impl Entries {
             }
         }
     }
+}
+
+/// Whether AOD or Docker reads the file.
+fn is_read(path: &str) -> bool {
+    path == DOCKERFILE || READ.iter().any(|(name, _)| *name == path)
 }
 
 /// Headers of the tar format that name no file.

@@ -84,6 +84,25 @@ fn names_outside_the_directory_are_rejected() {
 }
 
 #[test]
+fn linked_file_that_aod_reads_is_rejected() {
+    for name in ["Dockerfile", "schema.json", "agent.yaml", "tools.yaml"] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut builder = tar::Builder::new(file.reopen().unwrap());
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        builder.append_link(&mut header, name, "other").unwrap();
+        builder.finish().unwrap();
+        let problems = Package::read(file.path()).unwrap_err();
+        assert_eq!(problems[0].pointer, format!("/{name}"));
+        assert_eq!(
+            problems[0].message,
+            "a symbolic link; expected a regular file"
+        );
+    }
+}
+
+#[test]
 fn links_out_of_the_directory_are_rejected() {
     let link = |target: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();

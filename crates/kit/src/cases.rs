@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::expectation::Expectation;
 use super::stand_in::Answer;
-use super::{Error, pack};
+use super::{Error, contents};
 
 /// The directory of the cases of a capsule.
 const DIRECTORY: &str = "tests/cases";
@@ -184,7 +184,7 @@ impl CaseReader<'_> {
         if !root.exists() {
             return Some(Vec::new());
         }
-        let read = pack::files(&root).map_err(|error| {
+        let read = contents::files(&root).map_err(|error| {
             let cause = error.source().map(|source| format!(": {source}"));
             let cause = cause.unwrap_or_default();
             self.problem("files", format!("error: {error}{cause}"));

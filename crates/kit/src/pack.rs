@@ -1,57 +1,59 @@
 //! Packs a directory as a tar file that depends only on names, bytes, links and executable bits.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use aod_domain::file_name::FileName;
 use tar::{Builder, EntryType, Header};
 use tempfile::NamedTempFile;
 
+use super::contents::{Entry, contents};
+use super::ignore::Rules;
+use super::validate::refuse;
 use super::{Error, wheel};
-
-/// Files and directories that tools create: different on each machine, and never part of a capsule.
-const LEFT_OUT: [&str; 7] = [
-    ".DS_Store",
-    ".git",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".venv",
-    "__pycache__",
-];
-
-/// The directory of tests. Not packed unless the `Dockerfile` names it, so a changed test does not change the image.
-const TESTS: &str = "tests";
-
-/// Maximum number of entries in a package; the gateway rejects more.
-const ENTRIES_MAX: usize = 20_000;
 
 /// The time of all entries: 1980-01-01T00:00:00Z. The ZIP format, and thus wheels, cannot store earlier times.
 const ENTRY_TIME_SECONDS: u64 = 315_532_800;
 
-/// Packs `directory` into a temporary file.
-pub fn pack(directory: &Path) -> Result<NamedTempFile, Error> {
+/// A packed directory.
+#[derive(Debug)]
+pub struct Package {
+    pub file: NamedTempFile,
+    /// The entries of the directory that are not in the file, with reasons, in one line; none if all are.
+    pub left_out: Option<String>,
+}
+
+/// Packs `directory`.
+///
+/// # Errors
+/// Also all invalid lines of its ignore file.
+pub fn pack(directory: &Path) -> Result<Package, Error> {
+    let (rules, problems) = Rules::read(directory)?;
+    refuse(&problems)?;
+    let contents = contents(directory, &rules)?;
+    Ok(Package {
+        file: write(directory, &contents.entries)?,
+        left_out: contents.left_out(),
+    })
+}
+
+/// Writes `entries` and the added files into a temporary file.
+fn write(directory: &Path, entries: &[Entry]) -> Result<NamedTempFile, Error> {
     let failed = |source: io::Error| Error::NotPacked {
         path: directory.to_owned(),
         source,
     };
     let file = NamedTempFile::new().map_err(|source| Error::NoTemporaryFile { source })?;
     let mut builder = Builder::new(BufWriter::new(file.as_file()));
-    let mut entries = entries(directory)?;
-    if !wants_tests(directory) {
-        entries.retain(|entry| entry.name.as_str().split('/').next() != Some(TESTS));
-    }
-    let mut added = added(directory, &entries)?;
+    let mut added = added(directory, entries)?;
     for entry in entries {
         // Names stay sorted, also with an added wheel.
         let before = added.partition_point(|(name, _)| name.as_str() < entry.name.as_str());
         for (name, bytes) in added.drain(..before) {
             append_own(&mut builder, &name, bytes).map_err(failed)?;
         }
-        append(&mut builder, &entry).map_err(failed)?;
+        append(&mut builder, entry).map_err(failed)?;
     }
     for (name, bytes) in added {
         append_own(&mut builder, &name, bytes).map_err(failed)?;
@@ -59,82 +61,6 @@ pub fn pack(directory: &Path) -> Result<NamedTempFile, Error> {
     let written = builder.into_inner().and_then(|mut writer| writer.flush());
     written.map_err(failed)?;
     Ok(file)
-}
-
-/// Whether the `Dockerfile` names the tests.
-fn wants_tests(directory: &Path) -> bool {
-    let recipe = fs::read_to_string(directory.join("Dockerfile"));
-    recipe.is_ok_and(|recipe| {
-        let mut words = recipe.split(|letter: char| !letter.is_alphanumeric());
-        words.any(|word| word == TESTS)
-    })
-}
-
-/// An entry of a capsule's directory.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// Path, including the directory.
-    path: PathBuf,
-    /// Path relative to the directory.
-    pub(super) name: FileName,
-    metadata: Metadata,
-}
-
-impl Entry {
-    /// Whether it is a regular file of at most `bytes_max`.
-    pub(super) fn is_file(&self, bytes_max: u64) -> bool {
-        self.metadata.is_file() && self.metadata.len() <= bytes_max
-    }
-}
-
-/// Everything in `directory`, sorted by name. Links are not followed.
-pub(super) fn entries(directory: &Path) -> Result<Vec<Entry>, Error> {
-    let mut found = Vec::new();
-    let mut pending = vec![directory.to_owned()];
-    while let Some(current) = pending.pop() {
-        let unreadable = |source| Error::unreadable(&current, source);
-        for entry in fs::read_dir(&current).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            if path.file_name().is_some_and(is_left_out) {
-                continue;
-            }
-            let metadata = fs::symlink_metadata(&path).map_err(unreadable)?;
-            if metadata.is_dir() {
-                pending.push(path.clone());
-            }
-            let name = path.strip_prefix(directory).unwrap_or(&path).as_os_str();
-            let name = FileName::from_bytes(name.as_encoded_bytes());
-            let name = name.map_err(|source| Error::InvalidName {
-                path: path.clone(),
-                source,
-            })?;
-            found.push(Entry {
-                path,
-                name,
-                metadata,
-            });
-            if found.len() > ENTRIES_MAX {
-                return Err(Error::refused(format!(
-                    "{} has more than {ENTRIES_MAX} entries",
-                    directory.display()
-                )));
-            }
-        }
-    }
-    found.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
-    Ok(found)
-}
-
-/// The regular files below `directory`, by name, without [`LEFT_OUT`].
-pub(super) fn files(directory: &Path) -> Result<Vec<(FileName, PathBuf)>, Error> {
-    let entries = entries(directory)?.into_iter();
-    let files = entries.filter(|entry| entry.metadata.is_file());
-    Ok(files.map(|entry| (entry.name, entry.path)).collect())
-}
-
-fn is_left_out(name: &OsStr) -> bool {
-    LEFT_OUT.iter().any(|left_out| name == *left_out)
-        || Path::new(name).extension().is_some_and(|end| end == "pyc")
 }
 
 /// A name, with a slash at the end for a directory, and the bytes of a file.
@@ -232,7 +158,7 @@ mod tests {
             write(directory.path(), name, name, mode);
         }
         symlink("Dockerfile", directory.path().join("link")).unwrap();
-        fs::read(pack(directory.path()).unwrap().path()).unwrap()
+        fs::read(pack(directory.path()).unwrap().file.path()).unwrap()
     }
 
     #[test]
@@ -252,6 +178,24 @@ mod tests {
         );
         assert_eq!(one, other);
         assert_ne!(one, packed(&["Dockerfile", "src/main.py", &long], 0o755));
+    }
+
+    #[test]
+    fn ignored_file_does_not_change_the_digest() {
+        let bytes = |env: &str, lines: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            write(directory.path(), ".dockerignore", lines, 0o644);
+            write(directory.path(), "secret/.env", env, 0o644);
+            let package = pack(directory.path()).unwrap();
+            (fs::read(package.file.path()).unwrap(), package.left_out)
+        };
+        let (ignored, left_out) = bytes("A=1", "secret");
+        assert_eq!(
+            left_out.as_deref(),
+            Some("left out of the image: secret (.dockerignore:1)")
+        );
+        assert_eq!(ignored, bytes("A=2", "secret").0);
+        assert_ne!(bytes("A=1", "other").0, bytes("A=2", "other").0);
     }
 
     #[test]
@@ -276,7 +220,7 @@ mod tests {
             for (name, text) in files {
                 write(directory.path(), name, text, 0o644);
             }
-            let bytes = fs::read(pack(directory.path()).unwrap().path()).unwrap();
+            let bytes = fs::read(pack(directory.path()).unwrap().file.path()).unwrap();
             let mut archive = tar::Archive::new(bytes.as_slice());
             let entries = archive.entries().unwrap();
             let name = |entry: tar::Entry<'_, _>| entry.path().unwrap().display().to_string();

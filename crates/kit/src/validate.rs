@@ -16,8 +16,10 @@ use aod_domain::manifest::{
 };
 use serde::Serialize;
 
+use super::Error;
+use super::contents::{Entry, contents};
+use super::ignore::{ALWAYS_INCLUDED, Rules};
 use super::place::{Place, place_of};
-use super::{Error, pack};
 
 pub use self::prices::unpriced;
 pub use self::relations::relations;
@@ -47,7 +49,7 @@ pub struct Finding {
 
 impl Finding {
     /// A problem at `place` of `file`, a name in `directory`.
-    fn new(
+    pub(crate) fn new(
         severity: Severity,
         directory: &Path,
         file: &str,
@@ -88,11 +90,13 @@ pub fn validate(directory: &Path) -> Result<Vec<Finding>, Error> {
             directory.display()
         )));
     }
+    let (rules, findings) = Rules::read(directory)?;
+    let entries = contents(directory, &rules)?.entries;
     let mut check = Check {
         directory,
-        findings: Vec::new(),
+        findings,
     };
-    let entries = pack::entries(directory)?;
+    check.links(&entries);
     check.dockerfile();
     check.schema();
     check.agent();
@@ -147,6 +151,17 @@ impl Check<'_> {
             Err(error) => {
                 self.add(name, Place::default(), format!("cannot be read: {error}"));
                 None
+            }
+        }
+    }
+
+    /// The gateway and Docker read these files from the package, which contains links as links.
+    fn links(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| entry.is_link()) {
+            let name = entry.name.as_str();
+            if ALWAYS_INCLUDED.contains(&name) {
+                let message = "a symbolic link; expected a regular file";
+                self.add(name, Place::default(), message);
             }
         }
     }
@@ -222,7 +237,10 @@ impl Check<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+    use crate::{pack, source};
 
     #[test]
     fn validate_reports_all_problems_with_their_places() {
@@ -293,6 +311,77 @@ mod tests {
         );
         let findings = findings_of(&format!("{network}egress: [api.example.com]\n"));
         assert_eq!(findings.len(), 0, "{findings:?}");
+    }
+
+    #[test]
+    fn invalid_ignore_lines_are_reported_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = source::tests::write(directory.path(), "x", "", "");
+        let shown = |text: &[u8]| {
+            fs::write(directory.join(".dockerignore"), text).unwrap();
+            let findings = validate(&directory).unwrap();
+            let Err(Error::Refused { details, .. }) = pack(&directory) else {
+                panic!("an invalid ignore file cannot be used");
+            };
+            let shown: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            assert_eq!(shown, details);
+            let prefix = format!("{}/", directory.display());
+            let names = shown.iter().map(|line| line.replace(&prefix, ""));
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shown(b"a\n!\n# [\nb[a-\n ! [z-a] \n\\"),
+            [
+                r#".dockerignore:2:1: "!": nothing follows !; expected a pattern"#,
+                r#".dockerignore:4:1: "b[a-": invalid [; expected characters or ranges, then ], as in [a-z0-9]"#,
+                r#".dockerignore:5:1: "! [z-a]": range z-a; expected the lower character first"#,
+                r#".dockerignore:6:1: "\\": nothing follows the last \; expected a character"#,
+            ]
+        );
+        assert_eq!(shown(b"\xff\xfea\0"), [".dockerignore: not UTF-8 text"]);
+    }
+
+    #[test]
+    fn key_in_excluded_file_gets_no_warning() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = source::tests::write(directory.path(), "x", "", "");
+        // In two parts, so that secret scanners ignore this file.
+        let key = format!("KEY=sk-{}\n", "abcd1234abcd1234");
+        for name in [".env", "other.env"] {
+            fs::write(directory.join(name), &key).unwrap();
+        }
+        let warned = || {
+            let findings = validate(&directory).unwrap();
+            let files = findings.iter().map(|finding| Path::new(&finding.file));
+            files
+                .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(warned(), [".env", "other.env"]);
+        fs::write(directory.join(".dockerignore"), ".env").unwrap();
+        assert_eq!(warned(), ["other.env"]);
+    }
+
+    #[test]
+    fn linked_file_that_aod_reads_is_rejected() {
+        for name in ALWAYS_INCLUDED {
+            let root = tempfile::tempdir().unwrap();
+            let directory = source::tests::write(root.path(), "x", "", "");
+            fs::write(directory.join(".dockerignore"), "").unwrap();
+            fs::write(directory.join("Dockerfile.dockerignore"), "").unwrap();
+            let target = directory.join("other");
+            fs::rename(directory.join(name), &target).unwrap();
+            symlink("other", directory.join(name)).unwrap();
+            let findings = validate(&directory).unwrap();
+            let found = findings
+                .iter()
+                .map(|finding| (&finding.file, finding.message.as_str()));
+            let path = directory.join(name).display().to_string();
+            assert!(
+                found.eq([(&path, "a symbolic link; expected a regular file")]),
+                "{findings:?}"
+            );
+        }
     }
 
     #[test]

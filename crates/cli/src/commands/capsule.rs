@@ -14,7 +14,7 @@ use std::path::Path;
 use aod_api::capsules::{CapsuleList, RegisteredCapsule};
 use aod_api::runs::RunView;
 use aod_domain::capsule::Openness;
-use aod_kit::{pack, refuse};
+use aod_kit::{Package, pack, refuse};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderName};
 
@@ -74,7 +74,7 @@ async fn list(connect: &ConnectArguments, console: Console) -> Result<(), Failur
 async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failure> {
     refuse(&aod_kit::validate(&arguments.directory)?)?;
     let client = Client::connect(&arguments.connect)?;
-    let package = pack(&arguments.directory)?;
+    let package = packed(&arguments.directory, console)?;
     let query = query(arguments)?;
     for _ in 0..REQUESTS_MAX {
         let headers = [
@@ -82,7 +82,7 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
             (HeaderName::from_static("prefer"), "respond-async"),
         ];
         let (status, answer) = client
-            .post_file("/v1/capsules", &query, &headers, package.path())
+            .post_file("/v1/capsules", &query, &headers, package.file.path())
             .await?;
         let unreadable = |error| {
             Failure::new(Exit::Internal, "the answer of the gateway cannot be read").because(&error)
@@ -99,6 +99,15 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
         Failure::environment("the gateway did not register the finished build")
             .with_hint("check the gateway's log"),
     )
+}
+
+/// Packs `directory`, and prints what is left out.
+fn packed(directory: &Path, console: Console) -> Result<Package, Failure> {
+    let package = pack(directory)?;
+    if let Some(left_out) = &package.left_out {
+        console.tell(left_out);
+    }
+    Ok(package)
 }
 
 /// Prints the output of a build until the build ends.

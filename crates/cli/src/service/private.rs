@@ -180,11 +180,15 @@ impl Private {
         tell: impl Fn(&str),
     ) -> Result<(), Failure> {
         let package = pack(&source.directory)?;
-        let package = self.local.artifacts().put_file(package.path(), None).await;
-        let content = package.map_err(|error| unstored(&error))?;
+        let path = package.file.path();
+        let content = self.local.artifacts().put_file(path, None).await;
+        let content = content.map_err(|error| unstored(&error))?;
         let config_digest = match origin {
             ImageOrigin::None => stand_in::IMAGE.to_owned(),
             ImageOrigin::Built => {
+                if let Some(left_out) = &package.left_out {
+                    tell(&format!("{}: {left_out}", source.name));
+                }
                 self.image(source, content.digest, content.size_bytes, tell)
                     .await?
             }

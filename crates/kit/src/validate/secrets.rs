@@ -5,7 +5,7 @@ use std::fs;
 use aod_domain::manifest::looks_like_key;
 
 use super::Check;
-use crate::pack::Entry;
+use crate::contents::Entry;
 use crate::place::Place;
 
 /// Maximum size of a searched file, in bytes: files written by hand are smaller.

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use aod_docker::exchange::{Exchange, Pulled};
-use aod_kit::{Source, pack};
+use aod_kit::Source;
 use aod_ports::container_runtime::RuntimeError;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::packed;
 use crate::arguments::{PullArguments, PushArguments, RegistryArguments};
 use crate::console::Console;
 use crate::failure::Failure;
@@ -36,11 +37,17 @@ const LINES_QUEUED: usize = 256;
 pub(super) async fn push(arguments: &PushArguments, console: Console) -> Result<(), Failure> {
     let source = Source::read(&arguments.directory)?;
     let labels = labels_of(&source)?;
-    let package = pack(&arguments.directory)?;
+    let package = packed(&arguments.directory, console)?;
     let exchange = connect(&arguments.registry)?;
     let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
     let name = source.name.as_str();
-    let pushing = exchange.push(package.path(), name, &arguments.reference, labels, progress);
+    let pushing = exchange.push(
+        package.file.path(),
+        name,
+        &arguments.reference,
+        labels,
+        progress,
+    );
     let showing = async {
         while let Some(line) = lines.recv().await {
             console.tell(&format!("  {line}"));

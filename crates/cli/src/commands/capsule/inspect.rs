@@ -106,7 +106,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
 /// The digest of the directory in a registration.
 fn content(directory: &Path) -> Result<Digest, Failure> {
     let package = pack(directory)?;
-    let bytes = std::fs::read(package.path()).map_err(|error| {
+    let bytes = std::fs::read(package.file.path()).map_err(|error| {
         Failure::environment("the packed directory cannot be read").because(&error)
     })?;
     let mut hasher = Hasher::new();

@@ -63,9 +63,11 @@ pub(crate) fn find(
         let found = match declared.get(pointer) {
             Some(&allowed) => check_declared(pointer, text, allowed, directory, exists)
                 .map(Some)
-                .or_else(|problem| match other_texts.contains(pointer) {
-                    true => Ok(None),
-                    false => Err(problem),
+                .or_else(|problem| {
+                    if other_texts.contains(pointer) {
+                        return Ok(None);
+                    }
+                    Err(problem)
                 }),
             None => Ok(infer(pointer, text, directory, exists)),
         };

@@ -9,7 +9,10 @@ const CHANNEL_URL: &str = "http://127.0.0.1:8700";
 /// Placeholder for keys: real keys never enter a container.
 const KEY_PLACEHOLDER: &str = "aod";
 
-/// The proxy settings for HTTP clients, in both spellings that clients read.
+/// The proxy settings for HTTP clients, in the spellings that clients read.
+///
+/// Not `http_proxy`: with it, busybox wget would send its calls to the channel through the proxy, all as GET. Source:
+/// busybox 1.35, `networking/wget.c`, which does not know `no_proxy`.
 pub(super) fn proxy_environment() -> impl Iterator<Item = (String, String)> {
     // Clients reach the container itself without the proxy.
     let here = "127.0.0.1,localhost";
@@ -17,7 +20,6 @@ pub(super) fn proxy_environment() -> impl Iterator<Item = (String, String)> {
         ("HTTP_PROXY", CHANNEL_URL),
         ("HTTPS_PROXY", CHANNEL_URL),
         ("NO_PROXY", here),
-        ("http_proxy", CHANNEL_URL),
         ("https_proxy", CHANNEL_URL),
         ("no_proxy", here),
     ]

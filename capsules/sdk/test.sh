@@ -43,7 +43,7 @@ if [ "${1:-}" = --bench ]; then
     exit
 fi
 
-step "the domain's side of the comparison" "$DEPLOY_DIR/cargo.sh" build --quiet --workspace --locked --example contract
+step "the domain's side of the comparison" build_everything
 export AOD_CONTRACT_EXAMPLE="${CARGO_TARGET_DIR:-$REPOSITORY_DIR/target}/debug/examples/contract"
 
 step layout "$programs/ruff" format --no-cache --quiet --check .

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..file_name import DIRECTORIES, NameRefused, check_name, relative
@@ -50,6 +50,9 @@ def find(payload: Any, evaluation: jsonschema_rs.Evaluation, directory: str, exi
         else:
             problems.append(found)
     if problems:
+        others = _other_texts(evaluation)
+        problems = [found for found in problems if found.pointer not in others]
+    if problems:
         raise Unfit(problems)
     return sorted(references)
 
@@ -67,6 +70,36 @@ def _declared(evaluation: jsonschema_rs.Evaluation) -> dict[str, set[FileKind]]:
             kinds = declared.setdefault(annotation["instanceLocation"], set())
             kinds.update(_kinds(str(value)))
     return declared
+
+
+def _other_texts(evaluation: jsonschema_rs.Evaluation) -> set[str]:
+    """The places of texts that fit a branch of an ``anyOf`` without a path beside one with a path: the name of a file
+    or something else, such as a URL.
+    """
+    tree: Any = evaluation.hierarchical()
+    return {
+        node["instanceLocation"]
+        for node in _nodes(tree)
+        if node["evaluationPath"].endswith("/anyOf")
+        and any(branch["valid"] and not _has_path(branch, node["instanceLocation"]) for branch in _parts(node))
+    }
+
+
+def _has_path(branch: Any, place: str) -> bool:
+    """Whether the schema at ``branch`` of an evaluation declares the text at ``place`` as a path."""
+    return any(node["instanceLocation"] == place and node.get("annotations") in FILE_FORMATS for node in _nodes(branch))
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(_parts(node))
+
+
+def _parts(node: Any) -> list[Any]:
+    return node.get("details") or []
 
 
 def _kinds(file_format: str) -> set[FileKind]:

@@ -89,8 +89,7 @@ impl ScriptedNode {
         F: Future<Output = Ended> + Send + 'static,
     {
         let behaviour: Behaviour = Arc::new(move |taken| Box::pin(behaviour(taken)));
-        let pool = Pool::any();
-        cluster.ports.queue.ensure(&pool).await.unwrap();
+        ensure(cluster, &Pool::any()).await;
         let tasks = [Class::Child, Class::Root].map(|class| {
             let (ports, runs) = (cluster.ports.clone(), cluster.runs.clone());
             let behaviour = Arc::clone(&behaviour);
@@ -143,10 +142,21 @@ impl ScriptedNode {
     }
 }
 
+/// Makes the queue of `pool`. Like a node, this tries again while the broker restarts.
+async fn ensure(cluster: &Cluster, pool: &Pool) {
+    let ensuring = async {
+        while cluster.ports.queue.ensure(pool).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let ensured = tokio::time::timeout(PATIENCE, ensuring).await;
+    ensured.expect("the broker makes the queue");
+}
+
 /// The next launch of `class` that the queue delivers.
 pub(crate) async fn pull(cluster: &Cluster, class: Class) -> Delivery {
     let (queue, pool) = (&cluster.ports.queue, Pool::any());
-    queue.ensure(&pool).await.unwrap();
+    ensure(cluster, &pool).await;
     let pulled = queue.pull(&pool, class, 1, PATIENCE).await;
     pulled.unwrap().remove(0)
 }

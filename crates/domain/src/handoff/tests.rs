@@ -120,13 +120,14 @@ fn caller_calls_what_its_tools_list_by_any_name() {
 
 #[test]
 fn call_of_an_unlisted_capsule_is_refused_with_the_list() {
-    for names in [&["chart"][..], &[]] {
+    for (names, text) in [(&["chart"][..], "lists chart"), (&[], "lists no capsules")] {
         let refusal = Refusal::NotListed {
             caller: "survey".parse().unwrap(),
             target: "report".parse().unwrap(),
             listed: names.iter().map(|&name| name.to_owned()).collect(),
         };
         assert_eq!(refusal.code(), ErrorCode::TargetNotAllowed);
+        assert!(refusal.to_string().contains(text), "{refusal}");
         check_call(&caller(listed(names), &[]), "report", 1, &Err(refusal));
     }
 }

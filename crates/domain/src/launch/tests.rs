@@ -369,6 +369,27 @@ fn every_term_of_a_root_changes_the_hash_of_its_request() {
 }
 
 #[test]
+fn sizes_of_budget_and_requirements_change_the_hash_of_a_request() {
+    let budget = |tokens| Wanted {
+        budget: Budget {
+            tokens_max: Some(tokens),
+            ..Budget::default()
+        },
+        ..wanted()
+    };
+    let devices = |number| Wanted {
+        requirements: Requirements {
+            devices: BTreeMap::from([("gpu".parse().unwrap(), number)]),
+            ..Requirements::default()
+        },
+        ..wanted()
+    };
+    let requests = [budget(1), budget(2), devices(1), devices(2)];
+    let hashes = requests.map(|wanted| fits(&wanted).request);
+    assert_eq!(BTreeSet::from(hashes).len(), 4);
+}
+
+#[test]
 fn signature_depends_on_target_arguments_and_files_alone() {
     let one = fits(&wanted());
     let other = fits(&Wanted {

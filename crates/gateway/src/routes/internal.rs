@@ -1,4 +1,4 @@
-//! Between nodes and gateways: a run calls, asks whom it may call, and cancels a call.
+//! Between nodes and gateways: a run calls a capsule, lists the capsules that it may call, and cancels a call.
 //!
 //! A node speaks for a run with the token of the run's current lease, and for no other run.
 

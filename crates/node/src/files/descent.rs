@@ -2,7 +2,7 @@
 //!
 //! A capsule may nest directories deeper than a stack, a table of descriptors or a path can hold. The walk therefore
 //! keeps one descriptor, of the directory that it is in, and returns to the parent by `..`. It remembers which
-//! directory the parent must be: where another one is found, somebody moved a directory, and the walk ends.
+//! directory the parent must be. If `..` is another directory, a capsule has moved one, and the walk ends.
 
 pub(crate) mod removal;
 

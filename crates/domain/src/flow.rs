@@ -130,8 +130,8 @@ struct Going {
     granted: u64,
     granted_at: Timestamp,
     is_launched: bool,
-    /// Whether a node has leased the run.
-    is_taken: bool,
+    /// The time since which the run waits for a node; none while a node has it.
+    queued_at: Option<Timestamp>,
     caller: Option<RunId>,
     above: BTreeSet<RunId>,
     takes_devices: bool,
@@ -237,14 +237,22 @@ impl Flow {
                     going.is_launched = true;
                 }
             }
-            run::Event::Leased(_) => {
-                if let Some(going) = self.going.get_mut(&id) {
-                    going.is_taken = true;
-                }
+            run::Event::Leased(_) => self.queue_at(id, None),
+            run::Event::AttemptLost(_) | run::Event::AttemptRefused(_) => {
+                self.queue_at(id, Some(recorded.time));
+            }
+            run::Event::AttemptFailed(failed) => {
+                self.queue_at(id, Some(failed.rests_until(recorded.time)));
             }
             run::Event::AdmissionReturned(_) => self.wait_again(id, recorded.sequence),
             run::Event::Ended(_) => self.end(id, recorded.time),
             _ => (),
+        }
+    }
+
+    fn queue_at(&mut self, run: RunId, queued_at: Option<Timestamp>) {
+        if let Some(going) = self.going.get_mut(&run) {
+            going.queued_at = queued_at;
         }
     }
 
@@ -326,7 +334,7 @@ impl Flow {
             granted,
             granted_at: at,
             is_launched: false,
-            is_taken: false,
+            queued_at: Some(at),
             caller,
             above,
             takes_devices,

@@ -316,11 +316,11 @@ impl Run {
         self.deliveries.lease(work);
     }
 
-    /// Whether the admission at `granted` can be returned: no node has had the run, so it has no callees.
+    /// Whether the admission at `granted` can be returned: no node has the run. Who returns it ensures that no
+    /// callee of an earlier attempt is in its buckets.
     pub fn may_return(&self, granted: u64) -> bool {
         let admission = self.launched.event.admission.as_deref();
         matches!(self.phase, Phase::Queued)
-            && self.attempts == 0
             && admission.is_some_and(Admission::must_wait)
             && !self.has_returned(granted)
     }

@@ -1,15 +1,21 @@
 //! Runs, as one program loads and changes them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use aod_domain::digest::Digest;
 use aod_domain::event::{Header, MalformedEvent};
 use aod_domain::id::RunId;
-use aod_domain::run::{BrokenHistory, Command, Rejection, Run, RunChain, decide};
+use aod_domain::run::{self, BrokenHistory, Command, Rejection, Run, RunChain, decide};
+use aod_domain::subject::{self, Subject};
 use aod_ports::clock::Clock;
-use aod_ports::event_log::EventLog;
+use aod_ports::event_log::{EventLog, ReadError};
 use thiserror::Error;
 
 use crate::writer::{ChangeError, Writer, catch_up};
+
+/// Maximum number of events of a tree that are read for its callees: ten for each run of the largest tree.
+const TREE_EVENTS_MAX: usize = 100_000;
 
 /// The runs of the log.
 #[derive(Clone, Debug)]
@@ -53,6 +59,37 @@ impl Runs {
     /// A new header for an event of this program.
     pub fn header(&self) -> Header {
         self.0.header()
+    }
+
+    /// The callees of all attempts of `run`; for each ended one the hash of its result.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub async fn callees(&self, run: &Run) -> Result<BTreeMap<RunId, Option<Digest>>, ReadError> {
+        let (tree, after) = (subject::tree(run.id), run.launched.sequence);
+        let stored = self.log().read(&tree, after, TREE_EVENTS_MAX).await?;
+        let mut callees = BTreeMap::new();
+        let states = stored
+            .iter()
+            .filter(|event| Subject::is_state(&event.subject));
+        for event in states {
+            let (Some(id), Ok(recorded)) = (
+                Subject::run_of(&event.subject),
+                event.decode::<run::Event>(),
+            ) else {
+                continue;
+            };
+            let launched = recorded.event.launched();
+            let parent = launched.and_then(|launched| launched.parent.as_ref());
+            if parent.is_some_and(|parent| parent.run == run.id) {
+                callees.insert(id, None);
+            }
+            if let run::Event::Ended(_) = recorded.event {
+                let ended = |result: &mut Option<_>| *result = Some(recorded.hash);
+                callees.entry(id).and_modify(ended);
+            }
+        }
+        Ok(callees)
     }
 
     /// The run as stored now; none if the log has no event of it.

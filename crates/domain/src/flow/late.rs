@@ -27,11 +27,11 @@ impl Grant {
 impl Flow {
     /// Runs admitted before `before` whose launches are not stored yet, for example because the gateway died.
     pub fn not_launched(&self, before: Timestamp) -> Vec<Grant> {
-        self.late(before, |going| !going.is_launched)
+        self.late(|going| !going.is_launched && going.granted_at < before)
     }
 
-    /// Runs admitted before `before` that no node has taken, while callees wait for a bucket that these runs hold. They
-    /// may wait for memory or devices, which waiting callers keep.
+    /// Runs that wait for a node since before `before`, for their first or a later attempt, while callees wait for a
+    /// bucket that these runs hold. They may wait for memory or devices, which waiting callers keep.
     pub fn not_taken(&self, before: Timestamp) -> Vec<Grant> {
         if self.behind.is_some() {
             return Vec::new();
@@ -45,17 +45,17 @@ impl Flow {
             lane.buckets.iter().filter(is_full)
         });
         let full: BTreeSet<&RuleKey> = full.collect();
-        self.late(before, |going| {
+        self.late(|going| {
             let is_in_the_way = || going.lane.held().any(|bucket| full.contains(bucket));
             // A callee without devices waits at most for a slot, which waiting callers free.
             let may_wait_for_callers = going.lane.class == Class::Root || going.takes_devices;
-            going.is_launched && !going.is_taken && may_wait_for_callers && is_in_the_way()
+            let is_late = going.queued_at.is_some_and(|since| since < before);
+            going.is_launched && is_late && may_wait_for_callers && is_in_the_way()
         })
     }
 
-    fn late(&self, before: Timestamp, is_meant: impl Fn(&Going) -> bool) -> Vec<Grant> {
-        let late = self.going.iter();
-        let late = late.filter(|(_, going)| going.granted_at < before && is_meant(going));
+    fn late(&self, is_late: impl Fn(&Going) -> bool) -> Vec<Grant> {
+        let late = self.going.iter().filter(|(_, going)| is_late(going));
         let mut late: Vec<Grant> = late.map(|(run, going)| Grant::of(*run, going)).collect();
         late.sort_unstable();
         late

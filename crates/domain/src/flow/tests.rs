@@ -8,10 +8,11 @@ use uuid::Uuid;
 
 use super::*;
 use crate::chain::Chain as _;
+use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
 use crate::run::fixtures::{NOW, ended, launched, launched_child, node_holder};
-use crate::run::{Admitted, Lease, Payload, Returned};
+use crate::run::{Admitted, AttemptLost, Lease, Payload, Returned, RunError};
 
 /// A log of flow control, and the state after it.
 #[derive(Clone, Default)]
@@ -543,6 +544,29 @@ fn untaken_run_without_waiting_callees_keeps_its_admission() {
     };
     log.store(run(1), run::Event::Leased(lease));
     assert_eq!(log.flow.not_taken(log.now()), [], "a node has it");
+}
+
+/// Stores the lease and the loss of the first attempt of `run`.
+fn lose_attempt(log: &mut Log, run: RunId) {
+    let holder = node_holder(1, 1);
+    log.store(run, run::Event::Leased(Lease { attempt: 1, holder }));
+    let lost = AttemptLost {
+        attempt: 1,
+        error: RunError::new(ErrorCode::RuntimeFailed, "lost"),
+    };
+    log.store(run, run::Event::AttemptLost(lost));
+}
+
+#[test]
+fn run_between_two_attempts_lets_callees_go_first() {
+    let (mut log, unused) = unused(launched());
+    log.request(run(2), launched_child(), 0, vec![]);
+    lose_attempt(&mut log, run(1));
+    assert_eq!(log.flow.not_taken(log.now()), [], "it has just been queued");
+    log.seconds += 1;
+    assert_eq!(log.flow.not_taken(log.now()), [unused]);
+    log.give_back(unused);
+    assert_eq!(log.admit(), [run(2)]);
 }
 
 #[test]

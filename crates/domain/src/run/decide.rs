@@ -143,7 +143,7 @@ fn admit(run: &Run, granted: u64) -> Decision {
     }
 }
 
-/// A run that was at a node may have callees in its buckets.
+/// Only a run that no node has returns its admission.
 fn give_admission_back(run: &Run, granted: u64) -> Decision {
     match &run.phase {
         Phase::Ended(_) => Err(Rejection::Ended),
@@ -253,7 +253,8 @@ fn fail_attempt(run: &Run, failed: &AttemptFailed) -> Decision {
 fn give_up(run: &Run, attempt: u32, event: impl FnOnce() -> Event) -> Decision {
     match &run.phase {
         Phase::Leased(lease) if lease.event.attempt == attempt => Ok(Some(event())),
-        Phase::Queued if run.attempts == attempt => Ok(None),
+        // A run may return its admission afterwards.
+        Phase::Requested | Phase::Queued if run.attempts == attempt => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
         Phase::Requested | Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),
     }

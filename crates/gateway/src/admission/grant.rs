@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aod_domain::event::CloudEvent;
 use aod_domain::flow::{Grant, Granted};
+use aod_domain::id::RunId;
 use aod_domain::run::{Command, Rejection};
 use aod_domain::subject::{self, Class};
 use aod_ports::event_log::{Append, AppendError, Guard};
@@ -174,6 +175,15 @@ async fn return_unused(context: &Context) {
     let before = context.ports.clock.now() - START_PATIENCE;
     let unused = context.admitter.flow().not_taken(before);
     for Grant { run, granted } in unused {
+        match has_callees(context, run).await {
+            Ok(false) => (),
+            // The callees share the buckets of the run. They end, or its next attempt ends them.
+            Ok(true) => continue,
+            Err(error) => {
+                tracing::warn!(%run, problem = error.problem().detail, "cannot read the callees of the run; retrying");
+                continue;
+            }
+        }
         let return_admission = Command::Return { granted };
         match context.runs.handle(run, &return_admission, None).await {
             Ok(_) => tracing::info!(%run, "no node takes the run: it waits for admission again"),
@@ -184,4 +194,14 @@ async fn return_unused(context: &Context) {
             }
         }
     }
+}
+
+/// Whether callees of an earlier attempt of `run` have not ended.
+async fn has_callees(context: &Context, run: RunId) -> Result<bool> {
+    let known = context.runs.load(run).await?;
+    let Some(run) = known.filter(|run| run.attempts > 0) else {
+        return Ok(false);
+    };
+    let callees = context.runs.callees(&run).await?;
+    Ok(callees.values().any(Option::is_none))
 }

@@ -1,4 +1,4 @@
-//! A run that waits for admission: each admission launches it once, and it may return the admission until a node has
+//! A run that waits for admission: each admission launches it once, and it may return the admission while no node has
 //! it.
 
 use super::*;
@@ -60,10 +60,22 @@ fn untaken_run_returns_its_admission() {
     check(&again, give_back(7), &Ok(Some(returned(7))));
     let taken = [request(), admitted(), leased(1, 1, 1)];
     check(&taken, give_back(5), &Err(Rejection::Held));
-    let lost = [request(), admitted(), leased(1, 1, 1), lost(1)];
-    check(&lost, give_back(5), &Err(Rejection::Held));
     let ended = [request(), admitted(), leased(1, 1, 1), ended_event(1)];
     check(&ended, give_back(5), &Err(Rejection::Ended));
+}
+
+#[test]
+fn run_between_two_attempts_returns_its_admission() {
+    let between = vec![request(), admitted(), leased(1, 1, 1), lost(1)];
+    check(&between, give_back(5), &Ok(Some(returned(5))));
+    let history = [between, vec![returned(5)]].concat();
+    let repeated = Command::LoseAttempt {
+        attempt: 1,
+        error: error(ErrorCode::RuntimeFailed),
+    };
+    check(&history, repeated, &Ok(None));
+    let again = [history, vec![admitted()]].concat();
+    check(&again, lease(node_holder(1, 2)), &Ok(Some(leased(2, 1, 2))));
 }
 
 #[test]

@@ -104,4 +104,8 @@ impl Container for DockerContainer {
     async fn gone(&self) -> Result<Verdict, RuntimeError> {
         self.watch.gone().await
     }
+
+    async fn complaints(&self) -> String {
+        self.engine.gate_log(&self.id).await
+    }
 }

@@ -20,6 +20,7 @@ use crate::image::ImageFacts;
 use crate::names::{
     LABEL_ATTEMPT, LABEL_CAPSULE, LABEL_CLUSTER, LABEL_LAUNCH, LABEL_NODE, LABEL_RUN,
 };
+use crate::volumes;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ pub(crate) const HOSTS: &str = "127.0.0.1 localhost capsule\n";
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The scratch directory, and the home of capsules whose image sets no `HOME`.
-const WORKSPACE: &str = "/workspace";
+pub(crate) const WORKSPACE: &str = "/workspace";
 
 /// Maximum size of `/tmp`, in bytes. `/tmp` is memory, so at most a quarter of the capsule's; large files
 /// belong into the workspace.
@@ -64,7 +65,7 @@ pub(crate) struct Creation {
     pub(crate) go: Go,
 }
 
-/// Computes the container for `spec`, marked with `launch`.
+/// Computes the container for `spec`, marked with `launch`; `volumes` are the [`volumes::paths`] of the image.
 ///
 /// # Errors
 /// [`RuntimeError::ImageRefused`] if no node, or no node of this kind, can run the image.
@@ -72,16 +73,21 @@ pub(crate) fn plan(
     config: &Config,
     spec: &ContainerSpec,
     image: &ImageFacts,
+    volumes: &[String],
     launch: &str,
 ) -> Result<Creation, RuntimeError> {
-    let user = user(config.capsule_user, &image.user)?;
+    let user = user(config.capsule_user, image)?;
     if image.command.is_empty() {
         return Err(refused(
             "the image has no command; set ENTRYPOINT or CMD in the Dockerfile",
         ));
     }
     let mut mounts = binds(config, &spec.io);
-    mounts.extend(temporary(image, spec)?);
+    mounts.extend(temporary(spec));
+    mounts.extend(volumes.iter().enumerate().map(|(number, path)| {
+        let source = volumes::source(&spec.io.volumes, number, path);
+        bind(&source, path, false)
+    }));
     let body = ContainerCreateBody {
         hostname: Some(HOST_NAME.into()),
         user: Some(user),
@@ -160,9 +166,9 @@ pub(crate) fn refused(message: &str) -> RuntimeError {
     }
 }
 
-fn user(policy: CapsuleUser, of_image: &str) -> Result<String, RuntimeError> {
+fn user(policy: CapsuleUser, image: &ImageFacts) -> Result<String, RuntimeError> {
+    let (of_image, is_root) = (image.user.as_str(), image.is_for_root());
     let name = of_image.split(':').next().unwrap_or_default();
-    let is_root = name.is_empty() || name == "root" || name.parse() == Ok(0_u32);
     match policy {
         CapsuleUser::OfImage if is_root => {
             Ok(format!("{}:{}", CapsuleUser::NOBODY, CapsuleUser::NOBODY))
@@ -245,31 +251,14 @@ fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
     }
 }
 
-/// `/tmp`, the directory of secrets, and the volumes that the image declares: as memory, because no limit counts the
-/// disk of an anonymous volume, and a failed removal leaves the volume behind.
-fn temporary(image: &ImageFacts, spec: &ContainerSpec) -> Result<Vec<Mount>, RuntimeError> {
+/// `/tmp` and the directory of secrets, as memory.
+fn temporary(spec: &ContainerSpec) -> Vec<Mount> {
     let size_bytes = TMP_SIZE_BYTES_MAX.min(spec.resources.memory_bytes / 4);
     let mut mounts = vec![tmpfs("/tmp", size_bytes)];
     if !spec.secrets.is_empty() {
         mounts.push(tmpfs(SECRETS_DIRECTORY, SECRETS_SIZE_BYTES_MAX));
     }
-    for volume in &image.volumes {
-        let path = volume.trim_end_matches('/');
-        let is_within = |place: &str| Path::new(path).starts_with(place);
-        let has_no_root = path.is_empty() || !path.starts_with('/');
-        if has_no_root || path.split('/').any(|part| part == "..") || is_within("/.aod") {
-            return Err(refused(&format!(
-                "the image declares a volume at {volume:?}, a path that AOD uses"
-            )));
-        }
-        let is_there = mounts
-            .iter()
-            .any(|mount| mount.target.as_deref() == Some(path));
-        if !is_there && !is_within("/io") && !is_within(WORKSPACE) {
-            mounts.push(tmpfs(path, size_bytes));
-        }
-    }
-    Ok(mounts)
+    mounts
 }
 
 /// Docker's own options apply: noexec, nosuid, nodev. Source: moby `daemon/oci_linux.go`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aod_ports::container_runtime::RuntimeError;
 use bollard::errors::Error as DockerError;
 use bollard::models::ContainerInspectResponse;
-use bollard::query_parameters::InspectContainerOptions;
+use bollard::query_parameters::{InspectContainerOptions, LogsOptions};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::{Stream, StreamExt as _};
 use thiserror::Error;
@@ -15,9 +15,13 @@ use tokio::time::Instant;
 
 use crate::breaker::Breaker;
 use crate::config::Timeouts;
+use crate::text::beginning;
 
 /// The library's own limit: far above the limits of this adapter.
 const LIBRARY_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
+
+/// Maximum part of the gate's log that an error quotes, in bytes.
+const GATE_LOG_SIZE_BYTES_MAX: usize = 2_048;
 
 /// A failed call, by its cause.
 #[derive(Debug, Error)]
@@ -130,6 +134,23 @@ impl Engine {
     ) -> Result<Option<T>, CallError> {
         self.call(limit, async { stream.next().await.transpose() })
             .await
+    }
+
+    /// The gate's own log, for error messages.
+    pub(crate) async fn gate_log(&self, container: &str) -> String {
+        let options = LogsOptions {
+            stdout: true,
+            stderr: true,
+            ..LogsOptions::default()
+        };
+        let mut pieces = self.docker.logs(container, Some(options)).boxed();
+        let mut log = String::new();
+        while log.len() < GATE_LOG_SIZE_BYTES_MAX {
+            let next = self.next(self.timeouts.query, &mut pieces).await;
+            let Ok(Some(piece)) = next else { break };
+            log.push_str(&piece.to_string());
+        }
+        beginning(&log, GATE_LOG_SIZE_BYTES_MAX).to_owned()
     }
 
     /// The container of this name, if it exists.

@@ -61,6 +61,7 @@ impl Exchange {
             image,
             labels,
             limits: BuildLimits::default(),
+            look: format!("aod-push-look-{}", std::process::id()),
             registries: self.registries.as_deref(),
         };
         image::build::build(&self.engine, build).await?;

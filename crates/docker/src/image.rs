@@ -10,6 +10,8 @@ use crate::engine::{CallError, Engine};
 
 pub(crate) mod build;
 pub(crate) mod garbage;
+mod layout;
+pub(crate) mod look;
 pub(crate) mod transfer;
 
 /// The settings of an image for its containers.
@@ -24,6 +26,14 @@ pub(crate) struct ImageFacts {
     pub(crate) volumes: Vec<String>,
     /// Operating system and processor, as in `linux/amd64`.
     pub(crate) platform: String,
+}
+
+impl ImageFacts {
+    /// Whether the image would run as root, by the name or number of its user.
+    pub(crate) fn is_for_root(&self) -> bool {
+        let name = self.user.split(':').next().unwrap_or_default();
+        name.is_empty() || name == "root" || name.parse() == Ok(0_u32)
+    }
 }
 
 /// Facts of inspected images. An image never changes under its id.

@@ -12,8 +12,7 @@ use aod_gate::protocol::{Go, ToGate};
 use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::container_runtime::{ContainerSpec, RuntimeError};
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
-use bollard::query_parameters::{CreateContainerOptions, LogsOptions, StartContainerOptions};
-use futures::StreamExt as _;
+use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
@@ -26,16 +25,16 @@ use crate::description::ensure_answering;
 use crate::engine::{CallError, Engine};
 use crate::gate::{GateError, GateListener, Greeted};
 use crate::image::Images;
-use crate::names::{LABEL_CLUSTER, LABEL_LAUNCH, container_name};
+use crate::names::{LABEL_CLUSTER, LABEL_LAUNCH, container_name, look_name};
 use crate::removal::Remover;
-use crate::text::beginning;
+use crate::volumes;
+
+/// The exit code in an error if the engine reports none.
+const EXIT_CODE_UNKNOWN: i64 = -1;
 
 /// Attempts to create a container: one, one after the removal of an older container, and one for a lost
 /// answer.
 const CREATE_TRIES_MAX: u32 = 3;
-
-/// Maximum part of the gate's log that an error quotes, in bytes.
-const GATE_LOG_SIZE_BYTES_MAX: usize = 2_048;
 
 /// Why a launch failed.
 #[derive(Debug, Error)]
@@ -48,8 +47,10 @@ enum LaunchError {
     Contended,
     #[error("the gate did not connect within {seconds} s after the start; its log: {log:?}")]
     Silent { seconds: u64, log: String },
-    #[error("the container ended before its gate connected, code {exit_code:?}; log: {log:?}")]
-    Ended { exit_code: Option<i64>, log: String },
+    #[error(
+        "the container ended with exit code {exit_code} before its gate connected; its log: {log:?}"
+    )]
+    Ended { exit_code: i64, log: String },
     #[error("the gate failed; its log: {log:?}")]
     Gate { log: String, source: GateError },
 }
@@ -73,7 +74,11 @@ impl Launcher {
         // work.
         let _permit = self.permits.acquire().await;
         let mark = Uuid::now_v7().to_string();
-        let creation = creation::plan(&self.config, &spec, &image, &mark)?;
+        let volumes = volumes::paths(&image)?;
+        let creation = creation::plan(&self.config, &spec, &image, &volumes, &mark)?;
+        let look = look_name(&self.config.cluster, self.config.node);
+        let of_image = (spec.image.as_str(), &*image);
+        volumes::make(&self.engine, &look, of_image, &volumes, &spec.io.volumes).await?;
         let listener =
             GateListener::bind(&spec.io.channel).map_err(|error| RuntimeError::Engine {
                 action: "opening the gate's socket",
@@ -221,12 +226,12 @@ impl Launcher {
                     deadline.as_mut().reset(tokio::time::Instant::now() + limit);
                 }
                 verdict = watch.gone(), if has_started => break LaunchError::Ended {
-                    exit_code: verdict?.exit_code,
-                    log: self.gate_log(name).await,
+                    exit_code: verdict?.exit_code.unwrap_or(EXIT_CODE_UNKNOWN),
+                    log: self.engine.gate_log(name).await,
                 },
                 () = &mut deadline => break LaunchError::Silent {
                     seconds: limit.as_secs(),
-                    log: self.gate_log(name).await,
+                    log: self.engine.gate_log(name).await,
                 },
             }
         };
@@ -254,32 +259,12 @@ impl Launcher {
     }
 
     async fn gate_failed(&self, name: &str, error: GateError) -> RuntimeError {
-        let log = self.gate_log(name).await;
+        let log = self.engine.gate_log(name).await;
         let source = Box::new(LaunchError::Gate { log, source: error });
         RuntimeError::Engine {
             action: "the connection with a gate",
             source,
         }
-    }
-
-    /// The gate's own log, for error messages.
-    async fn gate_log(&self, name: &str) -> String {
-        let options = LogsOptions {
-            stdout: true,
-            stderr: true,
-            ..LogsOptions::default()
-        };
-        let mut pieces = self.engine.docker.logs(name, Some(options)).boxed();
-        let mut log = String::new();
-        while log.len() < GATE_LOG_SIZE_BYTES_MAX {
-            let next = self
-                .engine
-                .next(self.engine.timeouts.query, &mut pieces)
-                .await;
-            let Ok(Some(piece)) = next else { break };
-            log.push_str(&piece.to_string());
-        }
-        beginning(&log, GATE_LOG_SIZE_BYTES_MAX).to_owned()
     }
 }
 

@@ -30,6 +30,7 @@ mod names;
 mod registries;
 mod removal;
 mod text;
+mod volumes;
 
 pub use config::Config;
 pub use runtime::DockerRuntime;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use aod_domain::digest::Digest;
-use aod_domain::id::RunId;
+use aod_domain::id::{NodeId, RunId};
 use aod_domain::node::ObservedContainer;
 
 /// The cluster of a container or an image.
@@ -29,6 +29,12 @@ pub(crate) fn prefix(cluster: &str) -> String {
     let [first, second, third, fourth, ..] = *Digest::of(cluster).as_bytes();
     let digits = u32::from_be_bytes([first, second, third, fourth]);
     format!("aod-{digits:08x}-")
+}
+
+/// The name of the container in which a node looks at images.
+pub(crate) fn look_name(cluster: &str, node: NodeId) -> String {
+    let node = node.to_string().to_lowercase();
+    format!("{}look-{node}", prefix(cluster))
 }
 
 /// The name of an attempt's container: the same for every launch.

@@ -135,6 +135,7 @@ impl ContainerRuntime for DockerRuntime {
             labels: HashMap::from([(LABEL_CLUSTER.to_owned(), self.config.cluster.clone())]),
             image: build,
             limits: self.config.build,
+            look: names::look_name(&self.config.cluster, self.config.node),
             registries: self.config.registries.as_deref(),
         };
         let work = Box::pin(image::build::build(&self.engine, build));

@@ -19,11 +19,11 @@
 //!
 //! The capsule runs as the same user, but cannot trace the gate or open its files (the gate is not
 //! dumpable), kill it (it is PID 1), or replace it on the node's socket (connected before the capsule
-//! starts). The gate passes signals that the capsule sends to PID 1 back to the capsule.
+//! starts). It cannot change the gate's limits and priority either ([`shield`]). The gate passes signals that the capsule sends to PID 1 back to the capsule.
 //!
 //! Built for embedding: `RUSTFLAGS="-C target-feature=+crt-static"`, with glibc's static library on the
 //! build host. In addition to serde, the gate uses rustix for system calls without libc and without
-//! unsafe code, and signal-hook for handlers without unsafe code (exec resets handlers, unlike a blocked
+//! unsafe code, seccompiler to apply a filter of system calls, and signal-hook for handlers without unsafe code (exec resets handlers, unlike a blocked
 //! mask and a signalfd, so the command starts with clean signals).
 
 pub mod options;
@@ -39,6 +39,7 @@ mod outputs;
 mod processes;
 mod readiness;
 mod secrets;
+mod shield;
 mod signals;
 
 /// Writes a problem to stderr, the container's own log. The reader may have ended, so a failed write means

@@ -25,6 +25,7 @@ use crate::protocol::{
 };
 use crate::readiness::{Interests, Source};
 use crate::secrets;
+use crate::shield;
 use crate::signals::Signals;
 
 /// Bytes of one read from the node or an output: half a pipe, for speed.
@@ -103,6 +104,11 @@ impl Supervisor {
     fn begin(options: &Options) -> Result<Self, BeginError> {
         // First: the capsule is the same user and could otherwise trace the gate and take its files.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
+        if let Err(error) = shield::protect(process::id()) {
+            complain(&format!(
+                "a capsule can change the limits of its gate: {error}"
+            ));
+        }
         let signals = Signals::install()?;
         let path = options.channel.join(GATE_SOCKET);
         let mut link =

@@ -40,6 +40,8 @@ pub struct IoPaths {
     pub workspace: PathBuf,
     /// `/.aod/channel`, read-only: the sockets of the run. Short, because the path of a socket has at most 108 bytes.
     pub channel: PathBuf,
+    /// An empty directory of the node, in which the runtime makes the volumes that the image declares.
+    pub volumes: PathBuf,
 }
 
 /// Where a container finds its secrets: memory of the container, freed with it.
@@ -177,6 +179,12 @@ pub trait Container: Send + Sync {
     /// Returns when the engine reports that no process of the container is running. Retries a hanging engine a limited
     /// number of times; an error is final for this process.
     async fn gone(&self) -> Result<Verdict, RuntimeError>;
+
+    /// What AOD's own program in the container printed, for the error of a container that ended without a report;
+    /// empty if it printed nothing.
+    async fn complaints(&self) -> String {
+        String::new()
+    }
 }
 
 /// A build of an image.

@@ -24,6 +24,7 @@ fn spec() -> ContainerSpec {
             incoming: path("in"),
             workspace: path("workspace"),
             channel: path("channel"),
+            volumes: path("volumes"),
         },
         environment: vec![("AOD_ATTEMPT".into(), "2".into())],
         secrets: Vec::new(),
@@ -76,7 +77,7 @@ fn capsules_never_run_as_root() {
         (CapsuleUser::Own { uid: 0, gid: 0 }, "", None),
     ] {
         assert_eq!(
-            user(policy, of_image).ok().as_deref(),
+            user(policy, &image(of_image)).ok().as_deref(),
             expected,
             "{policy:?} {of_image}"
         );
@@ -93,7 +94,7 @@ fn variables_of_contract_override_those_of_image() {
     image.environment = [("HOME", "/root"), ("AOD_ATTEMPT", "99")]
         .map(|(key, value)| (key.into(), value.into()))
         .into();
-    let creation = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x").expect("a plan");
+    let creation = plan(&config(CapsuleUser::OfImage), &spec(), &image, &[], "x").expect("a plan");
     let last = |name: &str| {
         let found = creation.go.env.iter().rev().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
@@ -109,27 +110,25 @@ fn variables_of_contract_override_those_of_image() {
 }
 
 #[test]
-fn volumes_are_memory_and_never_hide_directories_of_aod() {
-    let tmpfs_of = |volumes: &[&str]| {
-        let volumes = volumes.iter().map(|&path| path.to_owned()).collect();
-        let image = ImageFacts {
-            volumes,
-            ..image("")
-        };
-        let body = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x")
-            .ok()?
-            .body;
-        let mounts = body.host_config?.mounts?.into_iter();
-        let tmpfs = mounts.filter(|mount| mount.typ == Some(MountType::TMPFS));
-        tmpfs.map(|mount| mount.target).collect::<Option<Vec<_>>>()
-    };
-    assert_eq!(
-        tmpfs_of(&["/data/", "/io/output", "/workspace"]),
-        Some(vec!["/tmp".to_owned(), "/data".to_owned()])
+fn volume_is_a_directory_of_the_attempt() {
+    let volumes = ["/data", "/srv/x"].map(str::to_owned);
+    let creation = plan(
+        &config(CapsuleUser::OfImage),
+        &spec(),
+        &image(""),
+        &volumes,
+        "x",
     );
-    for path in ["/.aod/bin", "/", "data", "/x/../.aod"] {
-        assert_eq!(tmpfs_of(&[path]), None, "{path}");
-    }
+    let host = creation.expect("a plan").body.host_config;
+    let mounts = host.and_then(|host| host.mounts).unwrap_or_default();
+    let source = |path: &str| {
+        let mount = mounts
+            .iter()
+            .find(|mount| mount.target.as_deref() == Some(path));
+        mount.and_then(|mount| mount.source.as_deref())
+    };
+    assert_eq!(source("/data"), Some("/data/volumes/0/data"));
+    assert_eq!(source("/srv/x"), Some("/data/volumes/1/x"));
 }
 
 #[test]
@@ -141,11 +140,15 @@ fn request_to_engine_contains_no_secret() {
         }],
         ..spec()
     };
-    let image = ImageFacts {
-        volumes: vec!["/run/secrets".into(), "/run".into()],
-        ..image("")
-    };
-    let creation = plan(&config(CapsuleUser::OfImage), &with_secrets, &image, "x").expect("a plan");
+    let image = image("");
+    let creation = plan(
+        &config(CapsuleUser::OfImage),
+        &with_secrets,
+        &image,
+        &[],
+        "x",
+    )
+    .expect("a plan");
     assert_eq!(creation.go.secrets[0].path, "/run/secrets/KEY");
     assert_eq!(creation.go.secrets[0].value, "opensesame");
     let printed = serde_json::to_string(&creation.body).expect("JSON");
@@ -157,7 +160,7 @@ fn request_to_engine_contains_no_secret() {
         .flatten()
         .filter(|mount| mount.typ == Some(MountType::TMPFS));
     let targets: Vec<_> = tmpfs.filter_map(|mount| mount.target).collect();
-    assert_eq!(targets, ["/tmp", "/run/secrets", "/run"]);
+    assert_eq!(targets, ["/tmp", "/run/secrets"]);
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn image_without_command_is_rejected() {
         command: vec![],
         ..image("")
     };
-    let refused = plan(&config(CapsuleUser::OfImage), &spec(), &image, "x");
+    let refused = plan(&config(CapsuleUser::OfImage), &spec(), &image, &[], "x");
     assert!(
         matches!(refused, Err(RuntimeError::ImageRefused { .. })),
         "{refused:?}"

@@ -16,7 +16,7 @@ use tokio_util::io::ReaderStream;
 
 use crate::config::BuildLimits;
 use crate::engine::{CallError, Engine};
-use crate::image::{self, ImageFacts};
+use crate::image::{self, ImageFacts, layout};
 use crate::names::{LABEL_NAME, LABEL_VERSION};
 use crate::registries;
 use crate::text::beginning;
@@ -38,6 +38,8 @@ pub(crate) struct Build<'a> {
     /// Labels of the image in addition to name and version.
     pub(crate) labels: HashMap<String, String>,
     pub(crate) limits: BuildLimits,
+    /// Name of the container in which the image is checked.
+    pub(crate) look: String,
     /// Credentials of private registries.
     pub(crate) registries: Option<&'a Path>,
 }
@@ -111,22 +113,24 @@ async fn build_once(
         Some(id) => id,
         None => id_of_tag(engine, build.image.tag).await?,
     };
-    match unfit(engine, &id).await? {
+    match unfit(engine, &build.look, &id).await? {
         None => Ok(id),
         Some(message) => Err(log.failure(message)),
     }
 }
 
 /// Why this node can never start a container of the image: reported to the author now instead of to callers later.
-async fn unfit(engine: &Engine, id: &str) -> Result<Option<String>, RuntimeError> {
+async fn unfit(engine: &Engine, look: &str, id: &str) -> Result<Option<String>, RuntimeError> {
     let failed = |error: CallError| error.during(ACTION);
     let inspected = image::inspect(engine, id).await.map_err(failed)?;
-    if ImageFacts::from(inspected.unwrap_or_default())
-        .command
-        .is_empty()
-    {
+    let facts = ImageFacts::from(inspected.unwrap_or_default());
+    if facts.command.is_empty() {
         let text = "the image has neither ENTRYPOINT nor CMD; set one in the Dockerfile";
         return Ok(Some(text.to_owned()));
+    }
+    match layout::check(engine, look, id, &facts).await {
+        Err(RuntimeError::ImageRefused { message }) => return Ok(Some(message)),
+        checked => checked?,
     }
     let version = engine.query(engine.docker.version());
     let version = version.await.map_err(failed)?;

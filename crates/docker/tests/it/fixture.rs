@@ -313,6 +313,7 @@ fn make_io(run: &Path) -> IoPaths {
         incoming: directory("io/handoff/incoming", 0o755),
         workspace: directory("workspace", 0o777),
         channel: directory("channel", 0o755),
+        volumes: directory("volumes", 0o755),
     };
     fs::write(&io.input_json, "{\"text\":\"hello\"}").expect("a file");
     fs::write(io.inputs.join("given.txt"), "given").expect("a file");

@@ -121,17 +121,17 @@ async fn failed_build_reports_its_last_lines() {
 
 #[tokio::test]
 async fn build_has_limits() {
-    let limits = BuildLimits {
-        memory_bytes: 64 << 20,
-        seconds: 20,
-    };
-    let fixture = Fixture::with(|config| aod_docker::Config {
-        build: limits,
-        ..config
-    })
-    .await;
-    let tag = format!("aod/{}:0", fixture.cluster);
-    let build = async |run: &str| {
+    let build = async |seconds, run: &str| {
+        let limits = BuildLimits {
+            memory_bytes: 64 << 20,
+            seconds,
+        };
+        let fixture = Fixture::with(|config| aod_docker::Config {
+            build: limits,
+            ..config
+        })
+        .await;
+        let tag = format!("aod/{}:0", fixture.cluster);
         let (progress, _lines) = mpsc::channel(1);
         let context = context(
             &fixture,
@@ -146,10 +146,72 @@ async fn build_has_limits() {
             other => panic!("{other:?}"),
         }
     };
-    let message = build("exec busybox tail /dev/zero").await;
+    let message = build(60, "exec busybox tail /dev/zero").await;
     assert!(message.contains("137"), "{message}");
-    let message = build("busybox sleep 600").await;
-    assert!(message.contains("20 seconds"), "{message}");
+    let message = build(3, "busybox sleep 600").await;
+    assert!(message.contains("3 seconds"), "{message}");
+}
+
+/// Builds an image of busybox with these instructions.
+async fn build(fixture: &Fixture, instructions: &str) -> Result<String, RuntimeError> {
+    let (progress, _lines) = mpsc::channel(1);
+    let dockerfile = format!("FROM scratch\nADD root.tar /\n{instructions}");
+    let context = context(fixture, &dockerfile);
+    let tag = format!("aod/{}:0", fixture.cluster);
+    let build = ImageBuild::new(context, "demo", &tag, progress);
+    fixture.runtime.build_image(build).await
+}
+
+#[tokio::test]
+async fn image_with_unusable_mount_points_is_refused_with_all_reasons() {
+    let fixture = Fixture::new().await;
+    let refused = async |instructions: &str| match build(&fixture, instructions).await {
+        Err(RuntimeError::BuildFailed { message, .. }) => message,
+        other => panic!("{other:?}"),
+    };
+    let message = refused(
+        "RUN busybox rm -rf /tmp && busybox mkdir -m 0755 /tmp && busybox mkdir -p /run /other && \
+         busybox ln -s /other /run/secrets && busybox touch /io && busybox ln -s /other /link\n\
+         VOLUME /link/data\nUSER nobodyknows\nCMD busybox true",
+    )
+    .await;
+    for problem in [
+        "/tmp of the image has the mode 0755",
+        "a link at /run/secrets",
+        "a file at /io",
+        "a link at /link",
+        "USER nobodyknows",
+    ] {
+        assert!(message.contains(problem), "{problem}: {message}");
+    }
+    let message = refused("VOLUME /proc/x\nCMD busybox true").await;
+    assert!(message.contains("volume at \"/proc/x\""), "{message}");
+    let long = "x".repeat(50_000);
+    let message = refused(&format!("ENV LONG={long}\nCMD busybox true")).await;
+    assert!(message.contains("environment of the image"), "{message}");
+    let left = docker(&["ps", "-aq", "--filter", "name=look-"]);
+    assert_eq!(left, "", "no container of a check is left");
+}
+
+#[tokio::test]
+async fn volume_has_the_files_of_the_image_and_belongs_to_its_owner() {
+    let fixture = Fixture::new().await;
+    let image = build(
+        &fixture,
+        "RUN busybox mkdir -p /data/sub && echo kept > /data/sub/file && \
+         printf '#!/bin/sh\\nbusybox cat /data/sub/file && echo new > /data/sub/new && busybox stat -c %%a:%%u /data\\n' \
+         > /data/run && busybox chmod 700 /data /data/run && busybox chown -R 1234 /data\n\
+         VOLUME /data /./empty\nUSER 1234\nENTRYPOINT [\"/data/run\"]",
+    )
+    .await
+    .expect("it builds");
+    let spec = fixture.spec(&image);
+    let volumes = spec.io.volumes.clone();
+    let outcome = finish(fixture.start(spec).await).await;
+    assert_eq!(outcome.stdout, "kept\n700:1234\n", "{outcome:?}");
+    let written = fs::read_to_string(volumes.join("0/data/sub/new"));
+    assert_eq!(written.expect("it was written"), "new\n");
+    assert!(volumes.join("1/empty").is_dir());
 }
 
 #[tokio::test]

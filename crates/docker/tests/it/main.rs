@@ -13,3 +13,4 @@ mod hardening;
 mod hostile;
 mod images;
 mod lifecycle;
+mod random_images;

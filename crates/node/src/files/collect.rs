@@ -232,6 +232,7 @@ mod tests {
             incoming: at("io/handoff/incoming"),
             workspace: at("workspace"),
             channel: at("channel"),
+            volumes: at("volumes"),
         };
         let redaction = Redaction::default();
         collect(&paths, None, 1 << 20, &artifacts, &redaction)

@@ -8,9 +8,10 @@ pub(crate) mod removal;
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags, chmod, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -66,6 +67,31 @@ pub(crate) fn open_beneath(
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat2(directory, name, flags, Mode::empty(), resolve)
+}
+
+/// Flags for a descriptor that stands for a directory, without any right to it.
+pub(crate) const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// Opens a directory that this program has made. Where capsules run as the user of the node, a capsule can remove the
+/// permissions of its directories: the owner gets them back.
+pub(crate) fn open_own(path: &Path) -> Result<OwnedFd, Errno> {
+    match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            permit_owner(&rustix::fs::open(
+                path,
+                PLACE | OFlags::NOFOLLOW,
+                Mode::empty(),
+            )?)?;
+            rustix::fs::open(path, DIRECTORY, Mode::empty())
+        }
+        opened => opened,
+    }
+}
+
+/// Gives the owner of a directory all permissions. The descriptor stands for the directory meanwhile, so that no link can
+/// take its place.
+fn permit_owner(place: &OwnedFd) -> Result<(), Errno> {
+    chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), Mode::RWXU)
 }
 
 /// Visits everything below `root`, a directory that was just opened, in no particular order.

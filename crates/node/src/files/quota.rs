@@ -6,9 +6,9 @@
 mod usage;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use aod_ports::container_runtime::IoPaths;
 use aod_services::program::blocking;
 use tokio::time::Instant;
 
@@ -45,13 +45,12 @@ impl fmt::Display for Excess {
 }
 
 /// Returns once a capsule has written more than `bytes_max`, or something that cannot be counted.
-pub(crate) async fn exceeded(
-    io: PathBuf,
-    workspace: PathBuf,
-    bytes_max: u64,
-    count_every: Duration,
-) -> Excess {
-    let directories = [(io, GIVEN.as_slice()), (workspace, [].as_slice())];
+pub(crate) async fn exceeded(paths: &IoPaths, bytes_max: u64, count_every: Duration) -> Excess {
+    let directories = [
+        (paths.io.clone(), GIVEN.as_slice()),
+        (paths.workspace.clone(), &[]),
+        (paths.volumes.clone(), &[]),
+    ];
     let mut pause = count_every;
     let mut disturbed = 0;
     loop {

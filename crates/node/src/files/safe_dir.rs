@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use aod_domain::file_name::FileName;
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat};
+use rustix::fs::{Dir, FileType, OFlags, fstat};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::files::descent::{DIRECTORY, open_beneath};
+use crate::files::descent::{DIRECTORY, open_beneath, open_own};
 
 /// Maximum number of files of one call or result, which bounds a walk.
 pub(crate) const FILES_MAX: usize = 10_000;
@@ -73,7 +73,7 @@ pub(crate) enum Refused {
 impl SafeDir {
     /// Opens the directory at `path`, which only the node can create.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
-        let directory = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
+        let directory = open_own(path)?;
         Ok(Self { directory })
     }
 
@@ -283,9 +283,12 @@ impl<R: Read> Read for BoundedReader<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use rustix::fs::Mode;
 
     use super::*;
+    use crate::files::descent::removal::remove_tree;
 
     fn tree() -> (tempfile::TempDir, SafeDir) {
         let directory = tempfile::tempdir().unwrap();
@@ -295,6 +298,50 @@ mod tests {
 
     fn refusal_of(tree: &SafeDir, name: &str) -> String {
         tree.open_file(name, 1_000).unwrap_err().to_string()
+    }
+
+    /// Does `work` as a user without privileges, who owns the new directory that `work` receives.
+    fn without_privileges(work: impl FnOnce(&Path) + Send + 'static) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        }
+        // Only this thread changes its user.
+        let thread = std::thread::spawn(move || {
+            if is_root {
+                let user = rustix::process::Uid::from_raw(65_534);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            }
+            work(&path);
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn directories_without_permissions_are_read_and_removed_by_their_owner() {
+        without_privileges(|path| {
+            let lock = |name: &str| {
+                let nothing = std::fs::Permissions::from_mode(0);
+                std::fs::set_permissions(path.join(name), nothing).unwrap();
+            };
+            std::fs::create_dir_all(path.join("outputs/a/b")).unwrap();
+            std::fs::write(path.join("outputs/file"), "abc").unwrap();
+            for name in ["outputs/a/b", "outputs/a", "outputs"] {
+                lock(name);
+            }
+            let tree = SafeDir::open(&path.join("outputs")).unwrap();
+            assert!(tree.open_file("file", 3).is_ok());
+            let listing = tree.walk("");
+            let refused = listing.refused.iter().map(ToString::to_string);
+            let refused: Vec<_> = refused.collect();
+            assert_eq!(refused.len(), 1, "{refused:?}");
+            assert!(refused[0].starts_with("a cannot be read"), "{refused:?}");
+            lock("outputs");
+            remove_tree(&path.join("outputs")).unwrap();
+            assert!(!path.join("outputs").exists());
+        });
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!                             io/handoff/outgoing  /io/handoff/outgoing
 //!                             io/handoff/incoming  /io/handoff/incoming, read-only
 //!                             workspace            /workspace
+//!                             volumes              the volumes that the image declares
 //! <data>/spare/<number>                            emptied directories for the next attempt
 //! <data>/c/<number>                                /.aod/channel: a short path, as it holds sockets
 //! <data>/leftovers/<number>                        directories that could not be removed yet
@@ -83,8 +84,8 @@ struct Skeleton {
 const SPARES_MAX: usize = 128;
 
 /// The directories of a skeleton, each after its parent.
-const PARTS: [Part; 8] = [
-    Part(".", &["io", "workspace"]),
+const PARTS: [Part; 9] = [
+    Part(".", &["io", "workspace", "volumes"]),
     Part("io", &["input.json", "input", "output", "handoff"]),
     Part("io/input", &[]),
     Part("io/output", &[]),
@@ -92,6 +93,7 @@ const PARTS: [Part; 8] = [
     Part("io/handoff/outgoing", &[]),
     Part("io/handoff/incoming", &[]),
     Part("workspace", &[]),
+    Part("volumes", &[]),
 ];
 
 impl WorkDirectories {
@@ -203,6 +205,7 @@ fn paths_of(root: &Path, channel: PathBuf) -> IoPaths {
         outgoing: handoff.join("outgoing"),
         incoming: handoff.join("incoming"),
         workspace: root.join("workspace"),
+        volumes: root.join("volumes"),
         io,
         handoff,
         channel,

@@ -83,6 +83,7 @@ impl Bench for Double<'_> {
                 io,
                 workspace: path("workspace"),
                 channel: path("channel"),
+                volumes: path("volumes"),
             },
             environment: Vec::new(),
             secrets: Vec::new(),

@@ -2,14 +2,14 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmod, openat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::{DIRECTORY, Entry, Visitor, open_beneath, walk};
+use super::{DIRECTORY, Entry, PLACE, Visitor, open_beneath, permit_owner, walk};
 
 /// Removes the file or directory at `path` with everything below it; a missing one is fine. Blocks.
 ///
@@ -68,7 +68,7 @@ impl Visitor for Removal {
     fn enter(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
         let found = match open_beneath(directory, name, DIRECTORY) {
             Err(Errno::ACCESS) => {
-                permit_owner(directory, name)?;
+                permit_owner(&open_beneath(directory, name, PLACE)?)?;
                 open_beneath(directory, name, DIRECTORY)
             }
             found => found,
@@ -89,13 +89,6 @@ impl Visitor for Removal {
     fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         unlinkat(parent, name, AtFlags::REMOVEDIR)
     }
-}
-
-/// Gives the owner of a directory all permissions. A descriptor without any stands for the directory meanwhile, so
-/// that no link can take its place.
-fn permit_owner(directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let handle = open_beneath(directory, name, OFlags::PATH | OFlags::DIRECTORY)?;
-    chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)
 }
 
 #[cfg(test)]

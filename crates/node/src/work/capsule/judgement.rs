@@ -47,8 +47,12 @@ impl Active<'_> {
                 Some(verdict) if verdict.out_of_memory => self.out_of_memory(),
                 verdict => {
                     let code = verdict.and_then(|verdict| verdict.exit_code);
-                    let text = "the container ended without a report, with exit code";
-                    lost(&format!("{text} {code:?}"))
+                    let code = code.map_or_else(|| "unknown".to_owned(), |code| code.to_string());
+                    let printed = container.complaints().await;
+                    lost(&format!(
+                        "the container ended without a report; its exit code is {code}, and AOD's program in it \
+                         printed: {printed:?}"
+                    ))
                 }
             },
         }

@@ -143,8 +143,7 @@ impl Watch<'_> {
         let mut renewals = attempt.lease.renewals();
         let lost = attempt.lease.lost();
         let mut quota = pin!(quota::exceeded(
-            self.paths.io.clone(),
-            self.paths.workspace.clone(),
+            self.paths,
             resources.disk_bytes,
             attempt.shared.config.disk_look,
         ));

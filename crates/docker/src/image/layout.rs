@@ -1,0 +1,255 @@
+//! What an image may have at the paths where its containers get mounts, and what a container cannot take from it:
+//! reported to the author at the build, instead of to callers later.
+
+use std::collections::BTreeMap;
+
+use aod_gate::protocol::{BINARY_DIRECTORY, CHANNEL_DIRECTORY};
+use aod_ports::container_runtime::{RuntimeError, SECRETS_DIRECTORY};
+
+use super::ImageFacts;
+use super::look::{Found, Look};
+use crate::creation::refused;
+use crate::engine::{CallError, Engine};
+use crate::volumes;
+
+/// Directories that every container gets, or may get.
+const DIRECTORIES: [&str; 6] = [
+    "/tmp",
+    SECRETS_DIRECTORY,
+    "/workspace",
+    "/io",
+    BINARY_DIRECTORY,
+    CHANNEL_DIRECTORY,
+];
+
+/// Those of [`DIRECTORIES`] that are memory. The runtime gives such a mount the permissions of the directory that it
+/// covers. Source: runc 1.1, `libcontainer/rootfs_linux.go`, `mountToRootfs`.
+const OF_MEMORY: [&str; 2] = ["/tmp", SECRETS_DIRECTORY];
+
+/// The rights that the user of a capsule needs in a directory of another owner.
+const RIGHTS_OF_OTHERS: u32 = 0o7;
+
+/// Maximum size of the lists of users and groups, in bytes.
+const USERS_SIZE_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum size of command and environment of an image, in bytes. The gate receives both in one message of 64 KiB, with
+/// the variables of the contract and of `agent.yaml`.
+const SETTINGS_SIZE_BYTES_MAX: usize = 48 << 10;
+
+/// Checks an image, in a container of the name `look`.
+///
+/// # Errors
+/// [`RuntimeError::ImageRefused`] with all reasons.
+pub(super) async fn check(
+    engine: &Engine,
+    look: &str,
+    image: &str,
+    facts: &ImageFacts,
+) -> Result<(), RuntimeError> {
+    let volumes = volumes::paths(facts)?;
+    let failed = |error: CallError| error.during("checking an image");
+    let look = Look::at(engine, look, image).await.map_err(failed)?;
+    let looked = look_up(&look, &volumes).await;
+    let user = users(&look).await;
+    look.end().await.map_err(failed)?;
+    let mut problems = problems(facts, &looked?);
+    let [users, groups] = user.map_err(failed)?;
+    problems.extend(user_problem(
+        &facts.user,
+        users.as_deref(),
+        groups.as_deref(),
+    ));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(refused(&problems.join("; ")))
+}
+
+async fn look_up(
+    look: &Look<'_>,
+    volumes: &[String],
+) -> Result<BTreeMap<String, Found>, RuntimeError> {
+    let mut found = BTreeMap::new();
+    for path in paths(volumes) {
+        let stat = look.stat(&path).await;
+        if let Some(there) = stat.map_err(|error| error.during("checking an image"))? {
+            found.insert(path, there);
+        }
+    }
+    for volume in volumes {
+        // Refuses a volume with too many files.
+        volumes::content(look, volume).await?;
+    }
+    Ok(found)
+}
+
+/// The lists of users and groups of an image.
+async fn users(look: &Look<'_>) -> Result<[Option<String>; 2], CallError> {
+    Ok([
+        look.text("/etc/passwd", USERS_SIZE_BYTES_MAX).await?,
+        look.text("/etc/group", USERS_SIZE_BYTES_MAX).await?,
+    ])
+}
+
+/// Why a capsule cannot run as `user`, a user with or without a group, each a name or a number. An image may have its
+/// lists behind links, which are not followed here: the engine reports an unknown name at the start then.
+fn user_problem(user: &str, users: Option<&str>, groups: Option<&str>) -> Option<String> {
+    let (user, group) = user.split_once(':').unwrap_or((user, ""));
+    let number_of = |name: &str, list: &str| {
+        let lines = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let mut found = lines.filter(|fields| fields.first() == Some(&name));
+        found
+            .next()
+            .map(|fields| fields.get(2).copied().unwrap_or_default().to_owned())
+    };
+    let is_name = |text: &str| !text.is_empty() && text.parse::<u32>().is_err();
+    if is_name(user) && user != "root" {
+        match users.map(|users| number_of(user, users)) {
+            Some(None) => {
+                return Some(format!(
+                    "the image sets USER {user}, and its /etc/passwd has no such user; add the user, or use a number"
+                ));
+            }
+            Some(Some(number)) if number.parse() == Ok(0_u32) => {
+                return Some(format!(
+                    "the user {user} of the image has the number 0, which is root; set USER to another user"
+                ));
+            }
+            _ => (),
+        }
+    }
+    let is_missing =
+        is_name(group) && groups.is_some_and(|groups| number_of(group, groups).is_none());
+    is_missing.then(|| {
+        format!("the image sets the group {group} in USER, and its /etc/group has no such group; use a number")
+    })
+}
+
+/// The paths to look up: all mount points, and the directories above them.
+pub(super) fn paths(volumes: &[String]) -> Vec<String> {
+    let targets = DIRECTORIES.into_iter();
+    let targets = targets.chain(volumes.iter().map(String::as_str));
+    let mut paths: Vec<String> = targets.flat_map(with_parents).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// `path` and the directories above it, except the root.
+fn with_parents(path: &str) -> impl Iterator<Item = String> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+    ends.chain([path.len()]).map(|end| path[..end].to_owned())
+}
+
+/// All reasons why containers of the image cannot work. `found` is what the image has at [`paths`].
+pub(super) fn problems(image: &ImageFacts, found: &BTreeMap<String, Found>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let settings = image.environment.iter();
+    let settings = settings.map(|(name, value)| name.len() + value.len() + 1);
+    let size: usize = settings.chain(image.command.iter().map(String::len)).sum();
+    if size > SETTINGS_SIZE_BYTES_MAX {
+        problems.push(format!(
+            "command and environment of the image have {size} bytes, expected at most {SETTINGS_SIZE_BYTES_MAX}; use \
+             shorter values of ENV"
+        ));
+    }
+    for (path, found) in found {
+        match found {
+            Found::Link => problems.push(format!(
+                "the image has a link at {path}, where a capsule has a directory of AOD; remove the link, or the VOLUME \
+                 that uses it"
+            )),
+            Found::Other => problems.push(format!(
+                "the image has a file at {path}, where a capsule has a directory of AOD; remove the file, or the \
+                 VOLUME that uses it"
+            )),
+            Found::Directory(mode) => {
+                if OF_MEMORY.contains(&path.as_str()) && mode & RIGHTS_OF_OTHERS != RIGHTS_OF_OTHERS {
+                    problems.push(format!(
+                        "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot write to \
+                         it; add RUN chmod 1777 {path}, or remove the directory"
+                    ));
+                }
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_of_mount_points_are_looked_up() {
+        let paths = paths(&["/srv/data/new".to_owned()]);
+        for path in ["/run", "/run/secrets", "/.aod", "/srv", "/srv/data/new"] {
+            assert!(paths.iter().any(|known| known == path), "{path}: {paths:?}");
+        }
+        assert!(!paths.contains(&String::new()) && !paths.contains(&"/".to_owned()));
+    }
+
+    #[test]
+    fn image_with_unusable_mount_points_is_refused_with_all_reasons() {
+        let found = [
+            ("/tmp", Found::Directory(0o755)),
+            ("/run", Found::Directory(0o755)),
+            ("/run/secrets", Found::Link),
+            ("/io", Found::Other),
+            ("/workspace", Found::Directory(0o700)),
+        ];
+        let found = found.map(|(path, found)| (path.to_owned(), found));
+        let image = ImageFacts {
+            environment: vec![("LONG".to_owned(), "x".repeat(50_000))],
+            ..ImageFacts::default()
+        };
+        let problems = problems(&image, &found.into_iter().collect());
+        let expected = ["environment", "file at /io", "link at /run/secrets", "0755"];
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn user_of_the_image_is_one_of_its_users_and_not_root() {
+        let users = Some("root:x:0:0::/root:/bin/sh\ntoor:x:0:0:::\napp:x:1000:1000:::\n");
+        let groups = Some("app:x:1000:\n");
+        for (user, expected) in [
+            ("", None),
+            ("root", None),
+            ("app", None),
+            ("app:app", None),
+            ("1000:5", None),
+            ("other", Some("no such user")),
+            ("toor", Some("is root")),
+            ("app:other", Some("no such group")),
+            ("4294967296", Some("no such user")),
+        ] {
+            let problem = user_problem(user, users, groups);
+            assert_eq!(problem.is_some(), expected.is_some(), "{user}: {problem:?}");
+            let text = problem.unwrap_or_default();
+            assert!(
+                text.contains(expected.unwrap_or_default()),
+                "{user}: {text}"
+            );
+        }
+        assert_eq!(
+            user_problem("app", None, None),
+            None,
+            "the lists may be links"
+        );
+    }
+
+    #[test]
+    fn ordinary_image_has_no_problems() {
+        let found = [
+            ("/tmp", Found::Directory(0o777)),
+            ("/run", Found::Directory(0o755)),
+            ("/io", Found::Directory(0o700)),
+        ];
+        let found = found.map(|(path, found)| (path.to_owned(), found));
+        let problems = problems(&ImageFacts::default(), &found.into_iter().collect());
+        assert_eq!(problems, Vec::<String>::new());
+    }
+}

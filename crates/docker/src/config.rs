@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use aod_domain::id::NodeId;
 
+use crate::names::Owner;
+
 /// Address and use of the engine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The engine's Unix socket, for instance `/var/run/docker.sock`.
     pub endpoint: PathBuf,
-    /// The cluster's name: the value of the label `dev.aod.cluster`. The adapter ignores containers of
-    /// other clusters on the same engine.
+    /// The cluster's name: the value of the label `dev.aod.cluster`. The adapter ignores containers and
+    /// images of other clusters on the same engine.
     pub cluster: String,
-    /// The node that starts the containers: the value of `dev.aod.node`.
+    /// The node that starts the containers: the value of `dev.aod.node`. The adapter ignores containers of
+    /// other nodes on the same engine.
     pub node: NodeId,
     /// A directory of the host with the static program `aod-gate`, bound into every container.
     pub gate_directory: PathBuf,
@@ -59,6 +62,14 @@ impl Config {
             registries: None,
             timeouts: Timeouts::default(),
             runtime: None,
+        }
+    }
+
+    /// The owner of the containers that the adapter touches.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner {
+            cluster: &self.cluster,
+            node: self.node,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! determine the container's name, every launch has its own mark, and after each failure the launcher
 //! inspects the container by name: it uses a container with its mark, and removes older containers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::description::ensure_answering;
 use crate::engine::{CallError, Engine};
 use crate::gate::{GateError, GateListener, Greeted};
 use crate::image::Images;
-use crate::names::{LABEL_CLUSTER, LABEL_LAUNCH, container_name, look_name};
+use crate::names::{LABEL_LAUNCH, container_name, look_name};
 use crate::removal::Remover;
 use crate::volumes;
 
@@ -40,7 +41,7 @@ const CREATE_TRIES_MAX: u32 = 3;
 #[derive(Debug, Error)]
 enum LaunchError {
     #[error(
-        "a container with this name exists, but does not belong to this cluster; remove or rename the container"
+        "a container with this name exists, but does not belong to this node; remove or rename the container"
     )]
     Foreign,
     #[error("after {CREATE_TRIES_MAX} attempts, a container of this name still exists")]
@@ -76,7 +77,7 @@ impl Launcher {
         let mark = Uuid::now_v7().to_string();
         let volumes = volumes::paths(&image)?;
         let creation = creation::plan(&self.config, &spec, &image, &volumes, &mark)?;
-        let look = look_name(&self.config.cluster, self.config.node);
+        let look = look_name(self.config.owner());
         let of_image = (spec.image.as_str(), &*image);
         volumes::make(&self.engine, &look, of_image, &volumes, &spec.io.volumes).await?;
         let listener =
@@ -84,7 +85,7 @@ impl Launcher {
                 action: "opening the gate's socket",
                 source: Box::new(error),
             })?;
-        let name = container_name(&self.config.cluster, spec.run, spec.attempt);
+        let name = container_name(self.config.owner(), spec.run, spec.attempt);
         let launched = Box::pin(async {
             let id = self
                 .create(&name, &mark, creation.body, &spec.image)
@@ -153,7 +154,9 @@ impl Launcher {
                     return Ok(found.id.unwrap_or_else(|| name.to_owned()));
                 }
                 _ if is_final => return Err(error.during(action)),
-                Some(found) if label(&found, LABEL_CLUSTER) == Some(&self.config.cluster) => {
+                Some(found)
+                    if labels(&found).is_some_and(|found| self.config.owner().owns(found)) =>
+                {
                     self.remover.remove(name).await?;
                 }
                 Some(_) => return Err(fail(LaunchError::Foreign)),
@@ -275,14 +278,12 @@ async fn start_call(engine: Engine, name: String) -> Result<(), CallError> {
     engine.call(engine.timeouts.start, call).await
 }
 
+fn labels(container: &ContainerInspectResponse) -> Option<&HashMap<String, String>> {
+    container.config.as_ref()?.labels.as_ref()
+}
+
 fn label<'a>(container: &'a ContainerInspectResponse, name: &str) -> Option<&'a str> {
-    container
-        .config
-        .as_ref()?
-        .labels
-        .as_ref()?
-        .get(name)
-        .map(String::as_str)
+    labels(container)?.get(name).map(String::as_str)
 }
 
 /// Recognizes errors of the image, which its author must fix.

@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::image::build::Build;
 use crate::image::{self, Images};
 use crate::launch::Launcher;
-use crate::names::{self, LABEL_CLUSTER};
+use crate::names::{self, LABEL_CLUSTER, Owner};
 use crate::removal::Remover;
 
 pub use crate::description::UnsupportedEngine;
@@ -32,14 +32,14 @@ pub use crate::description::UnsupportedEngine;
 /// File name of the gate in its directory.
 const GATE: &str = "aod-gate";
 
-/// A container that is not of this cluster; the adapter never touches it.
+/// A container that is not of this node; the adapter never touches it.
 #[derive(Debug, Error)]
-#[error("{name} is not a container of this cluster")]
+#[error("{name} is not a container of this node")]
 struct NotOurs {
     name: String,
 }
 
-/// The Docker engine of this host, with the images and containers of one cluster.
+/// The Docker engine of this host, with the images of one cluster and the containers of one node.
 #[derive(Debug)]
 pub struct DockerRuntime {
     config: Arc<Config>,
@@ -135,7 +135,7 @@ impl ContainerRuntime for DockerRuntime {
             labels: HashMap::from([(LABEL_CLUSTER.to_owned(), self.config.cluster.clone())]),
             image: build,
             limits: self.config.build,
-            look: names::look_name(&self.config.cluster, self.config.node),
+            look: names::look_name(self.config.owner()),
             registries: self.config.registries.as_deref(),
         };
         let work = Box::pin(image::build::build(&self.engine, build));
@@ -180,10 +180,10 @@ impl ContainerRuntime for DockerRuntime {
     }
 
     async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError> {
-        let label = format!("{LABEL_CLUSTER}={}", self.config.cluster);
+        let owner = self.config.owner();
         let options = ListContainersOptions {
             all: true,
-            filters: Some(HashMap::from([("label".to_owned(), vec![label])])),
+            filters: Some(HashMap::from([("label".to_owned(), owner.filters())])),
             ..ListContainersOptions::default()
         };
         let call = self.engine.docker.list_containers(Some(options));
@@ -194,12 +194,12 @@ impl ContainerRuntime for DockerRuntime {
             .map_err(|error| error.during("listing containers"))?;
         Ok(containers
             .iter()
-            .filter_map(|found| observed(&self.config.cluster, found))
+            .filter_map(|found| observed(owner, found))
             .collect())
     }
 
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
-        if !name.starts_with(&names::prefix(&self.config.cluster)) {
+        if !name.starts_with(&names::prefix(self.config.owner())) {
             let source = Box::new(NotOurs {
                 name: name.to_owned(),
             });
@@ -212,7 +212,7 @@ impl ContainerRuntime for DockerRuntime {
     }
 }
 
-fn observed(cluster: &str, container: &ContainerSummary) -> Option<ObservedContainer> {
+fn observed(owner: Owner<'_>, container: &ContainerSummary) -> Option<ObservedContainer> {
     let name = container.names.as_ref()?.first()?.trim_start_matches('/');
     let is_running = matches!(
         container.state,
@@ -222,5 +222,5 @@ fn observed(cluster: &str, container: &ContainerSummary) -> Option<ObservedConta
                 | ContainerSummaryStateEnum::RESTARTING
         )
     );
-    names::observed(cluster, name, container.labels.as_ref()?, is_running)
+    names::observed(owner, name, container.labels.as_ref()?, is_running)
 }

@@ -40,7 +40,7 @@ impl Event {
     }
 }
 
-/// A container of this cluster on a container engine.
+/// A container of a node on its container engine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObservedContainer {
     pub name: String,
@@ -57,7 +57,7 @@ pub enum Action {
     Remove { name: String },
 }
 
-/// Compares the containers of an engine with the attempts that nodes hold: all other containers must go.
+/// Compares the containers of a node with the attempts that nodes hold: all other containers must go.
 ///
 /// `held` are all leases in the log that no later event has ended, on any node; `mine` are the attempts of this
 /// process, including those that it is removing.

@@ -53,7 +53,7 @@ pub use self::config::{
 pub use self::egress::SystemNetwork;
 pub use self::files::descent::removal::remove_tree;
 pub use self::gateways::http::HttpGateways;
-pub use self::identity::{IdentityError, load_or_draw};
+pub use self::identity::{IdentityError, Origin, load_or_draw, origin};
 pub use self::models::{CONTENT_BYTES_MAX, MalformedModels, ModelSettings};
 pub use self::secrets::redaction::REDACTED_BYTES_MIN;
 pub use self::secrets::{CommandSecrets, DirectorySecrets, MalformedCommand};

@@ -218,7 +218,7 @@ impl<'a> ImageBuild<'a> {
 /// An image as a tar stream.
 pub type ImageArchive = BoxStream<'static, Result<Bytes, RuntimeError>>;
 
-/// A container engine with the images and containers of this cluster.
+/// A container engine with the images of this cluster and the containers of this node.
 #[async_trait]
 pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
     /// Whether the engine answers, and its properties.
@@ -245,7 +245,8 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
     /// lease.
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError>;
 
-    /// All containers of this cluster on this engine, started by any node.
+    /// All containers that this node has started on this engine, also before its restart; never those of another
+    /// node, even if its log has the same runs.
     async fn list(&self) -> Result<Vec<ObservedContainer>, RuntimeError>;
 
     /// Kills and removes a container with its anonymous volumes; succeeds if none has the name.

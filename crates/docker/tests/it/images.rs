@@ -189,7 +189,8 @@ async fn image_with_unusable_mount_points_is_refused_with_all_reasons() {
     let long = "x".repeat(50_000);
     let message = refused(&format!("ENV LONG={long}\nCMD busybox true")).await;
     assert!(message.contains("environment of the image"), "{message}");
-    let left = docker(&["ps", "-aq", "--filter", "name=look-"]);
+    let label = format!("label=dev.aod.cluster={}", fixture.cluster);
+    let left = docker(&["ps", "-aq", "--filter", &label]);
     assert_eq!(left, "", "no container of a check is left");
 }
 

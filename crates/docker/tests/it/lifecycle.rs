@@ -1,7 +1,10 @@
 //! Names, labels, replacement, lists and removal.
 
+use aod_docker::Config;
 use aod_domain::node::ObservedContainer;
-use aod_ports::container_runtime::{ContainerEvent, ContainerRuntime as _, RuntimeError};
+use aod_ports::container_runtime::{
+    ContainerEvent, ContainerRuntime as _, ContainerSpec, RuntimeError,
+};
 use futures::StreamExt as _;
 
 use crate::fixture::{Fixture, PATIENCE, docker, eventually, finish};
@@ -63,6 +66,44 @@ async fn second_launch_of_attempt_replaces_its_container() {
     .await;
     second.kill().await.expect("the engine takes it");
     assert_eq!(finish(second).await.verdict.exit_code, Some(137));
+}
+
+#[tokio::test]
+async fn two_nodes_of_one_cluster_run_the_same_attempt_side_by_side() {
+    let fixture = Fixture::new().await;
+    // The node of a restored copy: the same cluster and the same runs.
+    let copy = Fixture::with(|config| Config {
+        cluster: fixture.cluster.clone(),
+        ..config
+    })
+    .await;
+    let spec = fixture.spec(&fixture.script(FOR_EVER));
+    let of_copy = ContainerSpec {
+        io: copy.spec(&spec.image).io,
+        ..spec.clone()
+    };
+    let live = fixture.start(spec).await;
+    let other = copy.start(of_copy).await;
+    assert_ne!(live.name(), other.name());
+    let names =
+        |list: Vec<ObservedContainer>| list.into_iter().map(|one| one.name).collect::<Vec<_>>();
+    let listed = fixture.runtime.list().await.expect("a list");
+    assert_eq!(names(listed), [live.name()]);
+    let listed = copy.runtime.list().await.expect("a list");
+    assert_eq!(names(listed), [other.name()]);
+    let refused = copy.runtime.remove(live.name()).await;
+    assert!(
+        matches!(refused, Err(RuntimeError::Engine { .. })),
+        "{refused:?}"
+    );
+    let removed = copy.runtime.remove(other.name()).await;
+    removed.expect("it is removed");
+    eventually("the live container still runs", async || {
+        let listed = fixture.runtime.list().await.expect("a list");
+        matches!(&listed[..], [one] if one.is_running)
+    })
+    .await;
+    live.kill().await.expect("the engine takes it");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Compares the containers of this engine with the log, and removes containers without a holder.
+//! Compares the containers of this node with the log, and removes containers without a holder.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) async fn reconcile_for_ever(shared: &Shared) {
     }
 }
 
-/// Removes the containers of attempts that have ended or were taken over, of all nodes that use this engine.
+/// Removes the containers of this node whose attempts have ended or were taken over.
 async fn reconcile(shared: &Shared) {
     let observed = match shared.ports.runtime.list().await {
         Ok(observed) => observed,

@@ -99,6 +99,8 @@ pub enum Command {
     Up(UpArguments),
     /// Stop a running `aod up`
     Down(DownArguments),
+    /// Copy the data directory of `aod up` to a new directory, also while it runs
+    Backup(BackupArguments),
     /// Run a gateway of a cluster
     Gateway(GatewayArguments),
     /// Run a node of a cluster: it runs capsules with Docker on this host
@@ -205,6 +207,17 @@ pub struct ConnectArguments {
 #[derive(Clone, Debug, Args)]
 pub struct DownArguments {
     /// Data directory of the `aod up` to stop [default: ~/.local/share/aod]
+    #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
+    pub data: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BackupArguments {
+    /// Directory to create for the backup
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Data directory of the `aod up` to back up [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! The subcommands of `aod`, one file each.
 
 mod audit;
+mod backup;
 mod capsule;
 mod certs;
 mod completions;
@@ -44,6 +45,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::Up(up) if up.detach => up::detach(&up, console).await,
         Command::Up(up) => up::up(&up, console).await,
         Command::Down(down) => down::down(&down, console).await,
+        Command::Backup(arguments) => backup::backup(&arguments, console).await,
         Command::Gateway(gateway) => services::gateway(&gateway).await,
         Command::Node(node) => services::node(&node).await,
         Command::Credentials(directory) => credentials::credentials(&directory, console),

@@ -199,7 +199,9 @@ async fn search(flags: &[&str], is_told: bool) {
         }
     }
     told += &up.told(&["doctor"]);
-    told += &docker(&["logs", &format!("{}-nats", cluster.trim())]);
+    let node = fs::read_to_string(up.at("data/node/node-id")).expect("a node id");
+    let node = node.lines().next().expect("a line");
+    told += &docker(&["logs", &format!("{}-nats-{node}", cluster.trim())]);
 
     // The provider received the key, so it could have been stored.
     let asked = stub.requests().await;

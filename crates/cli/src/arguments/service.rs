@@ -289,7 +289,8 @@ pub struct NodeArguments {
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
-    /// Name of the cluster, if several clusters share one Docker; the node does not touch containers of other clusters
+    /// Name of the cluster, if several clusters share one Docker; the node does not touch containers or images of
+    /// other clusters
     #[arg(
         long,
         env = "AOD_CLUSTER",
@@ -354,6 +355,11 @@ pub struct UpArguments {
 
     #[command(flatten)]
     pub traces: TraceArguments,
+
+    /// Start a data directory that was copied or moved, such as a restored backup, and continue its unfinished runs;
+    /// needed only once
+    #[arg(long)]
+    pub restored: bool,
 
     /// Start in the background and return when ready; `aod down` stops it
     #[arg(long)]

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::connection::Connection;
 use crate::service::data;
-use crate::service::local::{Local, Lock, joining};
+use crate::service::local::{Local, Lock, joining, restored};
 use crate::service::signals::Signals;
 
 /// Maximum time until the background process is ready; it may have to fetch the broker's image.
@@ -64,8 +64,10 @@ pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit
 pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<Exit, Failure> {
     let data = data::directory(arguments.data.as_deref())?;
     data::make_directory(&data)?;
-    // Reports a taken lock here, because the background process could only log it.
-    drop(Lock::take(&data).await?);
+    // Reports a taken lock or a copy here, because the background process could only log it.
+    let lock = Lock::take(&data).await?;
+    let notice = restored::check(arguments, &data)?;
+    drop(lock);
     let log = data.join("aod.log");
     let mut child = spawn(&log)?;
     let id = child.id();
@@ -79,6 +81,9 @@ pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<
                 log.display()
             );
             console.tell(&text);
+            if let Some(notice) = &notice {
+                console.tell(notice);
+            }
             if let Some(notice) = joining::notice(arguments, &data)? {
                 console.tell(&notice);
             }

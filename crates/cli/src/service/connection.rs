@@ -22,10 +22,14 @@ impl Connection {
         data.join("connection.json")
     }
 
-    /// Reads the file; none if it does not exist or is invalid.
+    /// Reads the file; none if it does not exist, is invalid, or was copied with the data directory of another cluster.
     pub(crate) fn read(data: &Path) -> Option<Self> {
         let text = fs::read(Self::path(data)).ok()?;
-        serde_json::from_slice(&text).ok()
+        let connection: Self = serde_json::from_slice(&text).ok()?;
+        let token = fs::canonicalize(&connection.token_file).ok()?;
+        token
+            .starts_with(fs::canonicalize(data).ok()?)
+            .then_some(connection)
     }
 
     pub(crate) fn write(&self, data: &Path) -> Result<(), Failure> {

@@ -8,8 +8,10 @@
 //! <data>/token, gateway, node, artifacts, cache
 //! ```
 
+pub(crate) mod backup;
 pub(crate) mod joining;
 mod lock;
+pub(crate) mod restored;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 use aod_docker::DockerRuntime;
 use aod_docker::service::Service;
+use aod_domain::id::NodeId;
 use aod_gateway::{Gateway, StartError};
 use aod_jetstream::{Broker, LEASE_SECONDS_DEFAULT};
 use aod_kit::stand_in::StandIns;
@@ -89,13 +92,21 @@ impl Local {
         stand_ins: Option<Arc<StandIns>>,
     ) -> Result<Self, Failure> {
         let data = data::directory(arguments.data.as_deref())?;
-        node::check_length(&data.join("node"))?;
+        node::check_length(&data.join(restored::NODE))?;
         data::make_directory(&data)?;
         let lock = Lock::take(&data).await?;
+        let mut notices = Vec::from_iter(restored::check(arguments, &data)?);
         docker::describe(&arguments.capacity.docker).await?;
-        let mut notices = Vec::new();
-        let (mut server, broker) = broker_arguments(arguments, &data, &mut notices).await?;
-        let started = Box::pin(begin(arguments, &data, broker, stand_ins, &mut notices)).await;
+        let node = node::identify(&data.join(restored::NODE))?;
+        let (mut server, broker) = broker_arguments(arguments, &data, node, &mut notices).await?;
+        let started = Box::pin(begin(
+            arguments,
+            (&data, node),
+            broker,
+            stand_ins,
+            &mut notices,
+        ))
+        .await;
         match started {
             Ok(Started {
                 broker,
@@ -233,7 +244,7 @@ struct Started {
 
 async fn begin(
     arguments: &UpArguments,
-    data: &Path,
+    (data, node): (&Path, NodeId),
     broker: BrokerArguments,
     stand_ins: Option<Arc<StandIns>>,
     notices: &mut Vec<String>,
@@ -253,7 +264,8 @@ async fn begin(
     .await?;
     let setup = node::Setup {
         capacity: &arguments.capacity,
-        directory: data.join("node"),
+        id: node,
+        directory: data.join(restored::NODE),
         cluster: cluster_name(data)?,
         host: None,
         lease_seconds: broker.lease_seconds,
@@ -282,6 +294,7 @@ async fn begin(
 async fn broker_arguments(
     arguments: &UpArguments,
     data: &Path,
+    node: NodeId,
     notices: &mut Vec<String>,
 ) -> Result<(Option<NatsServer>, BrokerArguments), Failure> {
     let mut broker = BrokerArguments {
@@ -310,7 +323,8 @@ async fn broker_arguments(
     let finding = nats::find().await;
     notices.extend(finding.skipped);
     let docker_url = &arguments.capacity.docker;
-    let name = format!("{}-nats", cluster_name(data)?);
+    // A restored copy of the cluster has another node, so it does not stop the broker of the original.
+    let name = format!("{}-nats-{node}", cluster_name(data)?);
     // Two servers on one directory would corrupt it.
     let left = Service::find(&docker::socket(docker_url)?, &name)
         .map_err(|error| docker::unusable(docker_url, &error))?;

@@ -7,4 +7,4 @@ mod server;
 
 pub(crate) use self::port::kept as kept_port;
 pub(crate) use self::program::find;
-pub(crate) use self::server::{Choice, NatsServer};
+pub(crate) use self::server::{Choice, NatsServer, pause};

@@ -18,6 +18,7 @@ use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
 use aod_ports::secrets::{NoSecrets, SecretStore};
 
+use super::local::restored::unusable_id;
 use super::wiring::NODE;
 use super::{certificates, data, docker, wiring};
 use crate::arguments::{CapacityArguments, NodeArguments, PolicyArguments};
@@ -36,6 +37,8 @@ const SOCKET_NAME_LONGEST: &str = "c/ffffffff/capsule.sock";
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub(super) capacity: &'a CapacityArguments,
+    /// Of [`identify`] for the directory.
+    pub(super) id: NodeId,
     pub(super) directory: PathBuf,
     pub(super) cluster: String,
     pub(super) host: Option<String>,
@@ -61,6 +64,7 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     let artifacts = wiring::artifacts(&arguments.broker, &broker, NODE, &cache).await?;
     let setup = Setup {
         capacity: &arguments.capacity,
+        id: identify(&directory)?,
         directory,
         cluster: arguments.cluster.clone(),
         host: arguments.host.clone(),
@@ -71,6 +75,12 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     Ok(begin(setup, &broker, artifacts).await?.0)
 }
 
+/// The id of the node with this directory; a new one for a new or copied directory.
+pub(super) fn identify(directory: &Path) -> Result<NodeId, Failure> {
+    data::make_directory(directory)?;
+    aod_node::load_or_draw(directory, &SystemClock).map_err(|error| unusable_id(&error))
+}
+
 /// Starts a node on a connected broker; returns it with its container engine.
 pub(super) async fn begin(
     setup: Setup<'_>,
@@ -78,11 +88,8 @@ pub(super) async fn begin(
     artifacts: Arc<dyn ArtifactStore>,
 ) -> Result<(Node, Arc<DockerRuntime>), Failure> {
     check_length(&setup.directory)?;
-    data::make_directory(&setup.directory)?;
-    let id = aod_node::load_or_draw(&setup.directory, &SystemClock).map_err(|error| {
-        Failure::environment("the node cannot read or create its id").because(&error)
-    })?;
-    let (runtime, engine) = engine(&setup, id).await?;
+    let id = setup.id;
+    let (runtime, engine) = engine(&setup).await?;
     let given = &setup.capacity.equipment;
     let (equipment, devices) = given.read(engine.cpus, engine.memory_bytes)?;
     let config = Config {
@@ -136,15 +143,12 @@ pub(super) async fn begin(
 }
 
 /// Connects to the container engine, and logs its weaknesses.
-async fn engine(
-    setup: &Setup<'_>,
-    id: NodeId,
-) -> Result<(Arc<DockerRuntime>, EngineInfo), Failure> {
+async fn engine(setup: &Setup<'_>) -> Result<(Arc<DockerRuntime>, EngineInfo), Failure> {
     let url = &setup.capacity.docker;
     let mut config = aod_docker::Config::new(
         docker::socket(url)?,
         setup.cluster.clone(),
-        id,
+        setup.id,
         put_gate(&setup.directory)?,
         setup.directory.join("hosts"),
     );

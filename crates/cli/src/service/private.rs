@@ -117,6 +117,7 @@ impl Private {
             nats: Vec::new(),
             nats_credentials: None,
             store: None,
+            restored: false,
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
             capacity: CapacityArguments {
                 slots: None,

@@ -4,5 +4,6 @@ mod cluster;
 mod kit;
 mod lifecycle;
 mod offline;
+mod restore;
 mod runs;
 mod tls;

@@ -29,6 +29,9 @@ const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between SIGTERM and SIGKILL.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
+/// Maximum time until a paused server has stopped: it may wait for the disk.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Interval between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -295,6 +298,61 @@ async fn stop_orphan(directory: &Path) -> Result<(), Failure> {
     }
     let _ = fs::remove_file(file);
     Ok(())
+}
+
+/// The paused process of a server; it continues when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Paused(Pid);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// Pauses the running server of `directory`: its files do not change until it continues.
+pub(crate) async fn pause(directory: &Path) -> Result<Paused, Failure> {
+    let text = fs::read_to_string(pid_file(directory)).unwrap_or_default();
+    let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+    let Some(pid) = pid.filter(|pid| is_ours(*pid, directory)) else {
+        return Err(Failure::environment(
+            "cannot pause the broker: it is not a process of this host, but runs in a container",
+        )
+        .with_hint("stop the cluster with `aod down`, back it up, and start it again"));
+    };
+    let failed = |error: &std::io::Error| {
+        Failure::environment(format!(
+            "cannot pause the broker (process {})",
+            pid.as_raw_nonzero()
+        ))
+        .because(error)
+    };
+    rustix::process::kill_process(pid, Signal::STOP).map_err(|error| failed(&error.into()))?;
+    let paused = Paused(pid);
+    let deadline = Instant::now() + PAUSE_PATIENCE;
+    while !is_paused(pid).map_err(|error| failed(&error))? {
+        if Instant::now() >= deadline {
+            return Err(failed(&std::io::ErrorKind::TimedOut.into()));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    Ok(paused)
+}
+
+/// Whether all threads of the process are stopped: a signal does not stop a write that is in progress.
+fn is_paused(pid: Pid) -> std::io::Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()))? {
+        let stat = fs::read_to_string(thread?.path().join("stat"))?;
+        // Source: proc_pid_stat(5): the state follows the name, which is in parentheses and may contain any character.
+        let state = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().next());
+        if state != Some("T") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn is_ours(pid: Pid, directory: &Path) -> bool {

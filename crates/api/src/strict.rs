@@ -10,9 +10,10 @@ mod values;
 use std::fmt::Display;
 
 use aod_domain::contract::{
-    PAYLOAD_SIZE_BYTES_MAX, PROBLEMS_MAX, STRUCTURE_SIZE_BYTES_MAX, pointer_part,
+    self, PAYLOAD_SIZE_BYTES_MAX, PROBLEMS_MAX, STRUCTURE_SIZE_BYTES_MAX, pointer_part,
 };
 use aod_domain::error_code::ErrorCode;
+use aod_domain::json::{self, Unreadable};
 use serde_json::{Map, Value};
 
 use crate::problem::{Problem, ProblemItem};
@@ -82,6 +83,8 @@ pub struct Fields {
     given: Map<String, Value>,
     known: Vec<&'static str>,
     errors: Vec<ProblemItem>,
+    /// The numbers of the body that would change.
+    numbers: Vec<ProblemItem>,
 }
 
 impl Fields {
@@ -98,10 +101,17 @@ impl Fields {
                 ..Malformed::new(text)
             });
         }
-        let value: Value = serde_json::from_slice(bytes)
-            .map_err(|error| Malformed::new(format!("the body is not JSON: {error}")))?;
+        let (value, numbers) = json::read_with_problems(bytes).map_err(|error| match error {
+            Unreadable::Malformed(error) => {
+                Malformed::new(format!("the body is not JSON: {error}"))
+            }
+            Unreadable::Numbers(problems) => invalid(items(&problems)),
+        })?;
         match value {
-            Value::Object(given) => Ok(Self::of(String::new(), given)),
+            Value::Object(given) => Ok(Self {
+                numbers: items(&numbers),
+                ..Self::of(String::new(), given)
+            }),
             _ => Err(Malformed::new("the body is not a JSON object")),
         }
     }
@@ -117,6 +127,7 @@ impl Fields {
             given,
             known: Vec::new(),
             errors: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
@@ -211,14 +222,22 @@ impl Fields {
 
     /// As [`Fields::finish`], with unknown fields ignored.
     pub fn finish_known(self) -> Result<()> {
-        if self.errors.is_empty() {
+        let Self {
+            errors,
+            mut numbers,
+            ..
+        } = self;
+        // The field has another problem only because its number is another one.
+        let is_number = |error: &ProblemItem| {
+            let mut numbers = numbers.iter();
+            numbers.any(|number| number.pointer == error.pointer)
+        };
+        let (_, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_number);
+        numbers.extend(others);
+        if numbers.is_empty() {
             return Ok(());
         }
-        Err(Malformed {
-            code: ErrorCode::RequestMalformed,
-            detail: "the body has invalid fields".into(),
-            errors: self.errors,
-        })
+        Err(invalid(numbers))
     }
 
     fn reject_unknown(&mut self) {
@@ -232,6 +251,20 @@ impl Fields {
             self.error(format_args!("/{}", pointer_part(key)), message);
         }
     }
+}
+
+fn invalid(errors: Vec<ProblemItem>) -> Malformed {
+    Malformed {
+        errors,
+        ..Malformed::new("the body has invalid fields")
+    }
+}
+
+fn items(problems: &[contract::Problem]) -> Vec<ProblemItem> {
+    let items = problems.iter();
+    items
+        .map(|problem| ProblemItem::within("", problem))
+        .collect()
 }
 
 fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {

@@ -36,7 +36,7 @@ pub use limits::{
 pub use problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_part};
 pub use references::{FILE_FORMATS, host_paths, rewrite};
 pub use schema::{PATTERNS_MAX, SCHEMA_SIZE_BYTES_MAX};
-pub use typing::Given;
+pub use typing::{Given, untyped};
 pub use walk::{STEPS_MAX, VALIDATION_DEPTH_MAX};
 
 use schema::Schema;
@@ -127,7 +127,15 @@ impl Contract {
     /// The value of the argument `key`, given as text next to `arguments`; several values form a list.
     ///
     /// Text stays text if the schema permits it. Otherwise JSON in the text becomes its value.
-    pub fn typed_input(&self, arguments: &Map<String, Value>, key: &str, given: &[Given]) -> Value {
+    ///
+    /// # Errors
+    /// Numbers that would change; pointers refer to the arguments.
+    pub fn typed_input(
+        &self,
+        arguments: &Map<String, Value>,
+        key: &str,
+        given: &[Given],
+    ) -> Result<Value, Vec<Problem>> {
         typing::typed(&self.0.input, arguments, key, given)
     }
 

@@ -6,6 +6,7 @@ use aod_domain::contract::{
     Checked, Contract, FileKind, PAYLOAD_SIZE_BYTES_MAX, canonical, rewrite,
 };
 use aod_domain::file_name::{Directory, FileName};
+use aod_domain::json::{self, Unreadable};
 use serde_json::Value;
 
 use crate::parts;
@@ -18,8 +19,10 @@ pub fn check(bytes: &[u8]) {
         Ok(contract) => contract,
         Err(problems) => return check_contract_problems(&problems),
     };
-    let Ok(payload) = serde_json::from_slice::<Value>(payload) else {
-        return;
+    let payload = match json::read::<Value>(payload) {
+        Ok(payload) => payload,
+        Err(Unreadable::Numbers(problems)) => return check_contract_problems(&problems),
+        Err(Unreadable::Malformed(_)) => return,
     };
     check_canonical(&payload);
     for directory in [Directory::Outgoing, Directory::Input] {
@@ -71,6 +74,6 @@ fn check_accepted(contract: &Contract, checked: &Checked, directory: Directory) 
 /// The hashed text parses to the same value.
 fn check_canonical(payload: &Value) {
     let text = canonical(payload);
-    let read: Value = serde_json::from_slice(&text).expect("canonical text is JSON");
+    let read: Value = json::read(&text).expect("canonical text is JSON with exact numbers");
     assert_eq!(canonical(&read), text);
 }

@@ -169,7 +169,7 @@ impl CaseReader<'_> {
             }
             (Some(json), None) => (
                 "input.json",
-                serde_json::from_slice(&json).map_err(|error| error.to_string()),
+                aod_domain::json::read(&json).map_err(|error| error.to_string()),
             ),
             (None, Some(yaml)) => (
                 "input.yaml",
@@ -330,6 +330,12 @@ mod tests {
         );
         write(root, "two/handoffs.yaml", "chart:\n- outputs: {}\n");
         write(root, "two/script.yaml", "- text: [\n");
+        write(root, "two/input.json", "{\"n\": 18446744073709551616}");
+        write(
+            root,
+            "two/expect.json",
+            "{\"output\": {\"n\": [0.1, 1e400]}}",
+        );
         let Err(Error::Refused { details, .. }) = read(root) else {
             panic!("the cases are invalid");
         };
@@ -342,6 +348,8 @@ mod tests {
             "two/handoffs.yaml: ",
             "outputs",
             "two/script.yaml: ",
+            "two/input.json: numbers that 64 bits cannot hold: /n: 18446744073709551616 given",
+            "two/expect.json: /output/n/1: 1e400 given",
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }

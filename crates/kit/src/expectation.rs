@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aod_domain::contract::{Contract, FileKind};
 use aod_domain::file_name::FileName;
+use aod_domain::json::{self, Unreadable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -74,7 +75,10 @@ impl Expectation {
     /// # Errors
     /// All problems in it, or the first syntax error.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Vec<String>> {
-        let read: Self = serde_json::from_slice(bytes).map_err(|error| vec![error.to_string()])?;
+        let read: Self = json::read(bytes).map_err(|error| match error {
+            Unreadable::Malformed(error) => vec![error.to_string()],
+            Unreadable::Numbers(problems) => problems.iter().map(ToString::to_string).collect(),
+        })?;
         let has_output =
             read.output.is_some() || read.output_subset.is_some() || read.output_schema.is_some();
         let mut problems = Vec::new();

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
+use aod_domain::json::{self, Unreadable};
 use aod_domain::manifest::{
     AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, Network, ToolsManifest, slug,
 };
@@ -175,7 +176,7 @@ impl Check<'_> {
         let Some(bytes) = self.read(NAME, SCHEMA_SIZE_BYTES_MAX) else {
             return;
         };
-        if let Err(error) = serde_json::from_slice::<serde_json::Value>(&bytes) {
+        if let Err(Unreadable::Malformed(error)) = json::read::<serde_json::Value>(&bytes) {
             let place = Place {
                 line: error.line() as u64,
                 column: (error.column() as u64).max(1),

@@ -31,7 +31,7 @@ use crate::calls::{CallFiles, Calls, Grants, Permissions};
 use crate::channel::request::{parse_execute, parse_handoff};
 use crate::channel::{Channel, serve_one};
 use crate::egress::{Egress, SystemNetwork};
-use crate::files::collect::{check, parse_output};
+use crate::files::collect::{check, own_error_beside_numbers, parse_output};
 use crate::gateways::client::GatewayClient;
 use crate::gateways::speaker::Speaker;
 use crate::models::access::{Asker, ModelAccess};
@@ -64,7 +64,10 @@ pub fn output(
 
 /// The capsule's own error in the content of `output.json`.
 pub fn error_of_output(bytes: &[u8]) -> Option<RunError> {
-    RunError::of_capsule(&parse_output(bytes).ok()?)
+    match parse_output(bytes) {
+        Ok(output) => RunError::of_capsule(&output),
+        Err(_) => own_error_beside_numbers(bytes),
+    }
 }
 
 /// The dependencies of a run's channel.

@@ -135,3 +135,34 @@ fn body_with_long_texts_is_read_and_body_with_many_values_is_rejected() {
     let rejected = Fields::parse(values.as_bytes()).unwrap_err();
     assert_eq!(rejected.code, ErrorCode::PayloadTooLarge);
 }
+
+#[test]
+fn number_that_64_bits_cannot_hold_is_reported_beside_the_other_problems() {
+    let body = r#"{"arguments": {"a": [1, 18446744073709551616], "b": 3.141592653589793238, "c": 1.50},
+        "timeout_seconds": 100000000000000000000, "pol": 1}"#;
+    let mut fields = Fields::parse(body.as_bytes()).expect("an object");
+    assert!(fields.object("arguments").is_some());
+    assert_eq!(fields.number::<u32>("timeout_seconds", 1..=9), None);
+    assert_eq!(fields.text("pool"), None);
+    let range =
+        "expected an integer from -9223372036854775808 to 18446744073709551615, or a string";
+    assert_eq!(
+        problems(fields),
+        [
+            format!("/arguments/a/1: 18446744073709551616 given; {range}"),
+            "/arguments/b: 3.141592653589793238 given; a 64-bit number keeps only 3.141592653589793: expected that \
+             number, or a string"
+                .to_owned(),
+            format!("/timeout_seconds: 100000000000000000000 given; {range}"),
+            "/pol: no such field; did you mean \"pool\"?".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn number_beyond_the_largest_one_is_reported_with_its_pointer() {
+    let malformed = Fields::parse(br#"{"arguments": {"a": [1e400]}}"#).unwrap_err();
+    let errors = malformed.errors.iter();
+    let pointers: Vec<_> = errors.map(|error| error.pointer.as_str()).collect();
+    assert_eq!(pointers, ["/arguments/a/0"]);
+}

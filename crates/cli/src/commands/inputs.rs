@@ -5,8 +5,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use aod_api::strict::JSON_BYTES_MAX;
-use aod_domain::contract::{Contract, Given};
+use aod_domain::contract::{Contract, Given, PROBLEMS_MAX, Problem, untyped};
 use aod_domain::file_name::{FileName, unique_name};
+use aod_domain::json::{self, Unreadable};
 use serde_json::{Map, Value};
 
 use crate::client::Upload;
@@ -55,22 +56,30 @@ pub(super) fn read(
             None => given.push((key, vec![value])),
         }
     }
+    let mut problems = Vec::new();
     for (key, values) in given {
         let value = match contract {
             Some(contract) => contract.typed_input(&read.arguments, key, &values),
-            None => untyped(&values),
+            // The value of an argument whose type is unknown is JSON if possible.
+            None => untyped(key, &values),
         };
-        read.arguments.insert(key.to_owned(), value);
+        match value {
+            Ok(value) => drop(read.arguments.insert(key.to_owned(), value)),
+            Err(found) => problems.extend(found),
+        }
     }
-    Ok(read)
+    if problems.is_empty() {
+        Ok(read)
+    } else {
+        Err(refused_numbers("--input", &problems))
+    }
 }
 
-/// The value of an argument whose type is unknown: JSON if possible.
-fn untyped(given: &[Given]) -> Value {
-    match given {
-        [one] => one.json(),
-        several => several.iter().map(Given::json).collect(),
-    }
+fn refused_numbers(option: &str, problems: &[Problem]) -> Failure {
+    let details = problems.iter().take(PROBLEMS_MAX);
+    Failure::usage(format!("{option} has numbers that 64 bits cannot hold"))
+        .with_details(details.map(ToString::to_string).collect())
+        .with_hint("pass such a number as a string: -i 'key=\"18446744073709551616\"'")
 }
 
 fn upload(path: &Path, taken: &mut BTreeSet<FileName>) -> Result<Upload, Failure> {
@@ -105,8 +114,12 @@ fn read_json(given: &str) -> Result<Map<String, Value>, Failure> {
             .and_then(read_bounded)
             .map_err(|error| failed(&error))?,
     };
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::usage("--json is not a JSON object").because(&error))
+    json::read(text.as_bytes()).map_err(|error| match error {
+        Unreadable::Malformed(error) => {
+            Failure::usage("--json is not a JSON object").because(&error)
+        }
+        Unreadable::Numbers(problems) => refused_numbers("--json", &problems),
+    })
 }
 
 fn read_bounded(reader: impl std::io::Read) -> std::io::Result<String> {
@@ -235,6 +248,77 @@ mod tests {
             json!({"a": "data.csv", "b": "data-2.csv", "c": 2})
         );
         assert_eq!(read.files.len(), 2);
+    }
+
+    /// What the terminal shows of an argument `value`, for a schema with this property.
+    fn refusal(property: Option<&Value>, inputs: &[&str]) -> String {
+        let contract = property.map(|property| {
+            let schema = json!({"input": {"properties": {"value": property}}, "output": {}});
+            Contract::parse(schema.to_string().as_bytes()).unwrap()
+        });
+        let inputs: Vec<String> = inputs.iter().map(|text| format!("value={text}")).collect();
+        let failure = read(None, &inputs, contract.as_ref()).unwrap_err();
+        failure.render()
+    }
+
+    #[test]
+    fn argument_with_number_that_64_bits_cannot_hold_is_rejected_with_its_pointer() {
+        let integer = json!({"type": "integer"});
+        let numbers = json!({"type": "array", "items": {"type": "number"}});
+        for (property, inputs, pointer) in [
+            (
+                None,
+                &["18446744073709551616"][..],
+                "/value: 18446744073709551616",
+            ),
+            (
+                Some(&integer),
+                &["18446744073709551616"],
+                "/value: 18446744073709551616",
+            ),
+            (Some(&integer), &["1e400"], "/value: 1e400"),
+            (Some(&numbers), &["3.141592653589793238"], "/value/0: 3.14"),
+            (
+                Some(&numbers),
+                &["1", "18446744073709551616"],
+                "/value/1: 1844",
+            ),
+            (None, &["1", "{\"a\": 1e400}"], "/value/1/a: 1e400"),
+        ] {
+            let shown = refusal(property, inputs);
+            assert!(
+                shown.contains("--input has numbers that 64 bits cannot hold"),
+                "{shown}"
+            );
+            assert!(shown.contains(pointer), "{shown}");
+        }
+        let failure = read(Some(r#"{"a": [18446744073709551616]}"#), &[], None).unwrap_err();
+        assert!(
+            failure.render().contains("/a/0: 1844"),
+            "{}",
+            failure.render()
+        );
+    }
+
+    #[test]
+    fn digits_stay_text_where_schema_permits_text() {
+        let digits = "18446744073709551616";
+        check(&json!({"type": "string"}), &[digits], &json!(digits));
+        check(
+            &json!({"type": ["integer", "string"]}),
+            &["1e400"],
+            &json!("1e400"),
+        );
+        check(
+            &json!({"type": "array", "items": {"type": "string"}}),
+            &[digits, "1"],
+            &json!([digits, "1"]),
+        );
+        check(
+            &json!({"type": "integer"}),
+            &["18446744073709551615"],
+            &json!(u64::MAX),
+        );
     }
 
     #[test]

@@ -4,14 +4,16 @@ use std::fmt::Write as _;
 
 use aod_api::events::{LogLineView, LogOutput};
 use aod_domain::id::RunId;
+use aod_domain::json;
 use serde_json::{Map, Value};
 
 /// Number of characters of a short id: enough to distinguish the runs of one tree.
 const SHORT_ID_LENGTH: usize = 6;
 
-/// `12:00:01.200Z  info     read  rows=344`. A line that is no JSON log line has its output as its level.
+/// `12:00:01.200Z  info     read  rows=344`. A line that is no JSON log line, or has numbers that would change, is shown
+/// as it is, with its output as its level.
 pub(crate) fn line(line: &LogLineView) -> String {
-    let logged = serde_json::from_str(&line.text).ok().and_then(logged);
+    let logged = json::read(line.text.as_bytes()).ok().and_then(logged);
     let (level, text) = logged.unwrap_or_else(|| {
         let output = match line.output {
             LogOutput::Stdout => "stdout",
@@ -70,6 +72,12 @@ mod tests {
             shown(r#"{"level": "WARNING", "msg": "slow"}"#),
             "12:00:01.200Z  warning  slow"
         );
+    }
+
+    #[test]
+    fn log_line_keeps_the_digits_of_its_numbers() {
+        let text = r#"{"level": "info", "msg": "read", "fields": {"id": 18446744073709551616}}"#;
+        assert_eq!(shown(text), format!("12:00:01.200Z  stderr   {text}"));
     }
 
     #[test]

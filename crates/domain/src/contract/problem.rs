@@ -43,6 +43,8 @@ pub enum ProblemCode {
     TooDeep,
     /// The size exceeds the limit.
     TooLarge,
+    /// 64 bits cannot hold the number: it would change.
+    NumberInexact,
     /// The value does not match the schema.
     DoesNotFit,
     /// A declared file reference is not a file name.

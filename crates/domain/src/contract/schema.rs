@@ -10,6 +10,7 @@ use super::describe;
 use super::limits;
 use super::problem::{PROBLEMS_MAX, Problem, ProblemCode, pointer_join};
 use super::references::FILE_FORMATS;
+use crate::json::{self, Unreadable};
 use crate::text::{quoted, quoted_value};
 
 /// Largest `schema.json`, in bytes: as large as a payload.
@@ -67,7 +68,7 @@ impl Schema {
 }
 
 pub(crate) fn parse(schema_json: &[u8]) -> Result<(Schema, Schema), Vec<Problem>> {
-    let mut file = read(schema_json).map_err(|problem| vec![problem])?;
+    let mut file = read(schema_json)?;
     let draft = Draft::default().detect(&Value::Object(file.clone()));
     let mut problems = Vec::new();
     let mut side = |name: &str| {
@@ -84,17 +85,24 @@ pub(crate) fn parse(schema_json: &[u8]) -> Result<(Schema, Schema), Vec<Problem>
     Err(problems)
 }
 
-fn read(schema_json: &[u8]) -> Result<Map<String, Value>, Problem> {
-    let malformed = |message: String| Problem::new("", ProblemCode::SchemaMalformed, message);
+fn read(schema_json: &[u8]) -> Result<Map<String, Value>, Vec<Problem>> {
+    let malformed = |message: String| vec![Problem::new("", ProblemCode::SchemaMalformed, message)];
     if schema_json.len() > SCHEMA_SIZE_BYTES_MAX {
         let size = schema_json.len();
         let message = format!("{size} bytes; expected at most {SCHEMA_SIZE_BYTES_MAX}");
-        return Err(Problem::new("", ProblemCode::TooLarge, message));
+        return Err(vec![Problem::new("", ProblemCode::TooLarge, message)]);
     }
-    let file: Value = serde_json::from_slice(schema_json)
-        .map_err(|error| malformed(format!("not JSON: {error}; expected JSON in UTF-8")))?;
+    let file: Value = match json::read(schema_json) {
+        Ok(file) => file,
+        Err(Unreadable::Numbers(problems)) => return Err(problems),
+        Err(Unreadable::Malformed(error)) => {
+            return Err(malformed(format!(
+                "not JSON: {error}; expected JSON in UTF-8"
+            )));
+        }
+    };
     if let Some(problem) = limits::too_deep(&file, "") {
-        return Err(problem);
+        return Err(vec![problem]);
     }
     match file {
         Value::Object(file) => Ok(file),

@@ -3,8 +3,10 @@
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::{Map, Value};
 
+use super::problem::{PROBLEMS_MAX, Problem, pointer_join};
 use super::schema::Schema;
 use super::walk::{Defaults, walk};
+use crate::json::{self, Unreadable};
 
 /// A value as a person gave it.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +18,22 @@ pub struct Given {
 
 impl Given {
     /// The JSON value that the text spells; otherwise the text.
-    pub fn json(&self) -> Value {
+    ///
+    /// # Errors
+    /// Numbers in the text that would change.
+    pub fn json(&self) -> Result<Value, Vec<Problem>> {
+        if self.is_text {
+            return Ok(self.text());
+        }
+        match json::read(self.text.as_bytes()) {
+            Ok(value) => Ok(value),
+            Err(Unreadable::Numbers(problems)) => Err(problems),
+            Err(Unreadable::Malformed(_)) => Ok(self.text()),
+        }
+    }
+
+    /// As [`Given::json`], for finding the type of a value: its numbers may be changed.
+    fn sketch(&self) -> Value {
         let json = (!self.is_text).then(|| serde_json::from_str(&self.text).ok());
         json.flatten().unwrap_or_else(|| self.text())
     }
@@ -26,6 +43,43 @@ impl Given {
     }
 }
 
+/// All of `given` as JSON: one value, or a list of several. Pointers of problems begin with the argument `key`.
+pub fn untyped(key: &str, given: &[Given]) -> Result<Value, Vec<Problem>> {
+    match given {
+        [one] => one
+            .json()
+            .map_err(|problems| below(&pointer_join("", key), problems)),
+        several => list(key, several),
+    }
+}
+
+/// `given` as a list of JSON values.
+fn list(key: &str, given: &[Given]) -> Result<Value, Vec<Problem>> {
+    let mut items = Vec::new();
+    let mut problems = Vec::new();
+    for (index, one) in given.iter().enumerate() {
+        let pointer = pointer_join(&pointer_join("", key), index);
+        match one.json() {
+            Ok(item) => items.push(item),
+            Err(found) => problems.extend(below(&pointer, found)),
+        }
+    }
+    problems.truncate(PROBLEMS_MAX);
+    if problems.is_empty() {
+        Ok(Value::Array(items))
+    } else {
+        Err(problems)
+    }
+}
+
+fn below(pointer: &str, problems: Vec<Problem>) -> Vec<Problem> {
+    let moved = problems.into_iter().map(|problem| Problem {
+        pointer: format!("{pointer}{}", problem.pointer),
+        ..problem
+    });
+    moved.collect()
+}
+
 /// The value of the argument `key`, next to `arguments`: text if the schema permits it, otherwise JSON, otherwise a
 /// list of either. Several values are a list.
 pub(super) fn typed(
@@ -33,9 +87,9 @@ pub(super) fn typed(
     arguments: &Map<String, Value>,
     key: &str,
     given: &[Given],
-) -> Value {
+) -> Result<Value, Vec<Problem>> {
     let texts: Vec<Value> = given.iter().map(Given::text).collect();
-    let json: Vec<Value> = given.iter().map(Given::json).collect();
+    let json: Vec<Value> = given.iter().map(Given::sketch).collect();
     let mut candidates = Vec::new();
     if let ([text], [json]) = (&texts[..], &json[..]) {
         candidates.extend([text.clone(), json.clone()]);
@@ -58,7 +112,13 @@ pub(super) fn typed(
     let fits = candidates.iter().position(|one| permits(one, &|_| true));
     // A value of the right type is the one whose mistake the person understands.
     let found = fits.or_else(|| candidates.iter().position(|one| permits(one, &is_type)));
-    candidates.swap_remove(found.unwrap_or(1))
+    let found = found.unwrap_or(1);
+    // The candidates are a text, a JSON value, a list of texts and a list of JSON values, or only the two lists.
+    match candidates.len() - found {
+        4 | 2 => Ok(candidates.swap_remove(found)),
+        3 => untyped(key, given),
+        _ => list(key, given),
+    }
 }
 
 /// Whether the value of `key` causes `error`.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use aod_domain::contract::{Checked, Contract, FileKind, Problem, rewrite};
 use aod_domain::file_name::{Directory, FileName};
+use aod_domain::json::{self, Unreadable};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// The origin of a payload, which determines the directory of its files.
@@ -24,11 +26,11 @@ enum Side {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
-    /// A whole `schema.json`.
-    schema: Value,
+    /// A whole `schema.json`, as text: a parsed number may have changed.
+    schema: Box<RawValue>,
     side: Side,
     /// May contain the short forms of [`expanded`].
-    instance: Value,
+    instance: Box<RawValue>,
     #[serde(default)]
     files: Vec<String>,
     #[serde(default)]
@@ -42,7 +44,7 @@ impl Case {
     /// `{"payload", "references", "rewritten"}`, or `{"refused": "schema"|"payload"|"rename",
     /// "problems": [{"pointer", "code"}]}` with the problems sorted.
     pub(crate) fn answer(&self) -> Value {
-        let contract = match Contract::parse(self.schema.to_string().as_bytes()) {
+        let contract = match Contract::parse(self.schema.get().as_bytes()) {
             Ok(contract) => contract,
             Err(problems) => return refused("schema", &problems),
         };
@@ -71,7 +73,11 @@ impl Case {
                 is_among(&self.directories).then_some(FileKind::Directory)
             }
         };
-        let payload = expanded(&self.instance);
+        let payload = match json::read(self.instance.get().as_bytes()) {
+            Ok(instance) => expanded(&instance),
+            Err(Unreadable::Numbers(problems)) => return Err(problems),
+            Err(Unreadable::Malformed(error)) => panic!("{error}"),
+        };
         match self.side {
             Side::Input => contract.check_input(payload, Directory::Input, &exists),
             Side::Handoff => contract.check_input(payload, Directory::Outgoing, &exists),

@@ -11,9 +11,11 @@ use aod_api::RUN_ID_HEADER;
 use aod_api::internal::{
     CALL_MEDIA_TYPE, CallLine, CallRequest, CancelCall, Target, Targets, WHITE_SPACE_SECONDS,
 };
+use aod_api::problem::ProblemItem;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::handoff::speaks_for;
+use aod_domain::json::{self, Unreadable};
 use aod_domain::run::Run;
 use axum::Json;
 use axum::body::Body;
@@ -51,8 +53,15 @@ pub(super) async fn call(
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Error::malformed(format!("the body is malformed: {error}")))
+    json::read(bytes).map_err(|error| match error {
+        Unreadable::Malformed(error) => Error::malformed(format!("the body is malformed: {error}")),
+        Unreadable::Numbers(problems) => {
+            let errors = problems
+                .iter()
+                .map(|problem| ProblemItem::within("", problem));
+            Error::malformed("the body has invalid fields").with_errors(errors.collect())
+        }
+    })
 }
 
 /// The run that a node speaks for: the node holds the lease of `attempt`, and sends its token. What this gateway has

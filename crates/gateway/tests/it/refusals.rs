@@ -44,6 +44,23 @@ async fn bad_request_reports_all_problems_together() {
 }
 
 #[tokio::test]
+async fn request_with_numbers_that_64_bits_cannot_hold_is_refused_with_their_places() {
+    let (_cluster, gateway) = table_gateway().await;
+    let body = r#"{"capsule": "table", "arguments": {"rows": 18446744073709551616, "other": [0.1, 1e400]}}"#;
+    let request = gateway.request("POST", "/v1/runs");
+    let request = request
+        .header("content-type", "application/json")
+        .body(body);
+    let problem = whole(&send(request).await);
+    assert_eq!(problem["code"], "request_malformed");
+    let errors = problem["errors"].as_array().unwrap().iter();
+    let pointers: Vec<_> = errors
+        .map(|error| error["pointer"].as_str().unwrap())
+        .collect();
+    assert_eq!(pointers, ["/arguments/rows", "/arguments/other/1"]);
+}
+
+#[tokio::test]
 async fn invalid_arguments_are_reported_with_their_places() {
     let (_cluster, gateway) = table_gateway().await;
     let body = json!({"capsule": "table", "arguments": {"rows": "many", "other": 1}});

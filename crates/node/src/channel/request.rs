@@ -204,6 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn handoff_with_number_that_64_bits_cannot_hold_is_rejected_with_its_pointer() {
+        let problem =
+            parse(r#"{"target": "b", "args": {"ids": [1, 18446744073709551616]}}"#).unwrap_err();
+        assert_eq!(problem.code, "request_malformed");
+        assert_eq!(problem.errors[0].pointer, "/args/ids/1");
+        let message = &problem.errors[0].message;
+        assert!(
+            message.starts_with("18446744073709551616 given; "),
+            "{message}"
+        );
+        let body = br#"{"capsule": "b", "input": {"n": 1e400}}"#;
+        let problem = parse_execute(body, &HeaderMap::new()).unwrap_err();
+        assert_eq!(
+            (problem.status, problem.errors[0].pointer.as_str()),
+            (422, "/input/n")
+        );
+    }
+
+    #[test]
     fn truncated_body_is_rejected_as_malformed() {
         assert_eq!(
             parse(r#"{"target": "#).unwrap_err().code,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use aod_domain::contract::{Contract, FileKind, OUTPUT_SIZE_BYTES_MAX, Problem};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::FileName;
+use aod_domain::json::{self, Unreadable};
 use aod_domain::run::{FileEntry, LeftOut, Payload, RunError};
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::container_runtime::IoPaths;
@@ -50,7 +51,10 @@ pub(crate) async fn collect(
     artifacts: &Arc<dyn ArtifactStore>,
     redaction: &Redaction,
 ) -> Result<Collected, CollectError> {
-    let document = read_output(&SafeDir::open(&paths.io)?);
+    let written = read_output(&SafeDir::open(&paths.io)?);
+    let left_out_error = written.as_ref().ok();
+    let left_out_error = left_out_error.and_then(|bytes| own_error_beside_numbers(bytes));
+    let document = written.and_then(|bytes| parse_output(&bytes));
     let tree = SafeDir::open(&paths.outputs)?;
     let (tree, listing) = if tree.is_empty() {
         (tree, Listing::default())
@@ -72,6 +76,7 @@ pub(crate) async fn collect(
     let error = error.or_else(|| refused.next().map(of_refusal));
     let output = output.map(|output| redaction.json(output));
     let own_error = output.as_ref().and_then(RunError::of_capsule);
+    let own_error = own_error.or(left_out_error);
     let output = match output {
         Some(output) => Some(store_payload(output, artifacts.as_ref()).await?),
         None => None,
@@ -145,14 +150,10 @@ fn output_error(problems: &[Problem]) -> RunError {
             "output.json does not match the output schema",
         )
     };
-    let first = problems
-        .first()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    RunError::new(code, format!("{text}: {first}")).with_detail(json!({"problems": problems}))
+    refusal(code, text, problems)
 }
 
-fn read_output(io: &SafeDir) -> Result<Value, RunError> {
+fn read_output(io: &SafeDir) -> Result<Vec<u8>, RunError> {
     let limit = u64::try_from(OUTPUT_SIZE_BYTES_MAX).unwrap_or(u64::MAX);
     let opened = io
         .open_file("output.json", limit)
@@ -168,16 +169,38 @@ fn read_output(io: &SafeDir) -> Result<Value, RunError> {
         .take(limit)
         .read_to_end(&mut bytes)
         .map_err(|error| malformed(format!("output.json cannot be read: {error}")))?;
-    parse_output(&bytes)
+    Ok(bytes)
 }
 
 /// Parses the content of `output.json`.
 pub(crate) fn parse_output(bytes: &[u8]) -> Result<Value, RunError> {
-    match serde_json::from_slice(bytes) {
+    match json::read(bytes) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(malformed("output.json is JSON but not an object".into())),
-        Err(error) => Err(malformed(format!("output.json is not JSON: {error}"))),
+        Err(Unreadable::Malformed(error)) => {
+            Err(malformed(format!("output.json is not JSON: {error}")))
+        }
+        Err(Unreadable::Numbers(problems)) => {
+            let text = "output.json has numbers that 64 bits cannot hold";
+            Err(refusal(ErrorCode::OutputInvalid, text, &problems))
+        }
     }
+}
+
+/// The capsule's own error in an output that is left out because of its numbers: the problems of the numbers replace its
+/// detail.
+pub(crate) fn own_error_beside_numbers(bytes: &[u8]) -> Option<RunError> {
+    let (document, problems) = json::read_with_problems::<Value>(bytes).ok()?;
+    let error = RunError::of_capsule(&document).filter(|_| !problems.is_empty())?;
+    Some(error.with_detail(json!({"problems": problems})))
+}
+
+fn refusal(code: ErrorCode, text: &str, problems: &[Problem]) -> RunError {
+    let first = problems
+        .first()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    RunError::new(code, format!("{text}: {first}")).with_detail(json!({"problems": problems}))
 }
 
 fn malformed(text: String) -> RunError {
@@ -211,6 +234,10 @@ mod tests {
 
     /// What the node collects of a capsule that failed, after `write` has filled `/io/output`.
     async fn collected(document: &Value, write: impl FnOnce(&Path)) -> Collected {
+        collected_text(&document.to_string(), write).await
+    }
+
+    async fn collected_text(document: &str, write: impl FnOnce(&Path)) -> Collected {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         let cache = aod_artifacts::CacheConfig {
@@ -220,7 +247,7 @@ mod tests {
         let store = format!("file://{}", at("store").display());
         let artifacts = aod_artifacts::open(&store, &cache).unwrap();
         fs::create_dir_all(at("io/output")).unwrap();
-        fs::write(at("io/output.json"), document.to_string()).unwrap();
+        fs::write(at("io/output.json"), document).unwrap();
         write(&at("io/output"));
         let paths = IoPaths {
             io: at("io"),
@@ -281,5 +308,45 @@ mod tests {
         assert!(matches!(collected.output, Some(Payload::Artifact { .. })));
         let error = collected.own_error.unwrap();
         assert_eq!((error.code.as_str(), error.retryable), ("no_rows", false));
+    }
+
+    fn problems(error: &RunError) -> Vec<(&str, &str)> {
+        let detail = error.detail.as_ref().unwrap();
+        let problems = detail["problems"].as_array().unwrap().iter();
+        problems
+            .map(|problem| {
+                let field = |name: &str| problem[name].as_str().unwrap();
+                (field("pointer"), field("code"))
+            })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn output_with_numbers_that_64_bits_cannot_hold_is_refused_with_their_places() {
+        let document = r#"{"a": [18446744073709551616], "b": 3.141592653589793238, "c": [0.1, 18446744073709551615]}"#;
+        let collected = collected_text(document, |_| ()).await;
+        assert_eq!(collected.output, None);
+        let error = collected.error.unwrap();
+        assert_eq!(error.code, "output_invalid");
+        assert_eq!(
+            problems(&error),
+            [("/a/0", "number_inexact"), ("/b", "number_inexact")]
+        );
+        let expected =
+            "output.json has numbers that 64 bits cannot hold: /a/0: 18446744073709551616 given; ";
+        assert!(error.message.starts_with(expected), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn own_error_beside_such_a_number_has_the_places_as_its_detail() {
+        let document = r#"{"error": {"code": "no_rows", "message": "m", "detail": {"id": 18446744073709551616}}}"#;
+        let collected = collected_text(document, |_| ()).await;
+        assert_eq!(collected.output, None);
+        let error = collected.own_error.unwrap();
+        assert_eq!(
+            (error.code.as_str(), error.message.as_str()),
+            ("no_rows", "m")
+        );
+        assert_eq!(problems(&error), [("/error/detail/id", "number_inexact")]);
     }
 }

@@ -205,3 +205,14 @@ fn clones_share_and_schemas_are_shown() {
         contract.output_schema()
     ));
 }
+
+#[test]
+fn number_of_a_schema_that_64_bits_cannot_hold_is_a_problem() {
+    check_parse(
+        r#"{"input": {"maximum": 18446744073709551616}, "output": {"default": [1.0, 1e400]}}"#,
+        &[
+            ("/input/maximum", ProblemCode::NumberInexact),
+            ("/output/default/1", ProblemCode::NumberInexact),
+        ],
+    );
+}

@@ -85,7 +85,9 @@ class _Maker:
             return [self.value(depth - 1) for _ in range(draw.randint(0, 3))]
         if kind < 0.85:
             return draw.choice(TEXTS)
-        return draw.choice((None, True, False, 0, 1, -3, 2.0, 0.5, 1e30, 2**60))
+        if kind > 0.997:
+            return draw.choice((2**64, -(2**63) - 1, 10**30))
+        return draw.choice((None, True, False, 0, 1, -3, 2.0, 0.5, 1e30, 2**60, 2**64 - 1, -(2**63), 0.1))
 
     def fitting(self, value: Any) -> dict[str, Any]:
         """A schema that is valid for most of ``value``, and refers to its texts."""

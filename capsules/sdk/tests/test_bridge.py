@@ -99,6 +99,7 @@ def test_the_answer_may_hold_paths_and_becomes_bare_names(capsule: Capsule) -> N
         ("{'x': chr(0xd800)}", "output_malformed"),
         ("{'x': b'bytes'}", "output_malformed"),
         ("{'x': 'y' * 70_000}", "output_invalid"),
+        ("{'x': [2**64]}", "output_invalid"),
         ("{'x': __import__('pathlib').Path('/etc/passwd')}", "output_malformed"),
     ],
 )
@@ -197,3 +198,15 @@ def test_sigterm_ends_what_is_no_call(capsule: Capsule) -> None:
     assert process.stdout.readline() == '{"here": 1}\n'
     process.send_signal(signal.SIGTERM)
     assert capsule.ended(process).exit_code == 143
+
+
+def test_an_answer_with_numbers_beyond_64_bits_ends_with_their_places(capsule: Capsule) -> None:
+    ended = capsule.run(PLAIN + "{'a': [1, 2**64], 'b': {'c': -2**63 - 1}, 'd': 2**64 - 1, 'e': 0.1}")
+    assert (ended.exit_code, ended.output["error"]["code"]) == (3, "output_invalid")
+    assert problems_of(ended.output) == [("/a/1", "number_inexact"), ("/b/c", "number_inexact")]
+    assert "18446744073709551616 given; expected an integer from" in ended.output["error"]["message"]
+
+
+def test_detail_of_an_error_keeps_the_digits_of_its_numbers(capsule: Capsule) -> None:
+    ended = capsule.run("import aod\ndef execute(inputs):\n    raise aod.CapsuleError('c', 'm', detail={'n': 2**64})")
+    assert ended.output["error"]["detail"] == '{"n": 18446744073709551616}'

@@ -1,6 +1,7 @@
 """DuckDB in memory, isolated before an untrusted query runs: no files, no network, no extensions."""
 
 import json
+from decimal import Decimal
 
 import duckdb
 
@@ -81,13 +82,24 @@ class Database:
         self.connection.execute(f"COPY result_of_the_query TO {target} ({OPTIONS[kind]}, use_tmp_file false)")
 
     def first_rows(self, count):
-        """The first rows as JSON; numbers that JSON lacks are texts."""
+        """The first rows as JSON; numbers that JSON lacks, or that 64 bits cannot hold, are texts."""
         select = "SELECT to_json(row) FROM result_of_the_query AS row LIMIT ?"
         rows = self.connection.execute(select, [count]).fetchall()
-        return [json.loads(row, parse_constant=str) for (row,) in rows]
+        exact = {"parse_int": exact_integer, "parse_float": exact_float, "parse_constant": str}
+        return [json.loads(row, **exact) for (row,) in rows]
 
     def one(self, sql):
         return self.connection.execute(sql).fetchone()[0]
+
+
+def exact_integer(digits):
+    """The integer; the text itself if 64 bits cannot hold it."""
+    return int(digits) if -(2**63) <= int(digits) < 2**64 else digits
+
+
+def exact_float(digits):
+    """The number; the text itself if a 64-bit number has other digits."""
+    return float(digits) if Decimal(repr(float(digits))) == Decimal(digits) else digits
 
 
 def quoted(name):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .context import Context
-from .contract import Contract, Unfit, rewrite
+from .contract import Contract, Unfit, numbers, rewrite
 from .contract.schema import read_json
 from .directories import Directories
 from .errors import CapsuleError, HandoffError
@@ -192,7 +192,9 @@ def _bounded(detail: Any) -> Any:
     """``detail`` as JSON of the maximum size: the first problems, or the beginning of other values."""
     text = json.dumps(detail, default=str)
     if len(text) <= DETAIL_BYTES_MAX:
-        return json.loads(text)
+        value = json.loads(text)
+        # In a text, numbers that 64 bits cannot hold keep their digits.
+        return text if numbers.problems(value) else value
     problems = detail.get("problems", []) if isinstance(detail, dict) else []
     while problems:
         problems = problems[:-1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from . import limits, schema
+from . import limits, numbers, schema
 from .problem import Problem, Unfit, problem, quoted
 from .references import FILE_FORMATS, Exists, FileKind, Reference, find, rewrite
 from .walk import walk
@@ -74,7 +74,9 @@ class Contract:
 
 
 def _check(side: schema.Schema, payload: Any, fill_defaults: bool, directory: str, exists: Exists) -> Checked:
-    """Checks limits first, which bound everything after them; walks before the validation."""
+    """Checks numbers and limits first, which bound everything after them; walks before the validation."""
+    if inexact := numbers.problems(payload):
+        raise Unfit(inexact)
     if not isinstance(payload, dict):
         message = f"{quoted(payload)} given; expected a JSON object"
         raise Unfit([problem("", "not_an_object", message)])

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import limits
+from . import limits, numbers
+from .numbers import parse_float, parse_int
 from .problem import PROBLEMS_MAX, Problem, Unfit, joined, pointer_of, problem, quoted
 from .references import FILE_FORMATS
 
@@ -104,6 +105,8 @@ def _read(schema_json: bytes) -> dict[str, Any]:
     except ValueError as error:
         message = f"not JSON: {error}; expected JSON in UTF-8"
         raise Unfit([problem("", "schema_malformed", message)]) from None
+    if inexact := numbers.problems(file):
+        raise Unfit(inexact)
     if deep := limits.too_deep(file):
         raise Unfit([deep])
     if not isinstance(file, dict):
@@ -121,13 +124,13 @@ def in_order(value: Any) -> Any:
 
 
 def read_json(text: bytes) -> Any:
-    """Reads JSON in UTF-8, strictly. Raises ValueError."""
+    """Reads JSON in UTF-8, strictly. Numbers that would change are Inexact. Raises ValueError."""
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
     try:
-        return json.loads(text.decode(), parse_constant=refuse)
+        return json.loads(text.decode(), parse_constant=refuse, parse_float=parse_float, parse_int=parse_int)
     except RecursionError:
         raise ValueError("nested too deep") from None
 

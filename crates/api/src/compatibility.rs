@@ -95,33 +95,37 @@ pub struct CapsulePlace {
     pub image: String,
 }
 
-/// The answer of `GET /visualizer/state`: the latest runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// The answer of `GET /visualizer/state`: running runs, and runs that ended recently. Times are seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VisualizerState {
     pub nodes: Vec<VisualizerNode>,
     pub edges: Vec<VisualizerEdge>,
-    pub timestamp: String,
+    pub timestamp: f64,
 }
 
 /// A run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VisualizerNode {
+    /// The id of the run.
     pub id: String,
+    /// The same as `id`.
+    pub session_id: String,
     pub capsule_name: String,
     /// `running`, `completed` or `failed`.
     pub status: String,
-    pub start_time: String,
+    pub start_time: f64,
+    /// Always `null`.
     pub container_id: Option<String>,
     pub parent_session_id: Option<String>,
 }
 
-/// A call from one run to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A call from one run to another that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VisualizerEdge {
     pub from: String,
     pub to: String,
     pub caller_capsule: String,
     pub target_capsule: String,
-    pub timestamp: String,
-    pub success: Option<bool>,
+    pub timestamp: f64,
+    pub success: bool,
 }

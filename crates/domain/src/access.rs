@@ -4,6 +4,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod token;
+mod without_token;
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ pub use self::token::{
     Command, DEVELOPMENT, Event, MalformedTokenName, OPERATOR, Rejection, TOKENS_MAX, Token,
     TokenName, Tokens, decide, secret_text,
 };
+pub use self::without_token::{AGENT_ON_DEMAND, Sender, TokenNeeded, WithoutToken};
 use crate::tenant::Tenant;
 
 /// Maximum lifetime of a token, in days: ten years. Without a lifetime, a token never expires.

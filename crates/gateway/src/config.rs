@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::access::WithoutToken;
 use aod_domain::audit::SealKey;
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::ArtifactStore;
@@ -59,6 +60,27 @@ pub enum Access {
     Development,
     /// Only with one of these tokens, which are valid for everything, or with an issued token.
     Tokens(Vec<Token>),
+    /// As [`Self::Tokens`]; clients of agent-on-demand on this host need no token. Only on loopback.
+    TokensOrAgentOnDemand(Vec<Token>),
+}
+
+impl Access {
+    /// The requests that need no token.
+    pub(crate) const fn without_token(&self) -> WithoutToken {
+        match self {
+            Self::Development => WithoutToken::Everything,
+            Self::Tokens(_) => WithoutToken::Nothing,
+            Self::TokensOrAgentOnDemand(_) => WithoutToken::Compatibility,
+        }
+    }
+
+    /// The tokens that are valid for everything.
+    pub(crate) fn tokens(&self) -> &[Token] {
+        match self {
+            Self::Development => &[],
+            Self::Tokens(tokens) | Self::TokensOrAgentOnDemand(tokens) => tokens,
+        }
+    }
 }
 
 /// A bearer token, identified by its hash.

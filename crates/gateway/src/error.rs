@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use aod_api::problem::ProblemItem;
 use aod_api::strict::Malformed;
-use aod_domain::access::{self, Refusal};
+use aod_domain::access::{self, Refusal, TokenNeeded};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::{capsule, flow, handoff, launch, retention, run};
 use aod_ports::BoxError;
@@ -140,6 +140,16 @@ impl From<Malformed> for Error {
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         Self::new(ErrorCode::NotPermitted, refusal.to_string())
+    }
+}
+
+impl From<TokenNeeded> for Error {
+    fn from(needed: TokenNeeded) -> Self {
+        let error = Self::new(ErrorCode::Unauthorized, needed.to_string());
+        match needed {
+            TokenNeeded::Missing => error,
+            TokenNeeded::OtherHost => error.with_status(StatusCode::FORBIDDEN),
+        }
     }
 }
 

@@ -46,6 +46,11 @@ pub enum StartError {
         "{listen} is reachable from other hosts, but no tokens are configured: configure tokens, or listen on 127.0.0.1"
     )]
     Unprotected { listen: SocketAddr },
+    /// The network could use the routes of agent-on-demand compatibility without a token.
+    #[error(
+        "{listen} is reachable from other hosts, but the gateway is open to agent-on-demand: listen on 127.0.0.1"
+    )]
+    OpenToNetwork { listen: SocketAddr },
     /// Another program uses the address, or the host does not have it.
     #[error("cannot listen on {listen}")]
     Listen {
@@ -83,12 +88,7 @@ impl Gateway {
     /// [`StartError`]: the gateway does not run.
     pub async fn start(config: Config, ports: Ports) -> Result<Self, StartError> {
         let listen = config.listen;
-        if matches!(config.access, Access::Development) {
-            if !listen.ip().is_loopback() {
-                return Err(StartError::Unprotected { listen });
-            }
-            tracing::warn!(%listen, "started for development: every user of this host can use the gateway without a token");
-        }
+        check_access(&config)?;
         let failed = |source| StartError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
@@ -177,6 +177,26 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.context.shutdown.cancel();
     }
+}
+
+/// Rejects a gateway that other hosts could use without a token.
+fn check_access(config: &Config) -> Result<(), StartError> {
+    let (listen, is_loopback) = (config.listen, config.listen.ip().is_loopback());
+    match config.access {
+        Access::Tokens(_) => (),
+        Access::Development if !is_loopback => return Err(StartError::Unprotected { listen }),
+        Access::Development => {
+            tracing::warn!(%listen, "started for development: every user of this host can use the gateway without a token");
+        }
+        Access::TokensOrAgentOnDemand(_) if !is_loopback => {
+            return Err(StartError::OpenToNetwork { listen });
+        }
+        Access::TokensOrAgentOnDemand(_) => {
+            tracing::warn!(%listen, "open to agent-on-demand: every user of this host can start runs of the default tenant \
+               and read their outputs without a token");
+        }
+    }
+    Ok(())
 }
 
 async fn context(config: Config, ports: Ports, url: String) -> Result<Shared, StartError> {

@@ -21,6 +21,7 @@ pub(crate) mod runs;
 mod sse;
 mod tokens;
 pub(crate) mod upload;
+mod visualizer;
 
 pub(crate) use self::description::description;
 use aod_domain::access::{Need, Reach, Role};
@@ -68,14 +69,14 @@ impl Route {
     }
 }
 
-/// Registers each route once: method, path, role, reach and handler.
+/// Registers each route once: method, path, role, reach and handler; routes of agent-on-demand have a mark.
 macro_rules! routes {
-    ($($method:ident $path:literal $role:ident $reach:ident $module:ident::$handler:ident;)*) => {
+    ($($method:ident $path:literal $role:ident $reach:ident $module:ident::$handler:ident$(, $mark:ident)?;)*) => {
         /// All routes that need a token.
         pub const ROUTES: &[Route] = &[$(Route {
             method: stringify!($method),
             path: $path,
-            need: need(Role::$role, Reach::$reach),
+            need: need(Role::$role, Reach::$reach)$(.$mark())?,
         },)*];
 
         /// The descriptions of these routes.
@@ -87,7 +88,7 @@ macro_rules! routes {
             Router::new()$(.route(
                 $path,
                 on(MethodFilter::$method, $module::$handler).route_layer(from_fn_with_state(
-                    (context.clone(), need(Role::$role, Reach::$reach)),
+                    (context.clone(), need(Role::$role, Reach::$reach)$(.$mark())?),
                     access::layer,
                 )),
             ))*
@@ -96,7 +97,11 @@ macro_rules! routes {
 }
 
 const fn need(role: Role, reach: Reach) -> Need {
-    Need { role, reach }
+    Need {
+        role,
+        reach,
+        compatibility: false,
+    }
 }
 
 routes! {
@@ -144,11 +149,11 @@ routes! {
     POST "/v1/nodes/{node}/drain" Operate Cluster nodes::drain;
     POST "/v1/nodes/{node}/resume" Operate Cluster nodes::resume;
     GET "/metrics" Read Cluster operations::metrics;
-    POST "/execute" Run Tenant compatibility::execute;
-    POST "/handoff" Run Tenant compatibility::handoff;
-    GET "/capsules" Read Tenant compatibility::capsules;
-    GET "/capsules/{name}/schema" Read Tenant compatibility::schema;
-    GET "/visualizer/state" Read Tenant compatibility::visualizer;
+    POST "/execute" Run Tenant compatibility::execute, of_compatibility;
+    POST "/handoff" Run Tenant compatibility::handoff, of_compatibility;
+    GET "/capsules" Read Tenant compatibility::capsules, of_compatibility;
+    GET "/capsules/{name}/schema" Read Tenant compatibility::schema, of_compatibility;
+    GET "/visualizer/state" Read Tenant visualizer::state, of_compatibility;
 }
 
 /// Routes for nodes, which require the token of a run.
@@ -170,6 +175,7 @@ fn open() -> Router<Shared> {
         .route("/openapi.json", get(operations::openapi))
         .route("/docs", get(operations::docs))
         .route("/docs/errors/{code}", get(operations::error_page))
+        .route("/visualizer", get(visualizer::page))
 }
 
 async fn unknown_route(uri: Uri) -> Error {

@@ -347,6 +347,16 @@ pub struct UpArguments {
     #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
     pub listen: SocketAddr,
 
+    /// Accept requests without a token from clients of agent-on-demand on this host; only on a loopback address. Each
+    /// program on this host can then start runs of the tenant `default` and read their outputs
+    #[arg(
+        long,
+        env = "AOD_OPEN_TO_AGENT_ON_DEMAND",
+        value_parser = BoolishValueParser::new(),
+        hide_env_values = true
+    )]
+    pub open_to_agent_on_demand: bool,
+
     #[command(flatten)]
     pub capacity: CapacityArguments,
 

@@ -170,6 +170,16 @@ fn contents_are_stored_and_exported_only_with_their_own_flag() {
 }
 
 #[test]
+fn up_is_open_to_agent_on_demand_only_with_its_flag() {
+    let is_open = |line: &str| match parsed(line) {
+        Command::Up(up) => up.open_to_agent_on_demand,
+        _ => panic!("another command"),
+    };
+    assert!(!is_open("up"));
+    assert!(is_open("up --open-to-agent-on-demand"));
+}
+
+#[test]
 fn subcommands_parse_their_own_flags() {
     assert!(
         matches!(parsed("runs logs -f run_1"), Command::Runs(RunsCommand::Logs(arguments)) if arguments.follow)

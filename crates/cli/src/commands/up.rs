@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::connection::Connection;
 use crate::service::data;
-use crate::service::local::{Local, Lock, joining, restored};
+use crate::service::local::{Local, Lock, joining, openness, restored};
 use crate::service::signals::Signals;
 
 /// Maximum time until the background process is ready; it may have to fetch the broker's image.
@@ -62,6 +62,7 @@ pub(super) async fn up(arguments: &UpArguments, console: Console) -> Result<Exit
 
 /// Starts this program in the background, and waits until it is ready.
 pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<Exit, Failure> {
+    openness::check(arguments)?;
     let data = data::directory(arguments.data.as_deref())?;
     data::make_directory(&data)?;
     // Reports a taken lock or a copy here, because the background process could only log it.
@@ -81,10 +82,9 @@ pub(super) async fn detach(arguments: &UpArguments, console: Console) -> Result<
                 log.display()
             );
             console.tell(&text);
-            if let Some(notice) = &notice {
-                console.tell(notice);
-            }
-            if let Some(notice) = joining::notice(arguments, &data)? {
+            let joining = joining::notice(arguments, &data)?;
+            let warning = openness::warning(arguments, &connection.url);
+            for notice in notice.into_iter().chain(joining).chain(warning) {
                 console.tell(&notice);
             }
             return Ok(Exit::Ok);

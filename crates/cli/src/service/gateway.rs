@@ -25,6 +25,9 @@ const WAIT_SECONDS_MAX: u32 = 15 * 60;
 /// Maximum size of an uploaded file, in bytes: 64 GiB, more than a run may hand over.
 const UPLOAD_BYTES_MAX: u64 = 64 << 30;
 
+/// How to use `--open-to-agent-on-demand`.
+pub(super) const LOOPBACK_HINT: &str = "listen on a loopback address, for example --listen 127.0.0.1:8000; clients on other hosts need a token";
+
 /// Starts a gateway; it serves when this returns. Dropping the traces stops their export.
 pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Traces>), Failure> {
     let directory = data::directory(arguments.data.as_deref())?;
@@ -55,11 +58,16 @@ pub(super) fn access(token_file: Option<&Path>) -> Result<Access, Failure> {
     let Some(path) = token_file else {
         return Ok(Access::Development);
     };
+    Ok(Access::Tokens(vec![token(path)?]))
+}
+
+/// The token in this file, which is valid for everything.
+pub(super) fn token(path: &Path) -> Result<Token, Failure> {
     let token = credentials::read_token(path)?;
-    Ok(Access::Tokens(vec![Token {
+    Ok(Token {
         principal: aod_domain::access::OPERATOR.to_owned(),
         sha256: Digest::of(token),
-    }]))
+    })
 }
 
 /// A configuration that keeps all events in the broker and uses plain HTTP.
@@ -125,6 +133,7 @@ pub(super) fn failed(error: &StartError) -> Failure {
     match error {
         StartError::Unprotected { .. } => failure
             .with_hint("pass a token file with --token-file; `aod credentials DIR` creates one"),
+        StartError::OpenToNetwork { .. } => failure.with_hint(LOOPBACK_HINT),
         StartError::Listen { .. } => failure.with_hint("choose another address with --listen"),
         _ => failure,
     }

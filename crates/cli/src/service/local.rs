@@ -11,6 +11,7 @@
 pub(crate) mod backup;
 pub(crate) mod joining;
 mod lock;
+pub(crate) mod openness;
 pub(crate) mod restored;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use aod_docker::DockerRuntime;
 use aod_docker::service::Service;
 use aod_domain::id::NodeId;
-use aod_gateway::{Gateway, StartError};
+use aod_gateway::{Access, Gateway, StartError};
 use aod_jetstream::{Broker, LEASE_SECONDS_DEFAULT};
 use aod_kit::stand_in::StandIns;
 use aod_node::Node;
@@ -37,7 +38,7 @@ use super::nats::{self, Choice, NatsServer};
 use super::traces::Traces;
 use super::wiring::{GATEWAY, NODE};
 use super::{credentials, data, docker, gateway, node, wiring};
-use crate::arguments::{ArchiveArguments, BrokerArguments, UpArguments};
+use crate::arguments::{BrokerArguments, UpArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -91,6 +92,7 @@ impl Local {
         arguments: &UpArguments,
         stand_ins: Option<Arc<StandIns>>,
     ) -> Result<Self, Failure> {
+        openness::check(arguments)?;
         let data = data::directory(arguments.data.as_deref())?;
         node::check_length(&data.join(restored::NODE))?;
         data::make_directory(&data)?;
@@ -125,6 +127,7 @@ impl Local {
                 }
                 .write(&data)?;
                 notices.extend(joining::notice(arguments, &data)?);
+                notices.extend(openness::warning(arguments, &url));
                 Ok(Self {
                     data,
                     url,
@@ -254,11 +257,10 @@ async fn begin(
     let artifacts = wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache")).await?;
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
-        (arguments.listen, arguments.capacity.disk.disk_reserve),
+        arguments,
         &credentials,
         data,
         gateway::ports(&connected, Arc::clone(&artifacts)).await?,
-        arguments.archive,
         notices,
     )
     .await?;
@@ -355,22 +357,27 @@ async fn broker_arguments(
 
 /// Starts the gateway on `listen`, or on a free port of the same address.
 async fn start_gateway(
-    (listen, disk_reserve): (SocketAddr, Option<u64>),
+    arguments: &UpArguments,
     credentials: &Credentials,
     data: &Path,
     ports: aod_gateway::Ports,
-    archive: ArchiveArguments,
     notices: &mut Vec<String>,
 ) -> Result<Gateway, Failure> {
     let directory = data.join("gateway");
     data::make_directory(&directory)?;
+    let listen = arguments.listen;
     let start = async |listen: SocketAddr| {
-        let access = gateway::access(Some(&credentials.token))?;
+        let tokens = vec![gateway::token(&credentials.token)?];
+        let access = if arguments.open_to_agent_on_demand {
+            Access::TokensOrAgentOnDemand(tokens)
+        } else {
+            Access::Tokens(tokens)
+        };
         let key = credentials::seal_key(Some(&credentials.seal_key), &directory)?;
         let lease_seconds = LEASE_SECONDS_DEFAULT;
         let mut config = gateway::config(listen, None, access, &directory, lease_seconds, key);
-        config.log_age = archive.age();
-        config.disk_reserve = disk_reserve;
+        config.log_age = arguments.archive.age();
+        config.disk_reserve = arguments.capacity.disk.disk_reserve;
         let started = Gateway::start(config, ports.clone()).await;
         Ok::<_, Failure>(started)
     };

@@ -119,6 +119,7 @@ impl Private {
             store: None,
             restored: false,
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            open_to_agent_on_demand: false,
             capacity: CapacityArguments {
                 slots: None,
                 pools: vec![Pool::any()],

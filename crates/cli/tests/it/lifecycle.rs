@@ -1,6 +1,7 @@
 //! `aod up` and `aod down`, and recovery after a killed process.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::cluster::{Cluster, wait_until};
@@ -99,6 +100,46 @@ fn foreground_up_stops_everything_on_a_signal() {
         "{rest:?}"
     );
     assert_eq!(cluster.processes(), Vec::<u32>::new());
+}
+
+#[test]
+fn open_up_is_refused_on_address_of_network() {
+    let cluster = Cluster::new();
+    for mode in [&[][..], &["--detach"]] {
+        let up = ["up", "--open-to-agent-on-demand", "--listen", "0.0.0.0:0"];
+        let refused = cluster.run(&[&up, mode].concat()).with(2);
+        let text = &refused.stderr;
+        assert!(text.contains("other hosts can reach 0.0.0.0:0"), "{text}");
+        assert!(text.contains("--listen 127.0.0.1:8000"), "{text}");
+    }
+    assert!(!cluster.data().exists(), "nothing was started");
+}
+
+#[test]
+fn open_up_warns_and_serves_clients_of_agent_on_demand_without_token() {
+    let cluster = Cluster::new();
+    let up = ["up", "--detach", "--open-to-agent-on-demand"];
+    let up = [&up[..], &["--listen", "127.0.0.1:0", "--slots", "2"]].concat();
+    let started = cluster.run(&up).with(0);
+    let text = &started.stderr;
+    assert!(text.contains("warning: open to agent-on-demand"), "{text}");
+    let address = text.split("ready: http://").nth(1).expect("an address");
+    let address = address.split_whitespace().next().expect("an address");
+    for (path, status) in [
+        ("/capsules", "200"),
+        ("/visualizer", "200"),
+        ("/v1/runs", "401"),
+    ] {
+        let mut stream = TcpStream::connect(address).expect("the gateway listens");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("a connection");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&expected), "{path}: {answer}");
+    }
+    cluster.run(&["down"]).with(0);
 }
 
 #[test]

@@ -16,4 +16,17 @@ pub enum Reach {
 pub struct Need {
     pub role: Role,
     pub reach: Reach,
+    /// Whether clients of agent-on-demand use the route.
+    pub compatibility: bool,
+}
+
+impl Need {
+    /// The same rights, for a route of agent-on-demand compatibility.
+    #[must_use]
+    pub const fn of_compatibility(self) -> Self {
+        Self {
+            compatibility: true,
+            ..self
+        }
+    }
 }

@@ -71,6 +71,7 @@ fn each_role_includes_the_roles_before_it() {
             let need = Need {
                 role: needed,
                 reach: Reach::Tenant,
+                compatibility: false,
             };
             let checked = of_tenant("acme", found).check(need);
             let refusal = Refusal::Role { needed, found };
@@ -87,6 +88,7 @@ fn tenant_token_cannot_change_the_cluster() {
     let need = Need {
         role: Role::Operate,
         reach: Reach::Cluster,
+        compatibility: false,
     };
     assert_eq!(admin().check(need), Ok(()));
     let acme = of_tenant("acme", Role::Admin);
@@ -185,7 +187,10 @@ fn token_limit_applies_to_each_tenant_without_expired_tokens() {
 #[test]
 fn reserved_principal_names_are_refused() {
     let mut log = Log::default();
-    for (number, name) in [OPERATOR, DEVELOPMENT].into_iter().enumerate() {
+    for (number, name) in [OPERATOR, DEVELOPMENT, AGENT_ON_DEMAND]
+        .into_iter()
+        .enumerate()
+    {
         let number = number as u128;
         let refused = log.issue(token(number, None, name), &admin());
         assert_eq!(refused, Err(Rejection::NameTaken(name.into())));

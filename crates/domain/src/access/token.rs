@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Principal, Role, Scope};
+use super::{AGENT_ON_DEMAND, Principal, Role, Scope};
 use crate::chain::Chain;
 use crate::digest::Digest;
 use crate::event::Recorded;
@@ -29,7 +29,7 @@ pub const OPERATOR: &str = "operator";
 pub const DEVELOPMENT: &str = "development";
 
 /// Names that no token of all tenants may have, because events could not distinguish the principals.
-const WITHOUT_TOKEN: [&str; 2] = [OPERATOR, DEVELOPMENT];
+const WITHOUT_TOKEN: [&str; 3] = [OPERATOR, DEVELOPMENT, AGENT_ON_DEMAND];
 
 /// The secret of a token as text, with a prefix that shows where the token is valid.
 pub fn secret_text(random: &[u8; 32]) -> String {

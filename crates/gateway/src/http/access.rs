@@ -2,14 +2,14 @@
 //! role that it needs. Runs of another tenant do not exist for the caller.
 
 use aod_api::TENANT_HEADER;
-use aod_domain::access::{self, Need};
+use aod_domain::access::{Need, Sender, TokenNeeded, WithoutToken};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
 use aod_domain::subject::{self, Subject};
 use aod_domain::tenant::Tenant;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -57,7 +57,7 @@ async fn admit(context: &Context, need: Need, asked: &Asked<'_>) -> Result<Princ
     let (access, tokens) = (&context.config.access, &context.tokens);
     let now = context.ports.clock.now();
     let find = |sha256: &Digest| tokens.find(sha256, now);
-    let principal = principal(access, find, headers, &asked.uri)?;
+    let principal = principal(access, find, need, headers, &asked.uri)?;
     let principal = principal.check(need).map(|()| principal)?;
     let principal = match asked_tenant(headers)? {
         Some(tenant) => principal.acting_for(tenant)?,
@@ -113,24 +113,20 @@ fn not_there(path: &str, id: &str) -> Error {
 fn principal(
     access: &Access,
     find: impl Fn(&Digest) -> Option<Principal>,
+    need: Need,
     headers: &HeaderMap,
     uri: &Uri,
 ) -> Result<Principal> {
-    let configured = match access {
-        Access::Development if !comes_from_this_host(headers, uri) => {
-            let detail = "without tokens, the gateway accepts requests only from this host, not from pages of other sites";
-            let error = Error::new(ErrorCode::Unauthorized, detail);
-            return Err(error.with_status(StatusCode::FORBIDDEN));
-        }
-        Access::Development if !headers.contains_key(header::AUTHORIZATION) => {
-            return Ok(Principal::cluster_admin(access::DEVELOPMENT));
-        }
-        Access::Development => &[][..],
-        Access::Tokens(tokens) => tokens,
-    };
+    let (rule, sender) = (access.without_token(), sender(headers, uri));
+    if !headers.contains_key(header::AUTHORIZATION) {
+        return Ok(rule.admit(need, sender)?);
+    }
+    if rule == WithoutToken::Everything && !sender.is_this_host() {
+        return Err(TokenNeeded::OtherHost.into());
+    }
     let given = Digest::of(bearer(headers)?);
     // Compare every token: the duration must not depend on the token.
-    let configured = configured.iter().fold(None, |found, token| {
+    let configured = access.tokens().iter().fold(None, |found, token| {
         if token.sha256.is_same_secret(&given) {
             Some(Principal::cluster_admin(&token.principal))
         } else {
@@ -154,49 +150,46 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
     text.and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
-        .ok_or_else(|| {
-            Error::new(
-                ErrorCode::Unauthorized,
-                "expected the header `Authorization: Bearer <token>`",
-            )
-        })
+        .ok_or_else(|| TokenNeeded::Missing.into())
 }
 
-/// Checks `Host` and `Origin`: browsers let any page send requests to loopback, and any name can resolve to loopback.
-fn comes_from_this_host(headers: &HeaderMap, uri: &Uri) -> bool {
+/// The headers in which a proxy names the client.
+const FORWARDING_HEADERS: [&str; 5] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-real-ip",
+];
+
+/// What a request says about its sender.
+fn sender<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Sender<'a> {
     let text = |name| {
         headers
             .get(name)
             .map(|value| value.to_str().unwrap_or_default())
     };
-    let host = text(header::HOST)
-        .or(uri.host())
-        .is_some_and(is_loopback_name);
-    let origin = text(header::ORIGIN).is_none_or(|origin| {
-        origin
-            .split_once("://")
-            .is_some_and(|(_, authority)| is_loopback_name(authority))
-    });
-    host && origin
-}
-
-/// Whether `authority`, a host with or without a port, always means this host.
-fn is_loopback_name(authority: &str) -> bool {
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || address
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    Sender {
+        host: text(header::HOST).or(uri.host()),
+        origin: text(header::ORIGIN),
+        is_forwarded: FORWARDING_HEADERS
+            .iter()
+            .any(|&name| headers.contains_key(name)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use aod_domain::access::{Reach, Role};
+
     use super::*;
     use crate::config::Token;
+
+    const NEED: Need = Need {
+        role: Role::Run,
+        reach: Reach::Tenant,
+        compatibility: true,
+    };
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs
@@ -210,7 +203,7 @@ mod tests {
             (*sha256 == Digest::of("issued")).then(|| Principal::cluster_admin("issued"))
         };
         let uri = Uri::from_static("/v1/runs");
-        let found = principal(access, issued, &headers(pairs), &uri);
+        let found = principal(access, issued, NEED, &headers(pairs), &uri);
         let found = found
             .map(|principal| principal.name)
             .map_err(|error| error.problem().status);
@@ -237,6 +230,37 @@ mod tests {
             ],
             Err(401),
         );
+    }
+
+    #[test]
+    fn gateway_open_to_agent_on_demand_still_checks_tokens() {
+        let token = Token {
+            principal: "ada".into(),
+            sha256: Digest::of("secret"),
+        };
+        let access = Access::TokensOrAgentOnDemand(vec![token]);
+        let here = ("host", "127.0.0.1:1");
+        check(&access, &[here], Ok("agent-on-demand"));
+        check(
+            &access,
+            &[here, ("authorization", "Bearer secret")],
+            Ok("ada"),
+        );
+        check(
+            &access,
+            &[here, ("authorization", "Bearer other")],
+            Err(401),
+        );
+        check(&access, &[here, ("authorization", "")], Err(401));
+        check(&access, &[("host", "rebound.example:1")], Err(403));
+        check(
+            &access,
+            &[here, ("origin", "http://evil.example")],
+            Err(403),
+        );
+        for name in FORWARDING_HEADERS {
+            check(&access, &[here, (name, "192.0.2.1")], Err(403));
+        }
     }
 
     #[test]

@@ -3,13 +3,10 @@
 //! The status is 200 with `success`, and `error` is a text; a malformed body gets 422, and a failure of the gateway its
 //! own status.
 
-use aod_api::compatibility::{
-    Answer, CapsulePlace, Capsules, Execute, Handoff, VisualizerEdge, VisualizerNode,
-    VisualizerState,
-};
+use aod_api::compatibility::{Answer, CapsulePlace, Capsules, Execute, Handoff};
 use aod_api::files::FILE_REFERENCE_PREFIX;
 use aod_api::problem::{Problem, ProblemItem};
-use aod_api::runs::{ErrorView, NewRun, RunResult, RunState, RunSummary};
+use aod_api::runs::{ErrorView, NewRun, RunResult};
 use aod_api::strict::{self, Fields};
 use aod_domain::contract;
 use aod_domain::error_code::{ErrorCode, ErrorSource};
@@ -20,7 +17,6 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 
 use crate::context::{Context, Shared};
 use crate::error::{Error, Result};
@@ -30,9 +26,6 @@ use crate::http::body;
 use crate::reading;
 use crate::routes::runs::{RootRequest, launch_root};
 use crate::routes::upload;
-
-/// Maximum number of runs in the view of the visualizer.
-const VISUALIZED_RUNS_MAX: usize = 500;
 
 /// Runs a capsule and waits for its result.
 #[utoipa::path(
@@ -223,61 +216,4 @@ pub(super) async fn schema(
             .document
             .clone(),
     ))
-}
-
-/// Shows the latest runs and their calls.
-#[utoipa::path(
-    get, path = "/visualizer/state", tag = "compatibility", operation_id = "compatibility_get_state",
-    responses((status = 200, body = VisualizerState, description = "The latest runs and their calls"), (status = "default", body = Problem, content_type = "application/problem+json", description = super::PROBLEM)),
-)]
-pub(super) async fn visualizer(
-    State(context): State<Shared>,
-    Extension(principal): Extension<Principal>,
-) -> Result<Json<VisualizerState>> {
-    let lists = &context.read_model;
-    let runs = lists.latest(&principal, VISUALIZED_RUNS_MAX).await?;
-    let names: HashMap<_, _> = runs
-        .iter()
-        .map(|run| (run.id, run.capsule.clone()))
-        .collect();
-    let edges = runs
-        .iter()
-        .filter_map(|run| edge(run, names.get(&run.parent?)?))
-        .collect();
-    let timestamp = context.ports.clock.now().to_string();
-    Ok(Json(VisualizerState {
-        nodes: runs.iter().map(node).collect(),
-        edges,
-        timestamp,
-    }))
-}
-
-fn node(run: &RunSummary) -> VisualizerNode {
-    let status = match run.state {
-        RunState::Succeeded => "completed",
-        state if state.is_ended() => "failed",
-        _ => "running",
-    };
-    VisualizerNode {
-        id: run.id.to_string(),
-        capsule_name: run.capsule.clone(),
-        status: status.to_owned(),
-        start_time: run.requested_at.to_string(),
-        container_id: None,
-        parent_session_id: run.parent.map(|parent| parent.to_string()),
-    }
-}
-
-fn edge(run: &RunSummary, caller_capsule: &str) -> Option<VisualizerEdge> {
-    Some(VisualizerEdge {
-        from: run.parent?.to_string(),
-        to: run.id.to_string(),
-        caller_capsule: caller_capsule.to_owned(),
-        target_capsule: run.capsule.clone(),
-        timestamp: run.requested_at.to_string(),
-        success: run
-            .state
-            .is_ended()
-            .then_some(run.state == RunState::Succeeded),
-    })
 }

@@ -55,8 +55,14 @@ fn add_need(operation: &mut Operation, need: Need) {
         Reach::Tenant => format!("Requires the role `{role}`."),
         Reach::Cluster => format!("Requires the role `{role}` for all tenants."),
     };
+    let exception = if need.compatibility {
+        " Needs no token if the gateway is open to agent-on-demand."
+    } else {
+        ""
+    };
     let description = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{description}\n\n{sentence}").trim().to_owned());
+    let text = format!("{description}\n\n{sentence}{exception}");
+    operation.description = Some(text.trim().to_owned());
 }
 
 /// The OpenAPI document.

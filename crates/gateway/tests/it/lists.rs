@@ -340,6 +340,8 @@ async fn compatibility_view_shows_the_latest_runs() {
         })
         .await;
     assert_eq!(state["nodes"][1]["id"], answer["session_id"]);
+    assert_eq!(state["nodes"][1]["session_id"], answer["session_id"]);
+    assert!(state["timestamp"].is_f64() && state["nodes"][0]["start_time"].is_f64());
     gateway
         .until("/visualizer/state", |state| {
             state["nodes"][0]["status"] == "completed"

@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 
 use aod_domain::capsule::Handoffs;
+use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
-use aod_gateway::{Access, Config, Gateway, StartError};
+use aod_gateway::{Access, Config, Gateway, ROUTES, StartError, Token};
 use aod_ports::presence::{Member, NodeMember, Place};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Answer, Client, Cluster, PATIENCE, send, table_schema};
+use crate::harness::{Answer, Client, Cluster, PATIENCE, TOKEN, send, table_schema};
+use crate::node::ScriptedNode;
 
 /// The whole problem, without fields that differ each time.
 fn whole(answer: &Answer) -> Value {
@@ -268,6 +270,84 @@ async fn gateway_without_tokens_listens_only_on_loopback() {
         .without_token("GET", "/v1/runs")
         .header("origin", "http://evil.example");
     assert_eq!(send(foreign).await.status, 403);
+}
+
+#[tokio::test]
+async fn gateway_open_to_agent_on_demand_listens_only_on_loopback() {
+    let cluster = Cluster::start().await;
+    let config = Config {
+        listen: SocketAddr::from(([0, 0, 0, 0], 0)),
+        access: Access::TokensOrAgentOnDemand(Vec::new()),
+        ..cluster.config("open")
+    };
+    let refused = Gateway::start(config, cluster.ports.clone()).await;
+    assert!(matches!(refused, Err(StartError::OpenToNetwork { .. })));
+}
+
+#[tokio::test]
+async fn gateway_open_to_agent_on_demand_needs_no_token_on_compatibility_routes_only() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let config = Config {
+        access: Access::TokensOrAgentOnDemand(vec![Token {
+            principal: "tester".into(),
+            sha256: Digest::of(TOKEN),
+        }]),
+        ..cluster.config("open")
+    };
+    let gateway = cluster.gateway_of(config).await;
+    let compatibility = [
+        ("POST", "/execute"),
+        ("POST", "/handoff"),
+        ("GET", "/capsules"),
+        ("GET", "/capsules/{name}/schema"),
+        ("GET", "/visualizer/state"),
+    ];
+    for route in ROUTES {
+        let is_open = compatibility.contains(&(route.method, route.path));
+        let path = route.plain_path().replace('{', "").replace('}', "");
+        let request = || gateway.without_token(route.method, &path);
+        let status = send(request()).await.status;
+        assert_eq!(status != 401, is_open, "{path}: {status}");
+        let foreign = request().header("origin", "http://evil.example");
+        let expected = if is_open { 403 } else { 401 };
+        assert_eq!(send(foreign).await.status, expected, "{path}");
+        let rebound = request().header("host", "rebound.example");
+        assert_eq!(send(rebound).await.status, expected, "{path}");
+        let wrong = request().bearer_auth("another token");
+        assert_eq!(send(wrong).await.status, 401, "{path}");
+    }
+
+    let body = json!({"capsule": "echo", "input": {"x": 1}});
+    let request = gateway.without_token("POST", "/execute").json(&body);
+    let answer = send(request).await.expect(200);
+    assert_eq!(answer["output"], json!({"x": 1}));
+    let run = answer["session_id"].as_str().unwrap();
+    let path = format!("/v1/runs/{run}");
+    let view = gateway.get(&path).await.expect(200);
+    assert_eq!(view["requested_by"], "agent-on-demand");
+    assert_eq!(send(gateway.without_token("GET", &path)).await.status, 401);
+    let other = gateway
+        .without_token("POST", "/execute")
+        .header("aod-tenant", "acme");
+    assert_eq!(send(other.json(&body)).await.status, 403);
+}
+
+#[tokio::test]
+async fn visualizer_page_permits_only_its_own_script() {
+    let (_cluster, gateway) = table_gateway().await;
+    let page = || async { send(gateway.without_token("GET", "/visualizer")).await };
+    let (first, second) = (page().await, page().await);
+    assert_eq!(first.status, 200);
+    assert_eq!(first.header("content-type"), "text/html; charset=utf-8");
+    let policy = first.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none';"), "{policy}");
+    let nonce = policy.split("script-src 'nonce-").nth(1).unwrap();
+    let nonce = nonce.split('\'').next().unwrap();
+    let text = String::from_utf8_lossy(&first.body);
+    assert!(text.contains(&format!("<script nonce=\"{nonce}\">")));
+    assert_ne!(policy, second.header("content-security-policy"));
 }
 
 #[tokio::test]

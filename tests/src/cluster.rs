@@ -97,6 +97,8 @@ pub struct Cluster {
     pub clock: Arc<dyn Clock>,
     /// Of gateways added from now on.
     pub log_age: Option<SignedDuration>,
+    /// Of gateways added from now on: who may use them.
+    pub access: Access,
     /// Of nodes added from now on.
     pub image_keep: Duration,
     /// Of gateways and nodes added from now on: the reserved disk space. None by default, whatever the disk of this
@@ -144,6 +146,7 @@ impl Cluster {
             artifacts,
             clock: Arc::new(SystemClock),
             log_age: None,
+            access: Access::Development,
             image_keep: IMAGE_KEEP_DEFAULT,
             disk_reserve: Some(0),
             unnamed_for: UNNAMED_FOR,
@@ -229,7 +232,7 @@ impl Cluster {
         let config = aod_gateway::Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
             public_url: self.ways.gateway_url.clone(),
-            access: Access::Development,
+            access: self.access.clone(),
             data_directory: self.data(&name),
             lease_seconds: LEASE_SECONDS,
             lists_delay: aod_gateway::LISTS_DELAY,

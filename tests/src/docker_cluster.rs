@@ -203,6 +203,16 @@ impl DockerCluster {
         (status, response.json().await.expect("every answer is JSON"))
     }
 
+    /// Uploads a file; returns its reference for `files` of a request.
+    pub async fn upload(&self, text: &str) -> String {
+        let url = format!("{}/v1/files", self.cluster.gateways[0].url());
+        let response = self.http.post(url).body(text.to_owned()).send().await;
+        let response = response.expect("the gateway answers");
+        let uploaded: Value = response.json().await.expect("every answer is JSON");
+        let file = uploaded["file"].as_str();
+        file.unwrap_or_else(|| panic!("{uploaded}")).to_owned()
+    }
+
     /// `POST` of JSON to a gateway: status and body.
     pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let url = format!("{}{path}", self.cluster.gateways[0].url());

@@ -2,7 +2,8 @@
 //!
 //! The last section of `docs/guide/what-happens-when.md` names the test for each of its defects.
 
-use aod_tests::client::eventually;
+use aod_gateway::Access;
+use aod_tests::client::{Client, eventually};
 use aod_tests::docker_cluster::DockerCluster;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -10,16 +11,30 @@ use serde_json::{Value, json};
 /// Ten words, of which `digest` keeps five.
 const PAGE: &str = "one two three four five six seven eight nine ten";
 
-/// A cluster with the three capsules, which may call all capsules, as in agent-on-demand.
-async fn agent_on_demand(slots: usize) -> DockerCluster {
-    let cluster = DockerCluster::start_with_slots(&[], slots).await;
-    // Sequentially, because they install the same packages and share that image layer.
-    for name in ["digest", "workflow", "courier"] {
-        cluster
-            .build(&format!("compatibility/{name}"), "&handoffs=open")
-            .await;
-    }
-    cluster
+/// The capsules, beside `digest`: the five of agent-on-demand in form, and one that uses `/handoff`.
+const OTHERS: [&str; 5] = [
+    "workflow",
+    "translator",
+    "link-finder",
+    "page-reader",
+    "courier",
+];
+
+/// A cluster with the capsules, which may call all capsules, as in agent-on-demand; and a client without a token, of a
+/// gateway that is open to agent-on-demand.
+async fn agent_on_demand(slots: usize) -> (DockerCluster, Client) {
+    let mut cluster = DockerCluster::start_with_slots(&[], slots).await;
+    let build = |name: &'static str| {
+        let (cluster, path) = (&cluster, format!("compatibility/{name}"));
+        async move { cluster.build(&path, "&handoffs=open").await }
+    };
+    // First, because all of them install the same packages and share that image layer.
+    build("digest").await;
+    join_all(OTHERS.map(build)).await;
+    cluster.cluster.access = Access::TokensOrAgentOnDemand(Vec::new());
+    cluster.cluster.add_gateway().await;
+    let client = cluster.cluster.client(1);
+    (cluster, client)
 }
 
 /// Runs `courier` with a page of text: returns its run and result.
@@ -91,7 +106,7 @@ async fn check_workflow(cluster: &DockerCluster) {
     // Both created a digest.txt; the second got another name at their caller.
     assert_eq!(
         answer["output"]["final_output"],
-        json!({"texts": ["one two three"], "written": "digest-2.txt"})
+        json!({"texts": ["one two three"], "written": "digest-2.txt", "summaries": ["one two three"]})
     );
 
     let answer = work(cluster, &["digest", "nobody"], &json!({"text": PAGE})).await;
@@ -123,25 +138,169 @@ async fn check_paths(cluster: &DockerCluster) {
     }
 }
 
+/// Sends the request of a client of agent-on-demand; returns the output.
+async fn execute(client: &Client, capsule: &str, input: Value, files: Value) -> Value {
+    let body = json!({"capsule": capsule, "input": input, "files": files});
+    let (status, answer) = client.post_json("/execute", &body).await;
+    assert_eq!(
+        (status, &answer["success"]),
+        (200, &json!(true)),
+        "{answer:#}"
+    );
+    assert_eq!(answer["error"], Value::Null, "{answer:#}");
+    assert!(answer["session_id"].is_string(), "{answer:#}");
+    answer["output"].clone()
+}
+
+/// The input forms of a summariser: one or several texts, one or several files.
+async fn check_summaries(cluster: &DockerCluster, client: &Client) {
+    let short = "one two three four five";
+    let page = cluster.upload(PAGE).await;
+    let files = json!({"a.txt": page, "b.txt": page});
+    for (input, files) in [
+        (json!({"text": PAGE}), Value::Null),
+        (json!({"file": "a.txt"}), files.clone()),
+        (json!({"file": "/io/input/a.txt"}), files.clone()),
+    ] {
+        let output = execute(client, "digest", input, files).await;
+        assert_eq!(output["summary"], short, "{output}");
+    }
+    for (input, files) in [
+        (json!({"texts": [PAGE, PAGE]}), Value::Null),
+        (json!({"files": ["a.txt", "b.txt"]}), files.clone()),
+    ] {
+        let output = execute(client, "digest", input, files).await;
+        assert_eq!(output["summaries"], json!([short, short]), "{output}");
+    }
+}
+
+/// Search, reading of pages, and rearrangement of fields.
+async fn check_finders(client: &Client) {
+    let query =
+        json!({"query": "penguins", "required_extension": ".zip", "domain_hint": "example.net"});
+    let output = execute(client, "link-finder", query, Value::Null).await;
+    assert_eq!(output["url"], "https://mirror.example.net/penguins-1.0.zip");
+    assert_eq!(output["metadata"]["status_code"], 200);
+    let output = execute(
+        client,
+        "link-finder",
+        json!({"query": "seals"}),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(
+        (&output["found"], &output["url"]),
+        (&json!(false), &Value::Null)
+    );
+    let goal = json!({"research_goal": "penguins", "max_steps": 2});
+    let output = execute(client, "page-reader", goal, Value::Null).await;
+    assert_eq!(
+        output["visited_urls"].as_array().map(Vec::len),
+        Some(2),
+        "{output}"
+    );
+    let given = json!({"source_output": output, "target_capsule": "digest", "mapping": {"text": "final_summary"}});
+    let output = execute(client, "translator", given, Value::Null).await;
+    assert_eq!(
+        output,
+        json!({"text": "Penguins are birds. Penguins eat fish."})
+    );
+}
+
+/// A workflow with a translator before a step, as a text and as a file.
+async fn check_translated_workflow(cluster: &DockerCluster, client: &Client) {
+    let steps = json!({"name": "pages", "steps": [
+        {"capsule": "page-reader", "translator": null, "translator_instructions": null},
+        {"capsule": "digest", "translator": "translator", "translator_instructions": {
+            "target_capsule": "digest", "mapping": {"text": "final_summary"}, "instructions": "the summary is the text",
+        }},
+    ]});
+    let initial = json!({"research_goal": "penguins"});
+    let file = cluster.upload(&steps.to_string()).await;
+    for (input, files) in [
+        (
+            json!({"workflow": steps.to_string(), "initial_input": initial}),
+            Value::Null,
+        ),
+        (
+            json!({"workflow_file": "pages.json", "initial_input": initial}),
+            json!({"pages.json": file}),
+        ),
+    ] {
+        let output = execute(client, "workflow", input, files).await;
+        assert_eq!(output["success"], true, "{output:#}");
+        assert_eq!(
+            output["final_output"]["summary"],
+            "Penguins are birds. Penguins eat"
+        );
+        assert_eq!(output["steps_executed"], 2);
+    }
+}
+
+/// The other routes of a client, and the forms of rejections.
+async fn check_routes(client: &Client) {
+    let (status, health) = client.get("/health").await;
+    assert_eq!((status, &health["status"]), (200, &json!("healthy")));
+    let (_, listed) = client.get("/capsules").await;
+    for name in OTHERS {
+        let place = &listed["capsules"][name];
+        assert!(
+            place["path"].is_string() && place["image"].is_string(),
+            "{listed:#}"
+        );
+    }
+    let (_, schema) = client.get("/capsules/translator/schema").await;
+    assert_eq!(
+        schema["input"]["required"],
+        json!(["source_output", "target_capsule"])
+    );
+    assert_eq!(client.get("/capsules/nobody/schema").await.0, 404);
+    for body in [
+        json!({"capsule": "nobody", "input": {}}),
+        json!({"capsule": "digest", "input": {}}),
+        json!({"capsule": "digest", "input": {"file": "page.txt"}, "files": {"page.txt": "/etc/hostname"}}),
+    ] {
+        let (status, answer) = client.post_json("/execute", &body).await;
+        assert_eq!((status, &answer["success"]), (200, &json!(false)), "{body}");
+        assert!(
+            answer["error"].is_string() && answer["output"].is_null(),
+            "{answer:#}"
+        );
+    }
+    assert_eq!(
+        client.post_json("/execute", &json!({"input": {}})).await.0,
+        422
+    );
+    assert_eq!(client.get("/v1/runs").await.0, 401);
+}
+
 /// A request rejected before its start is no run, and no ended run is shown as running.
-async fn check_visualizer(cluster: &DockerCluster) {
+async fn check_visualizer(client: &Client) {
     eventually("the end of all runs in the view", async || {
-        let (_, state) = cluster.client.get("/visualizer/state").await;
+        let (_, state) = client.get("/visualizer/state").await;
         let nodes = state["nodes"].as_array().cloned().unwrap_or_default();
         !nodes.is_empty() && nodes.iter().all(|node| node["status"] != "running")
     })
     .await;
+    let (_, state) = client.get("/visualizer/state").await;
+    let edges = state["edges"].as_array().into_iter().flatten();
+    let calls: Vec<_> = edges.map(|edge| &edge["caller_capsule"]).collect();
+    assert!(calls.contains(&&json!("workflow")), "{state:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_on_demand_capsules_build_and_run_unmodified() {
-    let cluster = agent_on_demand(2).await;
+    let (cluster, client) = agent_on_demand(2).await;
     tokio::join!(
         check_courier(&cluster),
         check_workflow(&cluster),
         check_paths(&cluster),
+        check_summaries(&cluster, &client),
+        check_finders(&client),
+        check_translated_workflow(&cluster, &client),
+        check_routes(&client),
     );
-    check_visualizer(&cluster).await;
+    check_visualizer(&client).await;
 
     // Nested workflows, more than slots: each level waits for the next, and checks `/health` before it calls.
     let inner = workflow(&["digest"], &json!({"text": PAGE}));

@@ -24,4 +24,6 @@ def execute(inputs: dict) -> dict:
     words = inputs.get("words") or 5
     digests = [" ".join(text.split()[:words]) for text in texts_of(inputs)]
     (OUTPUT / "digest.txt").write_text("\n".join(digests) + "\n")
-    return {"texts": digests, "written": "digest.txt"}
+    is_single = "text" in inputs or ("texts" not in inputs and "file" in inputs)
+    summary = {"summary": digests[0]} if is_single else {"summaries": digests}
+    return {"texts": digests, "written": "digest.txt", **summary}

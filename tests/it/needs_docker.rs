@@ -15,6 +15,7 @@ mod limits;
 mod many;
 mod needs_root;
 mod outside;
+mod random_capsules;
 mod redaction;
 mod registry;
 mod research;

@@ -158,7 +158,7 @@ async fn build(fixture: &Fixture, instructions: &str) -> Result<String, RuntimeE
     let dockerfile = format!("FROM scratch\nADD root.tar /\n{instructions}");
     let context = context(fixture, &dockerfile);
     let tag = format!("aod/{}:0", fixture.cluster);
-    let build = ImageBuild::new(context, "demo", &tag, progress);
+    let build = ImageBuild::new(context, "checked", &tag, progress);
     fixture.runtime.build_image(build).await
 }
 

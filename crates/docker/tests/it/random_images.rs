@@ -153,7 +153,7 @@ async fn try_image(fixture: &Fixture, seed: u64) -> bool {
     .expect("a file");
     let (progress, _lines) = mpsc::channel(1);
     let tag = format!("aod/{}:{seed}", fixture.cluster);
-    let build = ImageBuild::new(context, "demo", &tag, progress);
+    let build = ImageBuild::new(context, "checked", &tag, progress);
     let built = match fixture.runtime.build_image(build).await {
         Ok(built) => built,
         Err(RuntimeError::BuildFailed { message, .. }) => {

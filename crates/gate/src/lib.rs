@@ -18,8 +18,9 @@
 //! keeps, and what an exit means.
 //!
 //! The capsule runs as the same user, but cannot trace the gate or open its files (the gate is not
-//! dumpable), kill it (it is PID 1), or replace it on the node's socket (connected before the capsule
-//! starts). It cannot change the gate's limits and priority either ([`shield`]). The gate passes signals that the capsule sends to PID 1 back to the capsule.
+//! dumpable), kill it (it is PID 1), change its limits or its priority (a filter of system calls), or
+//! replace it on the node's socket (connected before the capsule starts). The gate passes signals that
+//! the capsule sends to PID 1 back to the capsule.
 //!
 //! Built for embedding: `RUSTFLAGS="-C target-feature=+crt-static"`, with glibc's static library on the
 //! build host. In addition to serde, the gate uses rustix for system calls without libc and without

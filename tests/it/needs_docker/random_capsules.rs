@@ -92,8 +92,8 @@ fn script(seed: u64) -> String {
     script
 }
 
-/// Runs the script of `seed`; whether the capsule succeeded.
-async fn run(cluster: &DockerCluster, seed: u64) -> bool {
+/// Runs the script of `seed`, and checks its end.
+async fn run(cluster: &DockerCluster, seed: u64) {
     let script = script(seed);
     let options = json!({"timeout_seconds": 10});
     let run = cluster.start_script(&script, options).await;
@@ -111,15 +111,12 @@ async fn run(cluster: &DockerCluster, seed: u64) -> bool {
     let is_kept = files.is_some_and(|files| files.iter().any(|file| file["name"] == "kept.txt"));
     let has_removed_it = script.ends_with("(sleep 300 &)\n");
     assert!(is_kept || has_removed_it, "{}", context());
-    result["state"] == "succeeded"
 }
 
 async fn run_all(seeds: u64) {
     let cluster = DockerCluster::start(&["probe"]).await;
     let runs = stream::iter(0..seeds).map(|seed| run(&cluster, seed));
-    let succeeded: Vec<bool> = runs.buffer_unordered(4).collect().await;
-    let count = succeeded.iter().filter(|succeeded| **succeeded).count();
-    println!("{count} of {seeds} capsules succeeded");
+    runs.buffer_unordered(4).for_each(|()| async {}).await;
     let data = cluster.cluster.data("node-0");
     eventually("no directory of an ended run", async || {
         let runs = fs::read_dir(data.join("runs")).expect("directories of runs");

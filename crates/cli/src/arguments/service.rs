@@ -315,6 +315,10 @@ pub struct NodeArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command"
+)]
 pub struct UpArguments {
     /// Directory for all data [default: ~/.local/share/aod]
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]

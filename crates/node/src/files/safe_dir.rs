@@ -323,7 +323,7 @@ mod tests {
     fn directories_without_permissions_are_read_and_removed_by_their_owner() {
         without_privileges(|path| {
             let lock = |name: &str| {
-                let nothing = std::fs::Permissions::from_mode(0);
+                let nothing = std::fs::Permissions::from_mode(0o000);
                 std::fs::set_permissions(path.join(name), nothing).unwrap();
             };
             std::fs::create_dir_all(path.join("outputs/a/b")).unwrap();

@@ -26,6 +26,9 @@ const DIRECTORIES: [&str; 6] = [
 /// covers. Source: runc 1.1, `libcontainer/rootfs_linux.go`, `mountToRootfs`.
 const OF_MEMORY: [&str; 2] = ["/tmp", SECRETS_DIRECTORY];
 
+/// The right that the user of a capsule needs in a directory of another owner above a mount point.
+const RIGHT_TO_ENTER: u32 = 0o1;
+
 /// The rights that the user of a capsule needs in a directory of another owner.
 const RIGHTS_OF_OTHERS: u32 = 0o7;
 
@@ -52,7 +55,7 @@ pub(super) async fn check(
     let looked = look_up(&look, &volumes).await;
     let user = users(&look).await;
     look.end().await.map_err(failed)?;
-    let mut problems = problems(facts, &looked?);
+    let mut problems = problems(facts, &paths(&volumes), &looked?);
     let [users, groups] = user.map_err(failed)?;
     problems.extend(user_problem(
         &facts.user,
@@ -141,8 +144,13 @@ fn with_parents(path: &str) -> impl Iterator<Item = String> {
     ends.chain([path.len()]).map(|end| path[..end].to_owned())
 }
 
-/// All reasons why containers of the image cannot work. `found` is what the image has at [`paths`].
-pub(super) fn problems(image: &ImageFacts, found: &BTreeMap<String, Found>) -> Vec<String> {
+/// All reasons why containers of the image cannot work. `targets` are the [`paths`], and `found` is what the image has
+/// there.
+pub(super) fn problems(
+    image: &ImageFacts,
+    targets: &[String],
+    found: &BTreeMap<String, Found>,
+) -> Vec<String> {
     let mut problems = Vec::new();
     let settings = image.environment.iter();
     let settings = settings.map(|(name, value)| name.len() + value.len() + 1);
@@ -164,6 +172,13 @@ pub(super) fn problems(image: &ImageFacts, found: &BTreeMap<String, Found>) -> V
                  VOLUME that uses it"
             )),
             Found::Directory(mode) => {
+                let is_above = |other: &String| other.starts_with(&format!("{path}/"));
+                if mode & RIGHT_TO_ENTER == 0 && targets.iter().any(is_above) {
+                    problems.push(format!(
+                        "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot reach a \
+                         directory of AOD below it; add RUN chmod a+x {path}, or remove the directory"
+                    ));
+                }
                 if OF_MEMORY.contains(&path.as_str()) && mode & RIGHTS_OF_OTHERS != RIGHTS_OF_OTHERS {
                     problems.push(format!(
                         "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot write to \
@@ -196,6 +211,7 @@ mod tests {
             ("/run", Found::Directory(0o755)),
             ("/run/secrets", Found::Link),
             ("/io", Found::Other),
+            ("/.aod", Found::Directory(0o500)),
             ("/workspace", Found::Directory(0o700)),
         ];
         let found = found.map(|(path, found)| (path.to_owned(), found));
@@ -203,8 +219,14 @@ mod tests {
             environment: vec![("LONG".to_owned(), "x".repeat(50_000))],
             ..ImageFacts::default()
         };
-        let problems = problems(&image, &found.into_iter().collect());
-        let expected = ["environment", "file at /io", "link at /run/secrets", "0755"];
+        let problems = problems(&image, &paths(&[]), &found.into_iter().collect());
+        let expected = [
+            "environment",
+            "0500",
+            "file at /io",
+            "link at /run/secrets",
+            "0755",
+        ];
         assert_eq!(problems.len(), expected.len(), "{problems:?}");
         for (problem, expected) in problems.iter().zip(expected) {
             assert!(problem.contains(expected), "{problem}");
@@ -249,7 +271,11 @@ mod tests {
             ("/io", Found::Directory(0o700)),
         ];
         let found = found.map(|(path, found)| (path.to_owned(), found));
-        let problems = problems(&ImageFacts::default(), &found.into_iter().collect());
+        let problems = problems(
+            &ImageFacts::default(),
+            &paths(&[]),
+            &found.into_iter().collect(),
+        );
         assert_eq!(problems, Vec::<String>::new());
     }
 }

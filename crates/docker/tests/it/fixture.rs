@@ -122,6 +122,12 @@ impl Fixture {
 
     /// An image with busybox, `/bin/sh`, a list of users, and these instructions.
     pub(crate) fn image(&self, instructions: &[&str]) -> String {
+        self.image_of(&files(), instructions)
+            .expect("docker imports the image")
+    }
+
+    /// An image of the files in `tar`, with these instructions; the message of Docker if it refuses them.
+    pub(crate) fn image_of(&self, tar: &[u8], instructions: &[&str]) -> Result<String, String> {
         let label = format!("LABEL dev.aod.cluster={}", self.cluster);
         let mut import = Command::new("docker");
         import.args(["import", "-c", &label]);
@@ -132,20 +138,18 @@ impl Fixture {
             .arg("-")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("the docker command is installed");
-        child
-            .stdin
-            .take()
-            .expect("piped")
-            .write_all(&files())
-            .expect("docker reads the image");
+        // Docker may refuse an instruction before it reads the files.
+        let _ = child.stdin.take().expect("piped").write_all(tar);
         let output = child.wait_with_output().expect("docker ends");
-        assert!(output.status.success(), "docker import failed");
-        String::from_utf8(output.stdout)
-            .expect("an id is text")
-            .trim()
-            .to_owned()
+        let text = |bytes| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
     }
 
     /// An image that runs `script` with its shell.

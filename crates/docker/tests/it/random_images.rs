@@ -1,7 +1,6 @@
 //! Images with random users, volumes, files at mount points, environments and entrypoints: the build refuses each with a
 //! reason, or its containers run.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use aod_ports::container_runtime::SecretFile;
@@ -34,71 +33,78 @@ const PLACES: [&str; 16] = [
     "proc",
 ];
 
+const USERS: [&str; 10] = [
+    "root",
+    "app",
+    "app:app",
+    "1234",
+    "1234:0",
+    "0",
+    "toor",
+    "other",
+    "app:other",
+    "70000:70000",
+];
+
+const VARIABLES: [&str; 6] = ["PATH", "HOME", "LD_PRELOAD", "AOD_ATTEMPT", "X", "TMPDIR"];
+
+const OTHERS: [&str; 4] = [
+    "WORKDIR /",
+    "WORKDIR /nowhere",
+    "HEALTHCHECK CMD busybox false",
+    "EXPOSE 80",
+];
+
 /// What the command of each image does: writes wherever a capsule may write.
 const SCRIPT: &str = "set -e; for d in /tmp /workspace /io/output; do echo x > $d/written; done; \
     busybox cat /run/secrets/KEY /io/input.json; echo done";
 
-/// A Dockerfile and the files that it adds.
+/// The files of an image, and the instructions about its settings.
 struct RandomImage {
-    dockerfile: String,
     files: Vec<u8>,
+    instructions: Vec<String>,
 }
 
 impl RandomImage {
     fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut files = tar::Builder::new(Vec::new());
+        let mut files = tar::Builder::new(files_without_end());
         for _ in 0..rng.usize(0..4) {
             add_something(&mut files, &mut rng);
         }
-        let mut dockerfile = "FROM scratch\nADD root.tar /\nADD more.tar /\n".to_owned();
-        let mut instruct = |line: String| writeln!(dockerfile, "{line}").expect("text takes all");
+        let mut instructions = Vec::new();
         for _ in 0..rng.usize(0..3) {
             let place = rng.choice(PLACES).expect("a place");
             let form = rng.choice(["/", "/./", "//", ""]).expect("a form");
-            instruct(format!("VOLUME {form}{place}"));
+            instructions.push(format!("VOLUME {form}{place}"));
         }
-        let users = [
-            "root",
-            "app",
-            "app:app",
-            "1234",
-            "1234:0",
-            "0",
-            "toor",
-            "other",
-            "app:other",
-            "70000:70000",
-        ];
         if rng.bool() {
-            instruct(format!("USER {}", rng.choice(users).expect("a user")));
+            let user = rng.choice(USERS).expect("a user");
+            instructions.push(format!("USER {user}"));
         }
         let size = rng.choice([0, 1, 100, 40_000, 60_000]).expect("a size");
-        let names = ["PATH", "HOME", "LD_PRELOAD", "AOD_ATTEMPT", "X", "TMPDIR"];
-        let name = rng.choice(names).expect("a name");
-        instruct(format!("ENV {name}=\"{}\"", "x".repeat(size)));
-        instruct(format!(
-            "LABEL dev.aod.run=run_x dev.aod.attempt={}",
-            rng.u8(..)
-        ));
-        if rng.bool() {
-            instruct("HEALTHCHECK CMD busybox false".to_owned());
-        }
-        let kept = [
-            "WORKDIR /",
-            "WORKDIR /nowhere",
-            "STOPSIGNAL SIGKILL",
-            "EXPOSE 80",
-        ];
-        instruct((*rng.choice(&kept).expect("an instruction")).to_owned());
+        let name = rng.choice(VARIABLES).expect("a name");
+        instructions.push(format!("ENV {name}=\"{}\"", "x".repeat(size)));
+        let labels = format!("LABEL dev.aod.run=run_x dev.aod.attempt={}", rng.u8(..));
+        instructions.push(labels);
+        instructions.push(rng.choice(OTHERS).expect("an instruction").to_owned());
         if rng.u8(..) > 10 {
-            instruct(format!(
-                "CMD [\"/bin/busybox\", \"sh\", \"-c\", \"{SCRIPT}\"]"
-            ));
+            let command = format!("CMD [\"/bin/busybox\", \"sh\", \"-c\", \"{SCRIPT}\"]");
+            instructions.push(command);
         }
         let files = files.into_inner().expect("a tar in memory takes all");
-        Self { dockerfile, files }
+        Self {
+            files,
+            instructions,
+        }
     }
+}
+
+/// The files of the test image, without the two empty blocks that end a tar.
+fn files_without_end() -> Vec<u8> {
+    let mut files = files();
+    files.truncate(files.len() - 1_024);
+    files
 }
 
 /// Adds a directory, a file or a link, with a random mode and owner.
@@ -131,20 +137,20 @@ fn add_something(files: &mut tar::Builder<Vec<u8>>, rng: &mut Rng) {
 /// Builds the image of `seed`, and runs it unless the build refuses it. Returns whether it ran.
 async fn try_image(fixture: &Fixture, seed: u64) -> bool {
     let image = RandomImage::of(seed);
-    let label = format!("FROM scratch\nLABEL dev.aod.cluster={}", fixture.cluster);
-    let dockerfile = image.dockerfile.replace("FROM scratch", &label);
+    let shown = |line: &String| line.chars().take(120).collect::<String>();
+    let dockerfile: Vec<_> = image.instructions.iter().map(shown).collect();
+    let dockerfile = dockerfile.join("\n");
+    let instructions: Vec<_> = image.instructions.iter().map(String::as_str).collect();
+    let Ok(base) = fixture.image_of(&image.files, &instructions) else {
+        return false;
+    };
     let mut tar = tar::Builder::new(Vec::new());
-    for (name, bytes) in [
-        ("Dockerfile", dockerfile.as_bytes()),
-        ("root.tar", &files()),
-        ("more.tar", &image.files),
-    ] {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, name, bytes)
-            .expect("a tar in memory takes all");
-    }
+    let mut header = tar::Header::new_gnu();
+    let text = format!("FROM {base}\nLABEL dev.aod.cluster={}\n", fixture.cluster);
+    header.set_size(text.len() as u64);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "Dockerfile", text.as_bytes())
+        .expect("a tar in memory takes all");
     let context = fixture.path(&format!("context-{seed}.tar"));
     fs::write(
         &context,

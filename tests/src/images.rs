@@ -49,7 +49,8 @@ impl CapsuleDirectory {
         capsule
     }
 
-    /// Only the content of `tests/capsules/<path>`, with the name of its directory.
+    /// Only the content of `tests/capsules/<path>`, with the name of its directory, and what the directory `common`
+    /// beside it has for all capsules there.
     pub fn as_it_stands(path: &str) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("capsules")
@@ -59,7 +60,11 @@ impl CapsuleDirectory {
             directory: Scratch::new("capsule"),
             name: name.to_string_lossy().into_owned(),
         };
-        copy_tree(&source, &capsule.path());
+        let common = source.with_file_name("common");
+        if common.is_dir() {
+            copy_tree(&common, &capsule.path());
+        }
+        copy_tree(&source.join("."), &capsule.path());
         capsule
     }
 

@@ -223,17 +223,16 @@ impl Fields {
     /// As [`Fields::finish`], with unknown fields ignored.
     pub fn finish_known(self) -> Result<()> {
         let Self {
-            errors,
+            mut errors,
             mut numbers,
             ..
         } = self;
         // The field has another problem only because its number is another one.
-        let is_number = |error: &ProblemItem| {
+        errors.retain(|error| {
             let mut numbers = numbers.iter();
-            numbers.any(|number| number.pointer == error.pointer)
-        };
-        let (_, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_number);
-        numbers.extend(others);
+            numbers.all(|number| number.pointer != error.pointer)
+        });
+        numbers.append(&mut errors);
         if numbers.is_empty() {
             return Ok(());
         }

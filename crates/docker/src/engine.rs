@@ -78,6 +78,8 @@ pub(crate) struct Engine {
     pub(crate) docker: Docker,
     pub(crate) timeouts: Timeouts,
     pub(crate) breaker: Arc<Breaker>,
+    /// Held by who looks at an image: [`crate::image::look`].
+    pub(crate) look: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Engine {
@@ -89,6 +91,7 @@ impl Engine {
             docker,
             timeouts,
             breaker: Arc::default(),
+            look: Arc::default(),
         })
     }
 

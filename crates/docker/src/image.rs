@@ -13,6 +13,7 @@ pub(crate) mod garbage;
 mod layout;
 pub(crate) mod look;
 pub(crate) mod transfer;
+mod users;
 
 /// The settings of an image for its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,9 +30,6 @@ use crate::names::{LABEL_LAUNCH, container_name, look_name};
 use crate::removal::Remover;
 use crate::volumes;
 
-/// The exit code in an error if the engine reports none.
-const EXIT_CODE_UNKNOWN: i64 = -1;
-
 /// Attempts to create a container: one, one after the removal of an older container, and one for a lost
 /// answer.
 const CREATE_TRIES_MAX: u32 = 3;
@@ -51,7 +48,7 @@ enum LaunchError {
     #[error(
         "the container ended with exit code {exit_code} before its gate connected; its log: {log:?}"
     )]
-    Ended { exit_code: i64, log: String },
+    Ended { exit_code: String, log: String },
     #[error("the gate failed; its log: {log:?}")]
     Gate { log: String, source: GateError },
 }
@@ -229,7 +226,7 @@ impl Launcher {
                     deadline.as_mut().reset(tokio::time::Instant::now() + limit);
                 }
                 verdict = watch.gone(), if has_started => break LaunchError::Ended {
-                    exit_code: verdict?.exit_code.unwrap_or(EXIT_CODE_UNKNOWN),
+                    exit_code: verdict?.exit_code_text(),
                     log: self.engine.gate_log(name).await,
                 },
                 () = &mut deadline => break LaunchError::Silent {

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use aod_gate::protocol::{BINARY_DIRECTORY, CHANNEL_DIRECTORY};
+use aod_ports::BoxError;
 use aod_ports::container_runtime::{RuntimeError, SECRETS_DIRECTORY};
 
 use crate::creation::{WORKSPACE, refused};
@@ -28,8 +28,14 @@ const MODE_FOR_ALL: u32 = 0o1777;
 /// engine mounts `/sys` read-only.
 const OF_KERNEL: [&str; 2] = ["/proc", "/sys"];
 
-/// Directories that a capsule has anyway: a volume there, or below the first two, adds nothing.
-const GIVEN: [&str; 4] = [WORKSPACE, "/io", "/tmp", SECRETS_DIRECTORY];
+/// Directories of AOD below which no volume is permitted.
+const OF_AOD: &str = "/.aod";
+
+/// Directories in which a capsule may write anyway: a volume there or below adds nothing.
+const WRITABLE: [&str; 2] = [WORKSPACE, "/io"];
+
+/// Directories of memory: a volume there adds nothing.
+const OF_MEMORY: [&str; 2] = ["/tmp", SECRETS_DIRECTORY];
 
 /// The volumes that need a directory, each once, as plain absolute paths.
 ///
@@ -44,13 +50,12 @@ pub(crate) fn paths(image: &ImageFacts) -> Result<Vec<String>, RuntimeError> {
             ))
         })?;
         let is_within = |place: &&str| Path::new(&path).starts_with(place);
-        let aod = [BINARY_DIRECTORY, CHANNEL_DIRECTORY, "/.aod"];
-        if path == "/" || aod.iter().chain(&OF_KERNEL).any(is_within) {
+        if path == "/" || is_within(&OF_AOD) || OF_KERNEL.iter().any(is_within) {
             return Err(refused(&format!(
                 "the image declares a volume at {volume:?}, where a container cannot have one; remove this VOLUME"
             )));
         }
-        let is_given = GIVEN.contains(&path.as_str()) || GIVEN[..2].iter().any(is_within);
+        let is_given = WRITABLE.iter().any(is_within) || OF_MEMORY.contains(&path.as_str());
         if !is_given && !paths.contains(&path) {
             paths.push(path);
         }
@@ -109,24 +114,29 @@ pub(crate) async fn make(
         }
         Ok::<_, io::Error>(())
     });
-    let error = match made.await {
+    let source: BoxError = match made.await {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(error)) => error,
-        Err(error) => io::Error::other(error),
+        Ok(Err(error)) if is_of_image(&error) => {
+            return Err(refused(&format!(
+                "the files of the image in its volumes cannot be copied: {error}"
+            )));
+        }
+        Ok(Err(error)) => error.into(),
+        Err(error) => error.into(),
     };
-    // The image has files that no directory of this host can have.
-    if matches!(
-        error.kind(),
-        ErrorKind::InvalidFilename | ErrorKind::InvalidInput | ErrorKind::Other
-    ) {
-        return Err(refused(&format!(
-            "the files of the image in its volumes cannot be copied: {error}"
-        )));
-    }
     Err(RuntimeError::Engine {
         action: ACTION,
-        source: Box::new(error),
+        source,
     })
+}
+
+/// Whether the image has files that no directory of a host can have. The library of archives has the kind `Other` for
+/// them.
+fn is_of_image(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidFilename | ErrorKind::InvalidInput | ErrorKind::Other
+    )
 }
 
 /// What the image has at each path: an archive, or none.

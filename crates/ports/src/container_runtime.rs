@@ -115,6 +115,14 @@ pub struct Verdict {
     pub exit_code: Option<i64>,
 }
 
+impl Verdict {
+    /// The exit code in the text of an error.
+    pub fn exit_code_text(&self) -> String {
+        let code = self.exit_code.map(|code| code.to_string());
+        code.unwrap_or_else(|| "unknown".to_owned())
+    }
+}
+
 /// Why the runtime failed, sorted by what the caller does about it.
 #[derive(Debug, Error)]
 pub enum RuntimeError {

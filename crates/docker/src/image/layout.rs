@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use aod_gate::protocol::{BINARY_DIRECTORY, CHANNEL_DIRECTORY};
 use aod_ports::container_runtime::{RuntimeError, SECRETS_DIRECTORY};
 
-use super::ImageFacts;
 use super::look::{Found, Look};
+use super::{ImageFacts, users};
 use crate::creation::refused;
 use crate::engine::{CallError, Engine};
 use crate::volumes;
@@ -32,11 +32,8 @@ const RIGHT_TO_ENTER: u32 = 0o1;
 /// The rights that the user of a capsule needs in a directory of another owner.
 const RIGHTS_OF_OTHERS: u32 = 0o7;
 
-/// Maximum size of the lists of users and groups, in bytes.
-const USERS_SIZE_BYTES_MAX: usize = 1 << 20;
-
-/// Maximum size of command and environment of an image, in bytes. The gate receives both in one message of 64 KiB, with
-/// the variables of the contract and of `agent.yaml`.
+/// Maximum size of command and environment of an image, in bytes of JSON. The gate receives both in one message of 64
+/// KiB, with the variables of the contract and of `agent.yaml`.
 const SETTINGS_SIZE_BYTES_MAX: usize = 48 << 10;
 
 /// Checks an image, in a container of the name `look`.
@@ -53,15 +50,10 @@ pub(super) async fn check(
     let failed = |error: CallError| error.during("checking an image");
     let look = Look::at(engine, look, image).await.map_err(failed)?;
     let looked = look_up(&look, &volumes).await;
-    let user = users(&look).await;
+    let of_user = users::check(&look, &facts.user).await;
     look.end().await.map_err(failed)?;
     let mut problems = problems(facts, &paths(&volumes), &looked?);
-    let [users, groups] = user.map_err(failed)?;
-    problems.extend(user_problem(
-        &facts.user,
-        users.as_deref(),
-        groups.as_deref(),
-    ));
+    problems.extend(of_user.map_err(failed)?);
     if problems.is_empty() {
         return Ok(());
     }
@@ -84,48 +76,6 @@ async fn look_up(
         volumes::content(look, volume).await?;
     }
     Ok(found)
-}
-
-/// The lists of users and groups of an image.
-async fn users(look: &Look<'_>) -> Result<[Option<String>; 2], CallError> {
-    Ok([
-        look.text("/etc/passwd", USERS_SIZE_BYTES_MAX).await?,
-        look.text("/etc/group", USERS_SIZE_BYTES_MAX).await?,
-    ])
-}
-
-/// Why a capsule cannot run as `user`, a user with or without a group, each a name or a number. An image may have its
-/// lists behind links, which are not followed here: the engine reports an unknown name at the start then.
-fn user_problem(user: &str, users: Option<&str>, groups: Option<&str>) -> Option<String> {
-    let (user, group) = user.split_once(':').unwrap_or((user, ""));
-    let number_of = |name: &str, list: &str| {
-        let lines = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        let mut found = lines.filter(|fields| fields.first() == Some(&name));
-        found
-            .next()
-            .map(|fields| fields.get(2).copied().unwrap_or_default().to_owned())
-    };
-    let is_name = |text: &str| !text.is_empty() && text.parse::<u32>().is_err();
-    if is_name(user) && user != "root" {
-        match users.map(|users| number_of(user, users)) {
-            Some(None) => {
-                return Some(format!(
-                    "the image sets USER {user}, and its /etc/passwd has no such user; add the user, or use a number"
-                ));
-            }
-            Some(Some(number)) if number.parse() == Ok(0_u32) => {
-                return Some(format!(
-                    "the user {user} of the image has the number 0, which is root; set USER to another user"
-                ));
-            }
-            _ => (),
-        }
-    }
-    let is_missing =
-        is_name(group) && groups.is_some_and(|groups| number_of(group, groups).is_none());
-    is_missing.then(|| {
-        format!("the image sets the group {group} in USER, and its /etc/group has no such group; use a number")
-    })
 }
 
 /// The paths to look up: all mount points, and the directories above them.
@@ -152,12 +102,11 @@ pub(super) fn problems(
     found: &BTreeMap<String, Found>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    let settings = image.environment.iter();
-    let settings = settings.map(|(name, value)| name.len() + value.len() + 1);
-    let size: usize = settings.chain(image.command.iter().map(String::len)).sum();
+    let settings = serde_json::to_vec(&(&image.command, &image.environment));
+    let size = settings.expect("texts are JSON").len();
     if size > SETTINGS_SIZE_BYTES_MAX {
         problems.push(format!(
-            "command and environment of the image have {size} bytes, expected at most {SETTINGS_SIZE_BYTES_MAX}; use \
+            "command and environment of the image have {size} bytes as JSON, expected at most {SETTINGS_SIZE_BYTES_MAX}; use \
              shorter values of ENV"
         ));
     }
@@ -171,24 +120,28 @@ pub(super) fn problems(
                 "the image has a file at {path}, where a capsule has a directory of AOD; remove the file, or the \
                  VOLUME that uses it"
             )),
-            Found::Directory(mode) => {
-                let is_above = |other: &String| other.starts_with(&format!("{path}/"));
-                if mode & RIGHT_TO_ENTER == 0 && targets.iter().any(is_above) {
-                    problems.push(format!(
-                        "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot reach a \
-                         directory of AOD below it; add RUN chmod a+x {path}, or remove the directory"
-                    ));
-                }
-                if OF_MEMORY.contains(&path.as_str()) && mode & RIGHTS_OF_OTHERS != RIGHTS_OF_OTHERS {
-                    problems.push(format!(
-                        "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot write to \
-                         it; add RUN chmod 1777 {path}, or remove the directory"
-                    ));
-                }
-            }
+            Found::Directory(mode) => problems.extend(mode_problem(path, *mode, targets)),
         }
     }
     problems
+}
+
+/// Why capsules cannot use a directory of the image with this mode.
+fn mode_problem(path: &str, mode: u32, targets: &[String]) -> Option<String> {
+    let below = format!("{path}/");
+    let is_above = targets.iter().any(|target| target.starts_with(&below));
+    let (effect, remedy) =
+        if OF_MEMORY.contains(&path) && mode & RIGHTS_OF_OTHERS != RIGHTS_OF_OTHERS {
+            ("write to it", "1777")
+        } else if is_above && mode & RIGHT_TO_ENTER == 0 {
+            ("reach a directory of AOD below it", "a+x")
+        } else {
+            return None;
+        };
+    Some(format!(
+        "the directory {path} of the image has the mode {mode:04o}, so that capsules cannot {effect}; add RUN chmod \
+         {remedy} {path}, or remove the directory"
+    ))
 }
 
 #[cfg(test)]
@@ -231,36 +184,6 @@ mod tests {
         for (problem, expected) in problems.iter().zip(expected) {
             assert!(problem.contains(expected), "{problem}");
         }
-    }
-
-    #[test]
-    fn user_of_the_image_is_one_of_its_users_and_not_root() {
-        let users = Some("root:x:0:0::/root:/bin/sh\ntoor:x:0:0:::\napp:x:1000:1000:::\n");
-        let groups = Some("app:x:1000:\n");
-        for (user, expected) in [
-            ("", None),
-            ("root", None),
-            ("app", None),
-            ("app:app", None),
-            ("1000:5", None),
-            ("other", Some("no such user")),
-            ("toor", Some("is root")),
-            ("app:other", Some("no such group")),
-            ("4294967296", Some("no such user")),
-        ] {
-            let problem = user_problem(user, users, groups);
-            assert_eq!(problem.is_some(), expected.is_some(), "{user}: {problem:?}");
-            let text = problem.unwrap_or_default();
-            assert!(
-                text.contains(expected.unwrap_or_default()),
-                "{user}: {text}"
-            );
-        }
-        assert_eq!(
-            user_problem("app", None, None),
-            None,
-            "the lists may be links"
-        );
     }
 
     #[test]

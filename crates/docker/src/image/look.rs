@@ -8,13 +8,9 @@ use bollard::query_parameters::{
     RemoveContainerOptions,
 };
 use futures::StreamExt as _;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::MutexGuard;
 
 use crate::engine::{CallError, Engine};
-
-/// Only one look at a time: the container has one name in each program, so that the next look removes what a killed node
-/// left behind.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Bits of a mode as the engine reports it. Source: Go, `io/fs`, `FileMode`.
 const DIRECTORY: u32 = 1 << 31;
@@ -29,11 +25,12 @@ pub(crate) enum Found {
     Other,
 }
 
-/// An image with its files.
+/// An image with its files. One look at a time: the container has one name in each program, so that the next look
+/// removes what a killed program left behind.
 pub(crate) struct Look<'a> {
     engine: &'a Engine,
     container: String,
-    _turn: MutexGuard<'static, ()>,
+    _turn: MutexGuard<'a, ()>,
 }
 
 impl<'a> Look<'a> {
@@ -43,7 +40,7 @@ impl<'a> Look<'a> {
         container: &str,
         image: &str,
     ) -> Result<Self, CallError> {
-        let turn = ONE_AT_A_TIME.lock().await;
+        let turn = engine.look.lock().await;
         let look = Self {
             engine,
             container: container.to_owned(),

@@ -108,14 +108,8 @@ async fn failed_build_reports_its_last_lines() {
             "{dockerfile}: {outcome:?}"
         );
     }
-    let left = docker(&[
-        "ps",
-        "-aq",
-        "--filter",
-        "status=exited",
-        "--filter",
-        "label=dev.aod.name=demo",
-    ]);
+    let label = format!("label=dev.aod.cluster={}", fixture.cluster);
+    let left = docker(&["ps", "-aq", "--filter", &label]);
     assert_eq!(left, "", "no container of a step is left");
 }
 

@@ -175,7 +175,7 @@ async fn return_unused(context: &Context) {
     let before = context.ports.clock.now() - START_PATIENCE;
     let unused = context.admitter.flow().not_taken(before);
     for Grant { run, granted } in unused {
-        match has_callees(context, run).await {
+        match has_live_callees(context, run).await {
             Ok(false) => (),
             // The callees share the buckets of the run. They end, or its next attempt ends them.
             Ok(true) => continue,
@@ -197,7 +197,7 @@ async fn return_unused(context: &Context) {
 }
 
 /// Whether callees of an earlier attempt of `run` have not ended.
-async fn has_callees(context: &Context, run: RunId) -> Result<bool> {
+async fn has_live_callees(context: &Context, run: RunId) -> Result<bool> {
     let known = context.runs.load(run).await?;
     let Some(run) = known.filter(|run| run.attempts > 0) else {
         return Ok(false);

@@ -46,13 +46,16 @@ impl Active<'_> {
             End::Lost => match self.verdict(container).await {
                 Some(verdict) if verdict.out_of_memory => self.out_of_memory(),
                 verdict => {
-                    let code = verdict.and_then(|verdict| verdict.exit_code);
-                    let code = code.map_or_else(|| "unknown".to_owned(), |code| code.to_string());
-                    let printed = container.complaints().await;
-                    lost(&format!(
-                        "the container ended without a report; its exit code is {code}, and AOD's program in it \
-                         printed: {printed:?}"
-                    ))
+                    let code = verdict.unwrap_or_default().exit_code_text();
+                    let mut text =
+                        format!("the container ended without a report; its exit code is {code}");
+                    let complaints = container.complaints().await;
+                    if !complaints.is_empty() {
+                        text = format!(
+                            "{text}; AOD's program in the container printed: {complaints:?}"
+                        );
+                    }
+                    lost(&text)
                 }
             },
         }

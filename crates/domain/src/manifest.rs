@@ -7,6 +7,7 @@ mod agent;
 mod fields;
 mod model;
 mod name;
+mod node;
 mod reader;
 mod tools;
 
@@ -16,7 +17,10 @@ mod tests;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use self::node::Node;
+use self::reader::Reader;
 pub use crate::name::{CapsuleName, MalformedName};
 pub use agent::{
     AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret, is_secret_name,
@@ -54,4 +58,19 @@ impl fmt::Display for ManifestProblem {
             _ => write!(formatter, "{file}:{line}:{column}: {message}"),
         }
     }
+}
+
+/// The value of a YAML file of a capsule's author, whose numbers must keep their values; null if the file is empty.
+/// `file` names it in problems.
+///
+/// # Errors
+/// All numbers that 64 bits cannot hold, or else the first other problem.
+pub fn read_yaml(
+    file: &'static str,
+    yaml: &[u8],
+    size_bytes_max: usize,
+) -> Result<Value, Vec<ManifestProblem>> {
+    Reader::read(file, yaml, size_bytes_max, |_, root| {
+        root.map_or(Value::Null, Node::into_json)
+    })
 }

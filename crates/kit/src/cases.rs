@@ -13,8 +13,11 @@ use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use aod_domain::contract::PAYLOAD_SIZE_BYTES_MAX;
 use aod_domain::file_name::FileName;
+use aod_domain::manifest;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::expectation::Expectation;
@@ -158,24 +161,35 @@ impl CaseReader<'_> {
 
     fn arguments(&mut self) -> Option<Map<String, Value>> {
         let (json, yaml) = (self.read("input.json"), self.read("input.yaml"));
-        let (file, read) = match (json, yaml) {
-            (None, None) => return Some(Map::new()),
+        match (json, yaml) {
+            (None, None) => Some(Map::new()),
             (Some(_), Some(_)) => {
                 self.problem(
                     "input.json",
                     "input.json and input.yaml exist; expected only one of them",
                 );
+                None
+            }
+            (Some(json), None) => {
+                let read = aod_domain::json::read(&json);
+                read.map_err(|error| self.problem("input.json", error)).ok()
+            }
+            (None, Some(yaml)) => self.yaml("input.yaml", &yaml),
+        }
+    }
+
+    fn yaml<T: DeserializeOwned>(&mut self, file: &'static str, yaml: &[u8]) -> Option<T> {
+        let value = match manifest::read_yaml(file, yaml, PAYLOAD_SIZE_BYTES_MAX) {
+            Ok(value) => value,
+            Err(problems) => {
+                for problem in problems {
+                    let place = self.directory.join(problem.to_string());
+                    self.problems.push(place.display().to_string());
+                }
                 return None;
             }
-            (Some(json), None) => (
-                "input.json",
-                aod_domain::json::read(&json).map_err(|error| error.to_string()),
-            ),
-            (None, Some(yaml)) => (
-                "input.yaml",
-                serde_saphyr::from_slice(&yaml).map_err(|error| error.to_string()),
-            ),
         };
+        let read = serde_json::from_value(value);
         read.map_err(|error| self.problem(file, error)).ok()
     }
 
@@ -216,8 +230,7 @@ impl CaseReader<'_> {
         let Some(bytes) = self.read(NAME) else {
             return Some(BTreeMap::new());
         };
-        let read = serde_saphyr::from_slice::<BTreeMap<String, Vec<CannedAnswer>>>(&bytes);
-        let read = read.map_err(|error| self.problem(NAME, error)).ok()?;
+        let read: BTreeMap<String, Vec<CannedAnswer>> = self.yaml(NAME, &bytes)?;
         let mut handoffs = BTreeMap::new();
         let known = self.problems.len();
         for (callee, answers) in read {
@@ -237,8 +250,7 @@ impl CaseReader<'_> {
     fn model(&mut self) -> Option<Vec<u8>> {
         const NAME: &str = "script.yaml";
         let bytes = self.read(NAME)?;
-        let read = serde_saphyr::from_slice::<Value>(&bytes);
-        read.map_err(|error| self.problem(NAME, error)).ok()?;
+        self.yaml::<Value>(NAME, &bytes)?;
         Some(bytes)
     }
 
@@ -329,6 +341,7 @@ mod tests {
             "chart:\n- files: {}\n- output: {}\n  files: {x: none}\n",
         );
         write(root, "two/handoffs.yaml", "chart:\n- outputs: {}\n");
+        write(root, "three/input.yaml", "n: 1\nm: 0.10000000000000001");
         write(root, "two/script.yaml", "- text: [\n");
         write(root, "two/input.json", "{\"n\": 18446744073709551616}");
         write(
@@ -347,7 +360,8 @@ mod tests {
             "one/handoffs.yaml: chart/1: ",
             "two/handoffs.yaml: ",
             "outputs",
-            "two/script.yaml: ",
+            "two/script.yaml:1:9: ",
+            "three/input.yaml:2:4: 0.10000000000000001 given; a 64-bit number keeps only 0.1",
             "two/input.json: numbers that 64 bits cannot hold: /n: 18446744073709551616 given",
             "two/expect.json: /output/n/1: 1e400 given",
         ] {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::ManifestProblem;
 use super::fields::{count, part, texts, timeout, version};
 use super::model::{Model, Settings, all_settings, model};
-use super::reader::{Mapping, Node, Reader};
+use super::node::Node;
+use super::reader::{Mapping, Reader};
+use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
 use crate::egress;
 use crate::file_name::FileName;
 use crate::grant::ModelGrant;
@@ -160,10 +161,15 @@ impl AgentManifest {
     /// # Errors
     /// All mistakes in the file; a YAML syntax error comes alone.
     pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
-        Reader::read("agent.yaml", yaml, |reader, root| {
-            root.and_then(|root| reader.mapping(root, agent))
-                .unwrap_or_default()
-        })
+        Reader::read(
+            "agent.yaml",
+            yaml,
+            MANIFEST_SIZE_BYTES_MAX,
+            |reader, root| {
+                root.and_then(|root| reader.mapping(root, agent))
+                    .unwrap_or_default()
+            },
+        )
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::agent::secret_name;
 use super::fields::{count, part, timeout};
-use super::reader::{Mapping, Node, Reader};
+use super::node::Node;
+use super::reader::{Mapping, Reader};
 
 /// A model with its own name.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Reads YAML into a tree with line and column of each node, and extracts typed fields.
+//! Parses YAML and extracts typed fields.
 //!
 //! Derived deserialization would stop at the first mistake; this reader reports all mistakes of a file together.
 
@@ -6,185 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
-use serde_saphyr::{Location, Spanned};
-
-use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
+use super::ManifestProblem;
+use super::node::{self, Content, Key, Node, Place};
 use crate::text::{nearest, quoted};
-
-/// Maximum nodes and replayed aliases of a file: aliases multiply the nodes of a file.
-const NODES_MAX: usize = 50_000;
 
 /// Maximum problems of one answer.
 const PROBLEMS_MAX: usize = 50;
-
-/// A value and its place.
-#[derive(Debug)]
-pub(super) struct Node {
-    place: Place,
-    content: Content,
-}
-
-/// The place of a value; of a list its beginning.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    line: u64,
-    column: u64,
-}
-
-#[derive(Debug)]
-enum Content {
-    Null,
-    Bool(bool),
-    Integer(i64),
-    Float(f64),
-    Text(String),
-    List(Vec<Node>),
-    Mapping(Vec<(Key, Node)>),
-}
-
-#[derive(Debug)]
-struct Key {
-    place: Place,
-    text: String,
-}
-
-impl From<Location> for Place {
-    fn from(location: Location) -> Self {
-        Self {
-            line: location.line(),
-            column: location.column(),
-        }
-    }
-}
-
-impl Node {
-    pub(super) const fn place(&self) -> Place {
-        self.place
-    }
-
-    pub(super) fn is_list(&self) -> bool {
-        matches!(self.content, Content::List(_))
-    }
-
-    pub(super) fn is_text(&self) -> bool {
-        matches!(self.content, Content::Text(_))
-    }
-
-    pub(super) fn into_json(self) -> Value {
-        match self.content {
-            Content::Null => Value::Null,
-            Content::Bool(value) => value.into(),
-            Content::Integer(value) => value.into(),
-            Content::Float(value) => value.into(),
-            Content::Text(text) => text.into(),
-            Content::List(items) => items.into_iter().map(Self::into_json).collect(),
-            Content::Mapping(entries) => entries
-                .into_iter()
-                .map(|(key, node)| (key.text, node.into_json()))
-                .collect::<serde_json::Map<_, _>>()
-                .into(),
-        }
-    }
-
-    fn is_null(&self) -> bool {
-        matches!(self.content, Content::Null)
-    }
-
-    /// The value, for a message.
-    fn found(&self) -> String {
-        match &self.content {
-            Content::Null => "nothing".to_owned(),
-            Content::Bool(value) => value.to_string(),
-            Content::Integer(value) => value.to_string(),
-            Content::Float(value) => value.to_string(),
-            Content::Text(text) => quoted(text),
-            Content::List(_) => "a list".to_owned(),
-            Content::Mapping(_) => "a mapping".to_owned(),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Content>::deserialize(deserializer)?;
-        Ok(Self {
-            place: spanned.referenced.into(),
-            content: spanned.value,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor)
-    }
-}
-
-struct ContentVisitor;
-
-impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Content;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a YAML value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Content, E> {
-        Ok(Content::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Content, E> {
-        Ok(Content::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Content, D::Error> {
-        Content::deserialize(deserializer)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
-        Ok(Content::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
-        Ok(Content::Integer(value))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Content, E> {
-        i64::try_from(value)
-            .map(Content::Integer)
-            .map_err(|_| E::custom("a number is too large"))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
-        Ok(Content::Float(value))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Content, E> {
-        Ok(Content::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Content::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Content, A::Error> {
-        let mut mapping = Vec::new();
-        while let Some(key) = entries.next_key::<Spanned<String>>()? {
-            let key = Key {
-                place: key.referenced.into(),
-                text: key.value,
-            };
-            mapping.push((key, entries.next_value()?));
-        }
-        Ok(Content::Mapping(mapping))
-    }
-}
 
 /// A mapping whose fields are extracted one by one; fields left at the end are unknown.
 pub(super) struct Mapping {
@@ -216,51 +43,26 @@ impl Reader {
     pub(super) fn read<T>(
         file: &'static str,
         yaml: &[u8],
+        size_bytes_max: usize,
         read: impl FnOnce(&mut Self, Option<Node>) -> T,
     ) -> Result<T, Vec<ManifestProblem>> {
         let mut reader = Self {
             file,
             problems: Vec::new(),
         };
-        match reader.parse(yaml) {
-            Ok(root) => {
-                let manifest = read(&mut reader, root);
-                reader
-                    .problems
-                    .sort_by_key(|problem| (problem.line, problem.column));
-                reader.problems.truncate(PROBLEMS_MAX);
-                if reader.problems.is_empty() {
-                    Ok(manifest)
-                } else {
-                    Err(reader.problems)
+        let read = match node::parse(yaml, size_bytes_max) {
+            Ok(root) => Some(read(&mut reader, root)),
+            Err(problems) => {
+                for (place, message) in problems {
+                    reader.problem_at(place, message);
                 }
+                None
             }
-            Err(problem) => Err(vec![problem]),
-        }
-    }
-
-    fn parse(&self, yaml: &[u8]) -> Result<Option<Node>, ManifestProblem> {
-        let nowhere = |message: String| self.at(Place::default(), message);
-        if yaml.len() > MANIFEST_SIZE_BYTES_MAX {
-            let size = yaml.len();
-            let message = format!("{size} bytes; expected at most {MANIFEST_SIZE_BYTES_MAX}");
-            return Err(nowhere(message));
-        }
-        let text = str::from_utf8(yaml)
-            .map_err(|error| nowhere(format!("not UTF-8: {error}; expected YAML in UTF-8")))?;
-        let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! { max_nodes: NODES_MAX, max_documents: 1 },
-            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: NODES_MAX },
-            strict_booleans: true,
-            with_snippet: false,
         };
-        match serde_saphyr::from_str_with_options::<Option<Node>>(text, options) {
-            Ok(root) => Ok(root.filter(|root| !root.is_null())),
-            Err(error) => {
-                let place = error.location().map(Place::from).unwrap_or_default();
-                Err(self.at(place, one_line(&error.to_string())))
-            }
-        }
+        let mut problems = reader.problems;
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems.truncate(PROBLEMS_MAX);
+        read.filter(|_| problems.is_empty()).ok_or(problems)
     }
 
     fn at(&self, place: Place, message: String) -> ManifestProblem {
@@ -341,7 +143,7 @@ impl Reader {
     pub(super) fn text(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
-            Content::Bool(_) | Content::Integer(_) | Content::Float(_) => {
+            Content::Bool(_) | Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
                 self.mismatch(&node, "text: put quotes around it")
             }
             _ => self.mismatch(&node, "text"),
@@ -352,7 +154,9 @@ impl Reader {
     pub(super) fn plain(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
-            Content::Bool(_) | Content::Integer(_) | Content::Float(_) => Some(node.found()),
+            Content::Bool(_) | Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
+                Some(node.found())
+            }
             _ => self.mismatch(&node, "text or a number"),
         }
     }
@@ -471,8 +275,4 @@ impl Reader {
                 .collect(),
         )
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

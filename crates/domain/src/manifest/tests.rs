@@ -382,6 +382,35 @@ python: ['tools.math:add']
 }
 
 #[test]
+fn numbers_keep_their_values() {
+    let tools = "capsules:\n- name: chart\n  args: {a: 18446744073709551615, b: 1.50, c: -0x10, d: +2.5e3}\n";
+    let args = serde_json::to_value(&check_tools(tools).capsules[0].args).unwrap();
+    let expected = json!({"a": u64::MAX, "b": 1.5, "c": -16, "d": 2500.0});
+    assert_eq!(args, expected);
+    check_tools_problems(
+        "capsules:\n- name: chart\n  args:\n    a: &x 3.141592653589793238\n    b: [18446744073709551616, *x]\n    c: .inf\n    d: .NaN\n    e: 1e400\n",
+        &[
+            ("tools.yaml:4:", "3.141592653589793238 given; a 64-bit"),
+            (
+                "tools.yaml:5:9",
+                "18446744073709551616 given; expected an integer",
+            ),
+            ("tools.yaml:5:31", "3.141592653589793238 given; a 64-bit"),
+            ("tools.yaml:6:8", ".inf given; expected a finite number"),
+            ("tools.yaml:7:8", ".NaN given; expected a finite number"),
+            ("tools.yaml:8:8", "1e400 given; expected"),
+        ],
+    );
+}
+
+#[test]
+fn variables_have_numbers_as_written() {
+    let agent = check_agent("env: {VERSION: 1.10, ZIP: 007, LARGE: 18446744073709551615}\n");
+    let values: Vec<_> = agent.env.into_values().collect();
+    assert_eq!(values, ["18446744073709551615", "1.10", "007"]);
+}
+
+#[test]
 fn bare_list_of_names_lists_capsules() {
     let tools = check_tools("[capsule-b, Capsule C]");
     let targets: Vec<_> = tools

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::ManifestProblem;
 use super::fields::{texts, timeout, version};
-use super::reader::{Mapping, Node, Reader};
+use super::node::Node;
+use super::reader::{Mapping, Reader};
+use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
 use crate::grant::{Grant, Handoffs};
 
 /// Maximum calls of one target: the maximum number of runs in a tree.
@@ -99,11 +100,16 @@ impl ToolsManifest {
     /// # Errors
     /// All mistakes in the file; a YAML syntax error comes alone.
     pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
-        Reader::read("tools.yaml", yaml, |reader, root| match root {
-            None => Self::default(),
-            Some(root) if root.is_list() => bare_list(reader, root),
-            Some(root) => reader.mapping(root, tools).unwrap_or_default(),
-        })
+        Reader::read(
+            "tools.yaml",
+            yaml,
+            MANIFEST_SIZE_BYTES_MAX,
+            |reader, root| match root {
+                None => Self::default(),
+                Some(root) if root.is_list() => bare_list(reader, root),
+                Some(root) => reader.mapping(root, tools).unwrap_or_default(),
+            },
+        )
     }
 }
 

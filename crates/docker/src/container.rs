@@ -105,6 +105,12 @@ impl Container for DockerContainer {
         self.watch.gone().await
     }
 
+    async fn deleted_bytes(&self) -> Result<Option<u64>, RuntimeError> {
+        let counted = self.gate.count_deleted().await;
+        let deleted = counted.map_err(|error| gate_failed("counting deleted files", error))?;
+        Ok(deleted.is_complete.then_some(deleted.bytes))
+    }
+
     async fn complaints(&self) -> String {
         self.engine.gate_log(&self.id).await
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aod_domain::run::Exit;
 use aod_gate::protocol::{
-    DecodeError, Decoder, EncodeError, Exited, FromGate, GATE_SOCKET, Lease, Message as _,
+    DecodeError, Decoder, Deleted, EncodeError, Exited, FromGate, GATE_SOCKET, Lease, Message as _,
     PROTOCOL_VERSION, Signal, ToGate,
 };
 use aod_ports::container_runtime::ContainerEvent;
@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tracing::{debug, warn};
 
 /// Bytes of one read from a gate: one frame of output.
@@ -131,12 +131,14 @@ impl Greeted {
         go: ToGate,
     ) -> Result<(GateWriter, mpsc::Receiver<ContainerEvent>), GateError> {
         let (reader, writer) = self.stream.into_split();
+        let (counted, deleted) = watch::channel(None);
         let writer = GateWriter {
             half: Mutex::new(Some(writer)),
+            deleted,
         };
         writer.send(&go).await?;
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        tokio::spawn(follow(reader, self.decoder, events));
+        tokio::spawn(follow(reader, self.decoder, events, counted));
         Ok((writer, receiver))
     }
 }
@@ -146,6 +148,8 @@ impl Greeted {
 pub(crate) struct GateWriter {
     /// None after an incomplete frame: the gate could not parse later frames.
     half: Mutex<Option<OwnedWriteHalf>>,
+    /// The last count of deleted files.
+    deleted: watch::Receiver<Option<Deleted>>,
 }
 
 impl GateWriter {
@@ -155,6 +159,35 @@ impl GateWriter {
 
     pub(crate) async fn signal(&self, signal: i32) -> Result<(), GateError> {
         self.send(&ToGate::Signal(Signal { signal })).await
+    }
+
+    /// What deleted files take that are still open.
+    pub(crate) async fn count_deleted(&self) -> Result<Deleted, GateError> {
+        let mut deleted = self.deleted.clone();
+        deleted.mark_unchanged();
+        self.send_now(&ToGate::CountDeleted)?;
+        match tokio::time::timeout(WRITE_TIMEOUT, deleted.changed()).await {
+            Err(_) => Err(GateError::Stuck),
+            Ok(Err(_)) => Err(GateError::Closed),
+            Ok(Ok(())) => deleted.borrow().ok_or(GateError::Closed),
+        }
+    }
+
+    /// Sends a message that may be lost. It waits for nothing: while it waited, the caller could not renew the lease.
+    fn send_now(&self, message: &ToGate) -> Result<(), GateError> {
+        let mut frame = Vec::new();
+        message.encode(&mut frame)?;
+        let mut guard = self.half.try_lock().map_err(|_| GateError::Stuck)?;
+        let half = guard.as_ref().ok_or(GateError::Closed)?;
+        match half.try_write(&frame) {
+            Ok(written) if written == frame.len() => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(GateError::Stuck),
+            incomplete => {
+                *guard = None;
+                incomplete?;
+                Err(GateError::Stuck)
+            }
+        }
     }
 
     async fn send(&self, message: &ToGate) -> Result<(), GateError> {
@@ -180,10 +213,15 @@ async fn follow(
     mut reader: OwnedReadHalf,
     mut decoder: Decoder<FromGate>,
     events: mpsc::Sender<ContainerEvent>,
+    counted: watch::Sender<Option<Deleted>>,
 ) {
     let mut scratch = vec![0; READ_SIZE_BYTES];
     let last = loop {
         match decoder.next_message() {
+            Ok(Some(FromGate::Deleted(deleted))) => {
+                counted.send_replace(Some(deleted));
+                continue;
+            }
             Ok(Some(message)) => {
                 let event = event(message);
                 if !matches!(
@@ -240,7 +278,7 @@ fn event(message: FromGate) -> ContainerEvent {
             out_of_memory,
             asked_from_outside,
         },
-        // The first message only: a second greeting is not from our gate.
-        FromGate::Hello(_) => ContainerEvent::Lost,
+        // The first message only: a second greeting is not from our gate. Counts are no events.
+        FromGate::Hello(_) | FromGate::Deleted(_) => ContainerEvent::Lost,
     }
 }

@@ -10,6 +10,7 @@
 //! - passes signals to the command, and reaps orphaned processes;
 //! - after the end of the command, kills all other processes in the container, empties the outputs, and
 //!   reports the exit, before Docker begins its own teardown;
+//! - counts deleted files that are still open, for the limit of the disk;
 //! - kills everything when its lease expires, so that nothing runs on after the death of a node.
 //!
 //! Nodes use [`protocol`] too: the only definition of the messages between both. The rest is the
@@ -24,14 +25,16 @@
 //!
 //! Built for embedding: `RUSTFLAGS="-C target-feature=+crt-static"`, with glibc's static library on the
 //! build host. In addition to serde, the gate uses rustix for system calls without libc and without
-//! unsafe code, seccompiler to apply a filter of system calls, and signal-hook for handlers without unsafe code (exec resets handlers, unlike a blocked
-//! mask and a signalfd, so the command starts with clean signals).
+//! unsafe code, seccompiler to apply a filter of system calls, and signal-hook for handlers without
+//! unsafe code (exec resets handlers, unlike a blocked mask and a signalfd, so the command starts with
+//! clean signals).
 
 pub mod options;
 pub mod protocol;
 pub mod supervisor;
 
 mod command;
+mod deleted;
 mod forwarder;
 mod lease;
 mod link;

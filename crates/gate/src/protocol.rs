@@ -9,10 +9,12 @@
 //! | `H` | gate | [`Hello`] | first, once |
 //! | `S` | gate | [`Started`] | the command runs |
 //! | `O`, `E` | gate | bytes | the command's stdout, stderr |
+//! | `D` | gate | [`Deleted`] | after each `C` |
 //! | `X` | gate | [`Exited`] | last, once: all other processes are dead and both outputs are complete |
 //! | `G` | node | [`Go`] | once |
 //! | `L` | node | [`Lease`] | any time after `G` |
 //! | `T` | node | [`Signal`] | any time after `G` |
+//! | `C` | node | `{}` | any time after `G` |
 //!
 //! An `X` without an `H` reports why the gate could not begin. After `X` the gate closes; a later frame
 //! of the node may meet a broken pipe, which means nothing.
@@ -35,7 +37,7 @@ pub use decoder::{DecodeError, Decoder};
 
 /// The version of this protocol, sent in [`Hello`]. A node rejects a container with another version:
 /// both come from one build, so another version is another program.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Maximum payload of a frame, in bytes: far more than the arguments and environments of images, and one
 /// frame of output is one full pipe (Linux `pipe(7)`: 65,536 bytes).
@@ -87,6 +89,8 @@ pub enum FromGate {
     Stdout(Vec<u8>),
     /// Bytes of the command's standard error, in their order.
     Stderr(Vec<u8>),
+    /// What deleted files of the container's processes take.
+    Deleted(Deleted),
     /// Nothing runs and all output has been sent; the last message.
     Exited(Exited),
 }
@@ -100,6 +104,8 @@ pub enum ToGate {
     Lease(Lease),
     /// Pass a signal to the command.
     Signal(Signal),
+    /// Report [`FromGate::Deleted`].
+    CountDeleted,
 }
 
 /// Reports that the gate is ready.
@@ -118,6 +124,15 @@ pub struct Hello {
 pub struct Started {
     /// The main process' id in the container's namespace.
     pub pid: i32,
+}
+
+/// What deleted files take that processes of the container still have open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Bytes of their blocks on disks.
+    pub bytes: u64,
+    /// Whether the gate visited all descriptors.
+    pub is_complete: bool,
 }
 
 /// The end of the main process, or the reason why it did not start.
@@ -198,6 +213,10 @@ pub struct Signal {
     pub signal: i32,
 }
 
+/// The payload of a message that says all by its kind.
+#[derive(Serialize, Deserialize)]
+struct Nothing {}
+
 /// Why a message cannot be sent; nothing of it has been written.
 #[derive(Debug, Error)]
 pub enum EncodeError {
@@ -240,17 +259,24 @@ pub(crate) mod kind {
     pub(crate) const STARTED: u8 = b'S';
     pub(crate) const STDOUT: u8 = b'O';
     pub(crate) const STDERR: u8 = b'E';
+    pub(crate) const DELETED: u8 = b'D';
     pub(crate) const EXITED: u8 = b'X';
     pub(crate) const GO: u8 = b'G';
     pub(crate) const LEASE: u8 = b'L';
     pub(crate) const SIGNAL: u8 = b'T';
+    pub(crate) const COUNT_DELETED: u8 = b'C';
 }
 
 impl Message for FromGate {
     fn is_kind(kind: u8) -> bool {
         matches!(
             kind,
-            kind::HELLO | kind::STARTED | kind::STDOUT | kind::STDERR | kind::EXITED
+            kind::HELLO
+                | kind::STARTED
+                | kind::STDOUT
+                | kind::STDERR
+                | kind::DELETED
+                | kind::EXITED
         )
     }
 
@@ -260,6 +286,7 @@ impl Message for FromGate {
             kind::STARTED => Self::Started(serde_json::from_slice(payload)?),
             kind::STDOUT => Self::Stdout(payload.to_vec()),
             kind::STDERR => Self::Stderr(payload.to_vec()),
+            kind::DELETED => Self::Deleted(serde_json::from_slice(payload)?),
             _ => Self::Exited(serde_json::from_slice(payload)?),
         })
     }
@@ -270,6 +297,7 @@ impl Message for FromGate {
             Self::Started(started) => encode_json(kind::STARTED, started, frames),
             Self::Stdout(bytes) => encode_bytes(kind::STDOUT, bytes, frames),
             Self::Stderr(bytes) => encode_bytes(kind::STDERR, bytes, frames),
+            Self::Deleted(deleted) => encode_json(kind::DELETED, deleted, frames),
             Self::Exited(exited) => encode_json(kind::EXITED, exited, frames),
         }
     }
@@ -277,13 +305,20 @@ impl Message for FromGate {
 
 impl Message for ToGate {
     fn is_kind(kind: u8) -> bool {
-        matches!(kind, kind::GO | kind::LEASE | kind::SIGNAL)
+        matches!(
+            kind,
+            kind::GO | kind::LEASE | kind::SIGNAL | kind::COUNT_DELETED
+        )
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Result<Self, serde_json::Error> {
         Ok(match kind {
             kind::GO => Self::Go(serde_json::from_slice(payload)?),
             kind::LEASE => Self::Lease(serde_json::from_slice(payload)?),
+            kind::COUNT_DELETED => {
+                let _: Nothing = serde_json::from_slice(payload)?;
+                Self::CountDeleted
+            }
             _ => Self::Signal(serde_json::from_slice(payload)?),
         })
     }
@@ -293,6 +328,7 @@ impl Message for ToGate {
             Self::Go(go) => encode_json(kind::GO, go, frames),
             Self::Lease(lease) => encode_json(kind::LEASE, lease, frames),
             Self::Signal(signal) => encode_json(kind::SIGNAL, signal, frames),
+            Self::CountDeleted => encode_json(kind::COUNT_DELETED, &Nothing {}, frames),
         }
     }
 }

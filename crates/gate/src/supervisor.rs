@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::command;
 use crate::complain;
+use crate::deleted;
 use crate::forwarder::Forwarder;
 use crate::lease::Lease;
 use crate::link::Link;
@@ -288,6 +289,10 @@ impl Supervisor {
                     processes::signal_main(*main, signal);
                 }
             }
+            (ToGate::CountDeleted, Stage::Running { .. }, _) => {
+                self.link.send(&FromGate::Deleted(deleted::count()));
+            }
+            (ToGate::CountDeleted, _, Some(_)) => (),
             // The signal arrived after the end of the command.
             (ToGate::Signal(_), _, Some(_)) => (),
             (ToGate::Go(_), ..) | (_, _, None) => {

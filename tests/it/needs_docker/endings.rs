@@ -14,7 +14,7 @@ use super::redaction::redacted;
 const OVERSHOOT_BYTES_MAX: u64 = 1 << 30;
 
 /// Scripts that end by themselves or by a limit other than time.
-const SCRIPTS: [(&str, &str); 25] = [
+const SCRIPTS: [(&str, &str); 26] = [
     ("answers", "echo '{\"pages\": 1}' | answer"),
     (
         "exits with 3",
@@ -87,6 +87,10 @@ const SCRIPTS: [(&str, &str); 25] = [
     (
         "fills the disk",
         "n=0; while :; do n=$((n + 1)); head -c 8388608 /dev/zero >/workspace/$n; done",
+    ),
+    (
+        "fills the disk with deleted files",
+        "cd /workspace; while :; do head -c 8388608 /dev/zero >gone; sleep 600 <gone & rm gone; done",
     ),
 ];
 
@@ -189,10 +193,9 @@ async fn each_unsuccessful_end_has_its_own_error_code() {
         .as_str()
         .expect("a run has an id");
     check_logs(&cluster, talker).await;
-    let filler = results
-        .get_mut("fills the disk")
-        .expect("it is one of them");
-    check_disk_quota(filler);
+    for filler in ["fills the disk", "fills the disk with deleted files"] {
+        check_disk_quota(results.get_mut(filler).expect("it is one of them"));
+    }
     let results: BTreeMap<_, _> = results
         .into_iter()
         .map(|(name, result)| (name, redacted(result)))

@@ -57,7 +57,7 @@ fn frames_are_these_bytes_on_the_wire() {
     assert_eq!(encoded(&[output]), b"O\0\0\0\x02\0\xff");
     assert_eq!(
         encoded(&[FromGate::Stderr(Vec::new()), hello()]),
-        b"E\0\0\0\0H\0\0\0\x2f{\"version\":1,\"pid\":1,\"listen\":\"127.0.0.1:8700\"}"
+        b"E\0\0\0\0H\0\0\0\x2f{\"version\":2,\"pid\":1,\"listen\":\"127.0.0.1:8700\"}"
     );
     let exited = FromGate::Exited(Exited {
         code: Some(3),
@@ -70,9 +70,18 @@ fn frames_are_these_bytes_on_the_wire() {
     assert_eq!(
         encoded(&[
             ToGate::Lease(Lease { milliseconds: 5 }),
-            ToGate::Signal(Signal { signal: 15 })
+            ToGate::Signal(Signal { signal: 15 }),
+            ToGate::CountDeleted,
         ]),
-        b"L\0\0\0\x12{\"milliseconds\":5}T\0\0\0\x0d{\"signal\":15}"
+        b"L\0\0\0\x12{\"milliseconds\":5}T\0\0\0\x0d{\"signal\":15}C\0\0\0\x02{}"
+    );
+    let deleted = FromGate::Deleted(Deleted {
+        bytes: 4096,
+        is_complete: true,
+    });
+    assert_eq!(
+        encoded(&[deleted]),
+        b"D\0\0\0\x21{\"bytes\":4096,\"is_complete\":true}"
     );
     let ToGate::Go(short) = go("-c") else {
         unreachable!("it is a go")
@@ -111,11 +120,11 @@ fn unknown_fields_are_ignored() {
 
 #[test]
 fn unknown_kind_is_rejected_at_first_byte() {
-    for kind in (0..=u8::MAX).filter(|kind| !b"HSOEX".contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !b"HSOEDX".contains(kind)) {
         let error = decode::<FromGate>(&[kind], 1).expect_err("no such kind");
         assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
     }
-    for kind in (0..=u8::MAX).filter(|kind| !b"GLT".contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !b"GLTC".contains(kind)) {
         let error = decode::<ToGate>(&[kind], 1).expect_err("no such kind");
         assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
     }
@@ -207,6 +216,8 @@ fn any_from_gate() -> impl Strategy<Value = FromGate> {
         any::<i32>().prop_map(|pid| FromGate::Started(Started { pid })),
         bytes.clone().prop_map(FromGate::Stdout),
         bytes.prop_map(FromGate::Stderr),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(bytes, is_complete)| FromGate::Deleted(Deleted { bytes, is_complete })),
         (
             any::<Option<i32>>(),
             any::<Option<i32>>(),
@@ -248,6 +259,7 @@ fn any_to_gate() -> impl Strategy<Value = ToGate> {
             }),
         any::<u64>().prop_map(|milliseconds| ToGate::Lease(Lease { milliseconds })),
         any::<i32>().prop_map(|signal| ToGate::Signal(Signal { signal })),
+        Just(ToGate::CountDeleted),
     ]
 }
 

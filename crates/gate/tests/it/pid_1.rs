@@ -5,7 +5,7 @@
 
 use std::process::{Command, Stdio};
 
-use aod_gate::protocol::Exited;
+use aod_gate::protocol::{Deleted, Exited, FromGate, ToGate};
 
 use crate::node::{Channel, Gate, LONG_LEASE_MILLISECONDS, kill, wait_until};
 
@@ -65,6 +65,25 @@ fn daemons_that_hold_outputs_die_with_command() {
     assert_eq!(told.exited, exited_with(6));
     assert!(told.stdout.starts_with(b"begun\n") || told.stdout.starts_with(b"on\n"));
     assert_eq!(gate.exit_code(), Some(6));
+}
+
+#[test]
+fn deleted_files_that_are_open_are_counted_once() {
+    let Some(mut gate) = gate() else { return };
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let script = format!(
+        "cd {}; head -c 1048576 /dev/urandom >gone; exec 3<gone; rm gone
+         head -c 1048576 /dev/urandom >kept; exec 4<kept; sleep 60 & echo ready; sleep 60",
+        directory.path().display()
+    );
+    gate.go_with_script(&script, LONG_LEASE_MILLISECONDS);
+    gate.expect_stdout("ready\n");
+    gate.send(&ToGate::CountDeleted);
+    let FromGate::Deleted(Deleted { bytes, is_complete }) = gate.next() else {
+        panic!("a count is expected")
+    };
+    assert!((1_048_576..2_097_152).contains(&bytes), "{bytes}");
+    assert!(is_complete);
 }
 
 #[test]

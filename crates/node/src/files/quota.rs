@@ -8,9 +8,11 @@ mod usage;
 use std::fmt;
 use std::time::Duration;
 
-use aod_ports::container_runtime::IoPaths;
+use aod_ports::container_runtime::{Container, IoPaths};
+use aod_services::error::chain;
 use aod_services::program::blocking;
 use tokio::time::Instant;
+use tracing::debug;
 
 pub(crate) use self::usage::Gap;
 use self::usage::count;
@@ -45,7 +47,12 @@ impl fmt::Display for Excess {
 }
 
 /// Returns once a capsule has written more than `bytes_max`, or something that cannot be counted.
-pub(crate) async fn exceeded(paths: &IoPaths, bytes_max: u64, count_every: Duration) -> Excess {
+pub(crate) async fn exceeded(
+    paths: &IoPaths,
+    container: &dyn Container,
+    bytes_max: u64,
+    count_every: Duration,
+) -> Excess {
     let directories = [
         (paths.io.clone(), GIVEN.as_slice()),
         (paths.workspace.clone(), &[]),
@@ -61,8 +68,11 @@ pub(crate) async fn exceeded(paths: &IoPaths, bytes_max: u64, count_every: Durat
             counted.map(|(directory, left_out)| count(&directory, ENTRIES_MAX, left_out))
         })
         .await;
+        let Some(deleted) = deleted_bytes(container).await else {
+            return Excess::Uncounted(Gap::Descriptors);
+        };
         let bytes = counts.iter().map(|count| count.bytes);
-        let bytes = bytes.fold(0, u64::saturating_add);
+        let bytes = bytes.fold(deleted, u64::saturating_add);
         if bytes > bytes_max {
             return Excess::Bytes(bytes);
         }
@@ -73,4 +83,12 @@ pub(crate) async fn exceeded(paths: &IoPaths, bytes_max: u64, count_every: Durat
         }
         pause = count_every.max(start.elapsed() * COUNT_SHARE);
     }
+}
+
+/// What deleted files take that are still open. A gate that does not answer has ended, or loses its lease.
+async fn deleted_bytes(container: &dyn Container) -> Option<u64> {
+    container.deleted_bytes().await.unwrap_or_else(|error| {
+        debug!(error = %chain(&error), "deleted files were not counted");
+        Some(0)
+    })
 }

@@ -136,6 +136,7 @@ impl Watch<'_> {
         let (attempt, run) = (self.attempt, &self.attempt.run);
         let resources = &run.launched.event.resources;
         let mut events = container.events();
+        let container: &dyn Container = container;
         let mut clock = RunClock::start(Duration::from_secs(resources.timeout_seconds.into()));
         let silence_max = run.launched.event.limits.heartbeat();
         let mut heartbeat = Heartbeat::start(silence_max, self.calls.activity.served());
@@ -144,6 +145,7 @@ impl Watch<'_> {
         let lost = attempt.lease.lost();
         let mut quota = pin!(quota::exceeded(
             self.paths,
+            container,
             resources.disk_bytes,
             attempt.shared.config.disk_look,
         ));

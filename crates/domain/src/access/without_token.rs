@@ -46,6 +46,14 @@ impl WithoutToken {
             Self::Nothing => Err(TokenNeeded::Missing),
         }
     }
+
+    /// Whether a request may show its token: a gateway without tokens accepts no request of another host at all.
+    pub fn check_sender(self, sender: Sender<'_>) -> Result<(), TokenNeeded> {
+        match self {
+            Self::Everything if !sender.is_this_host() => Err(TokenNeeded::OtherHost),
+            Self::Nothing | Self::Compatibility | Self::Everything => Ok(()),
+        }
+    }
 }
 
 impl Principal {

@@ -2,7 +2,7 @@
 //! role that it needs. Runs of another tenant do not exist for the caller.
 
 use aod_api::TENANT_HEADER;
-use aod_domain::access::{Need, Sender, TokenNeeded, WithoutToken};
+use aod_domain::access::{Need, Sender, TokenNeeded};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::id::RunId;
@@ -121,9 +121,7 @@ fn principal(
     if !headers.contains_key(header::AUTHORIZATION) {
         return Ok(rule.admit(need, sender)?);
     }
-    if rule == WithoutToken::Everything && !sender.is_this_host() {
-        return Err(TokenNeeded::OtherHost.into());
-    }
+    rule.check_sender(sender)?;
     let given = Digest::of(bearer(headers)?);
     // Compare every token: the duration must not depend on the token.
     let configured = access.tokens().iter().fold(None, |found, token| {

@@ -51,10 +51,13 @@ pub(crate) async fn collect(
     artifacts: &Arc<dyn ArtifactStore>,
     redaction: &Redaction,
 ) -> Result<Collected, CollectError> {
-    let written = read_output(&SafeDir::open(&paths.io)?);
-    let left_out_error = written.as_ref().ok();
-    let left_out_error = left_out_error.and_then(|bytes| own_error_beside_numbers(bytes));
-    let document = written.and_then(|bytes| parse_output(&bytes));
+    let (document, left_out_error) = match read_output(&SafeDir::open(&paths.io)?) {
+        Ok(bytes) => match parse_output(&bytes) {
+            Ok(document) => (Ok(document), None),
+            Err(error) => (Err(error), own_error_beside_numbers(&bytes)),
+        },
+        Err(error) => (Err(error), None),
+    };
     let tree = SafeDir::open(&paths.outputs)?;
     let (tree, listing) = if tree.is_empty() {
         (tree, Listing::default())

@@ -14,7 +14,7 @@ use crate::service::signals::Signals;
 
 pub(super) async fn rerun(arguments: &RerunArguments, console: Console) -> Result<Exit, Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_except_hangup()?;
     let launched = tokio::select! {
         launched = launch(&client, arguments) => launched?,
         () = signals.next() => return Err(Failure::new(Exit::Cancelled, "interrupted before the run was created")),

@@ -19,7 +19,7 @@ use crate::text;
 /// Waits for the end of a run; a signal stops waiting and does not cancel the run.
 pub(super) async fn wait(arguments: &WaitArguments, console: Console) -> Result<Exit, Failure> {
     let client = Client::connect(&arguments.connect)?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_except_hangup()?;
     let view = shown(&client, &arguments.run).await?;
     let id = view.summary.id.to_string();
     let progress = Progress::begin(&client, &view.summary, console);

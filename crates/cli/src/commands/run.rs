@@ -29,7 +29,7 @@ pub(super) async fn run(arguments: RunArguments, console: Console) -> Result<Exi
     let contract = contract(&client, &arguments.capsule).await?;
     let call = &arguments.call;
     let inputs = inputs::read(call.json.as_deref(), &call.inputs, contract.as_ref())?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_except_hangup()?;
     let request = CreateRun {
         capsule: arguments.capsule.clone(),
         pool: arguments.pool.clone(),

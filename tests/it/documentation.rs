@@ -1,25 +1,38 @@
-//! The guide names existing tests as proofs.
+//! The guides name existing tests as proofs.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Minimum number of rows in the guide.
-const ROWS_MIN: usize = 30;
-
 #[test]
 fn every_row_of_what_happens_when_names_existing_tests() {
+    check_rows("what-happens-when.md", "", "| when ", 30);
+}
+
+#[test]
+fn every_parser_of_foreign_bytes_has_tests() {
+    check_rows(
+        "security.md",
+        "## Parsers of foreign bytes",
+        "| parser ",
+        15,
+    );
+}
+
+/// Checks that the last cell of each row names tests. The table is below `heading` and has at least `rows_min` rows.
+fn check_rows(page: &str, heading: &str, head: &str, rows_min: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = fs::read_to_string(root.join("docs/guide/what-happens-when.md")).expect("the page");
+    let text = fs::read_to_string(root.join("docs/guide").join(page)).expect("the page");
     let mut tests = BTreeSet::new();
     for directory in ["crates", "tests/it"] {
         collect_tests(&root.join(directory), &mut tests);
     }
-    let rows: Vec<&str> = page
+    let (_, section) = text.split_once(heading).expect("the section");
+    let rows: Vec<&str> = section
         .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| when "))
+        .filter(|line| line.starts_with("| ") && !line.starts_with(head))
         .collect();
-    assert!(rows.len() >= ROWS_MIN, "{} rows", rows.len());
+    assert!(rows.len() >= rows_min, "{} rows", rows.len());
     for row in rows {
         let cell = row
             .trim_end_matches(" |")

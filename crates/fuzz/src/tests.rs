@@ -1,5 +1,7 @@
 //! Runs the corpus through every target: regression tests for fixed bugs.
 
+mod worst_cases;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

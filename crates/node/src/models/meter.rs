@@ -94,3 +94,29 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most bytes that a meter holds while it reads `piece` endlessly.
+    fn held_bytes_max(content_type: &str, piece: &[u8]) -> usize {
+        let mut meter = Meter::new(Way::Messages, Some(content_type));
+        let pieces = 3 * DOCUMENT_BYTES_MAX / piece.len();
+        let held = (0..pieces).map(|_| {
+            meter.read(piece);
+            meter.begun.capacity()
+        });
+        held.max().unwrap_or_default()
+    }
+
+    #[test]
+    fn endless_answer_is_not_held() {
+        let piece = [b'a'; 64 << 10];
+        for content_type in ["application/json", "text/event-stream"] {
+            assert!(held_bytes_max(content_type, &piece) <= 2 * DOCUMENT_BYTES_MAX);
+        }
+        let lines = b"data: {}\n".repeat(7_000);
+        assert!(held_bytes_max("text/event-stream", &lines) <= 2 * lines.len());
+    }
+}

@@ -292,9 +292,8 @@ impl Supervisor {
             (ToGate::CountDeleted, Stage::Running { .. }, _) => {
                 self.link.send(&FromGate::Deleted(deleted::count()));
             }
-            (ToGate::CountDeleted, _, Some(_)) => (),
-            // The signal arrived after the end of the command.
-            (ToGate::Signal(_), _, Some(_)) => (),
+            // The message arrived after the end of the command.
+            (ToGate::Signal(_) | ToGate::CountDeleted, _, Some(_)) => (),
             (ToGate::Go(_), ..) | (_, _, None) => {
                 complain("unexpected message from the node");
                 self.link.close();

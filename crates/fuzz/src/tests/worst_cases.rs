@@ -72,9 +72,8 @@ fn manifest_of_aliases() {
     let level = |name: char, below: char| {
         format!("{name}: &{name} [*{below}, *{below}, *{below}, *{below}, *{below}, *{below}]\n")
     };
-    let levels = ('a'..'z')
-        .zip('b'..='z')
-        .map(|(below, name)| level(name, below));
+    let names: Vec<char> = ('a'..='z').collect();
+    let levels = names.windows(2).map(|pair| level(pair[1], pair[0]));
     let text = format!("a: &a [1, 2, 3]\n{}", levels.collect::<String>());
     check_memory(manifests::check, text.as_bytes(), 64);
 }

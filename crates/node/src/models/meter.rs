@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn endless_answer_is_not_held() {
-        let piece = [b'a'; 64 << 10];
+        let piece = vec![b'a'; 64 << 10];
         for content_type in ["application/json", "text/event-stream"] {
             assert!(held_bytes_max(content_type, &piece) <= 2 * DOCUMENT_BYTES_MAX);
         }

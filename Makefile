@@ -10,7 +10,7 @@ setup: ## install what demo and tests need (as root), or print what to install
 	@deploy/setup.sh test
 
 demo: ## three capsules make a PDF of a table
-	@echo "aod demo: from a clean tree to a PDF; runs make setup for what it needs; a first run takes about 9 minutes on two processors"
+	@echo "aod demo: from a clean tree to a PDF; runs make setup for what it needs; a first run takes about 8 minutes on two processors"
 	@deploy/demo.sh
 
 test: ## what contributors and CI run: checks and tests with real NATS and Docker; runs setup first

@@ -35,10 +35,13 @@ pub struct EventView {
     pub data: Value,
 }
 
-/// The events of a run so far.
+/// A page of the events of a run so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     pub items: Vec<EventView>,
+    /// Value of `after=` for the next page; missing on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
 }
 
 /// Events of the whole log that match a query, oldest first.

@@ -10,9 +10,10 @@ use aod_domain::audit::{
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::id::RunId;
 use aod_domain::run::Event;
-use aod_domain::subject::Subject;
+use aod_domain::subject::{self, Subject};
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
+use aod_services::pages::Pages;
 use aod_services::program::spawn;
 use aod_services::retention::deleted;
 use aod_services::writer::LoadError;
@@ -22,8 +23,6 @@ use futures::stream::BoxStream;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-
-use crate::pages::Pages;
 
 /// Pieces buffered for the receiver.
 const PIECES_AHEAD: usize = 4;
@@ -75,7 +74,7 @@ async fn bundle(
     let opening = Opening::new(root).encode();
     writer.entry(EntryName::Opening, opening.into()).await?;
     let mut events = Events::new(root);
-    let mut pages = Pages::new(log, root);
+    let mut pages = Pages::new(log, subject::tree(root), 0);
     loop {
         let page = pages.next().await?;
         if page.is_empty() {

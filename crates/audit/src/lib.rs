@@ -11,7 +11,6 @@
 
 mod archive;
 mod export;
-mod pages;
 mod pressure;
 mod sealer;
 mod verify;

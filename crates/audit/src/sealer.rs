@@ -11,6 +11,7 @@ use aod_domain::run::{BrokenHistory, Command, Event, Run, SealedTree, decide};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::{Append, AppendError, EventLog, Guard, ReadError};
 use aod_ports::feed::{Feed, FeedError, Given};
+use aod_services::pages::Pages;
 use aod_services::program::inherit;
 use aod_services::runs::Runs;
 use thiserror::Error;
@@ -20,7 +21,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::pages::Pages;
 use crate::pressure::Pressure;
 
 /// Maximum ends in progress; most of them wait until the cluster is quiet. At this maximum no seal is postponed.
@@ -240,7 +240,7 @@ impl Tree {
         let mut hasher = TreeHasher::default();
         let mut history = Vec::new();
         let mut open = Open::default();
-        let mut pages = Pages::new(log, root);
+        let mut pages = Pages::new(log, subject::tree(root), 0);
         loop {
             let page = pages.next().await?;
             if page.is_empty() {

@@ -16,6 +16,7 @@ use aod_domain::run::{Ended, Payload, Run};
 use aod_domain::spending::{Account, Spent};
 use aod_domain::subject::{self, Subject};
 use aod_ports::event_log::StoredEvent;
+use aod_services::pages::Pages;
 use aod_services::runs::DamagedRun;
 use aod_services::spending;
 use serde_json::Value;
@@ -27,25 +28,19 @@ use crate::files::deleted_artifacts;
 use crate::runs::result_waiters::RunEnd;
 use crate::streams;
 
-/// Maximum number of events read for one run: it has few state events, and about three notes for each call.
-pub(crate) const RUN_EVENTS_MAX: usize = 10_000;
-
-/// Events of a tree that are read at a time.
-const TREE_PAGE_SIZE: usize = 1_000;
-
-/// Maximum number of pages of a tree: the maximum number of runs, with twenty events each.
-const TREE_PAGES_MAX: usize = 200;
-
 /// The run as stored in the log, or 404.
 pub(crate) async fn seen(context: &Context, id: RunId) -> Result<Seen> {
-    let stored = context
-        .runs
-        .log()
-        .read(&subject::run_all(id), 0, RUN_EVENTS_MAX)
-        .await?;
-    Seen::replay(id, &stored)
-        .map_err(|error| damaged(id, error))?
-        .ok_or_else(|| unknown(id))
+    let mut pages = Pages::new(context.runs.log().as_ref(), subject::run_all(id), 0);
+    let mut seen = None;
+    loop {
+        let page = pages.next().await?;
+        if page.is_empty() {
+            return seen.ok_or_else(|| unknown(id));
+        }
+        for stored in &page {
+            Seen::take(&mut seen, id, stored).map_err(|error| damaged(id, error))?;
+        }
+    }
 }
 
 pub(crate) fn unknown(id: RunId) -> Error {
@@ -203,21 +198,16 @@ pub(crate) async fn family(context: &Context, id: RunId) -> Result<BTreeMap<RunI
 
 /// As [`family`], with the events up to and including `until`.
 pub(crate) async fn family_until(context: &Context, id: RunId, until: u64) -> Result<Family> {
-    let filter = subject::tree(id);
+    let mut pages = Pages::new(context.runs.log().as_ref(), subject::tree(id), 0);
     let mut runs: BTreeMap<RunId, Option<Seen>> = BTreeMap::new();
     let (mut last, mut events): (Option<StoredEvent>, usize) = (None, 0);
-    for _ in 0..TREE_PAGES_MAX {
-        let after = last.as_ref().map_or(0, |stored| stored.sequence);
-        let mut page = context
-            .runs
-            .log()
-            .read(&filter, after, TREE_PAGE_SIZE)
-            .await?;
+    loop {
+        let mut page = pages.next().await?;
+        let is_last = page.last().is_none_or(|stored| stored.sequence > until);
         page.retain(|stored| stored.sequence <= until);
         for stored in &page {
             take(&mut runs, stored)?;
         }
-        let is_last = page.len() < TREE_PAGE_SIZE;
         events += page.len();
         last = page.pop().or(last);
         if is_last {

@@ -12,10 +12,8 @@ use aod_ports::clock::Clock;
 use aod_ports::event_log::{EventLog, ReadError};
 use thiserror::Error;
 
+use crate::pages::Pages;
 use crate::writer::{ChangeError, Writer, catch_up};
-
-/// Maximum number of events of a tree that are read for its callees: ten for each run of the largest tree.
-const TREE_EVENTS_MAX: usize = 100_000;
 
 /// The runs of the log.
 #[derive(Clone, Debug)]
@@ -67,7 +65,7 @@ impl Runs {
     /// Those of the log.
     pub async fn callees(&self, run: &Run) -> Result<BTreeMap<RunId, Option<Digest>>, ReadError> {
         let (tree, after) = (subject::tree(run.id), run.launched.sequence);
-        let stored = self.log().read(&tree, after, TREE_EVENTS_MAX).await?;
+        let stored = Pages::new(self.log().as_ref(), tree, after).rest().await?;
         let mut callees = BTreeMap::new();
         let states = stored
             .iter()

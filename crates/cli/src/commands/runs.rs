@@ -97,8 +97,16 @@ async fn events(arguments: &FollowArguments, console: Console) -> Result<(), Fai
     let path = path(client.run_id(&arguments.run).await?, "/events");
     let show = |event: &EventView| console.show_line(event, || text::event::line(event));
     if !arguments.follow {
-        let page: EventPage = client.get(&path, &[]).await?;
-        return page.items.iter().try_for_each(show);
+        let mut after = 0;
+        loop {
+            let query = [("after", after.to_string())];
+            let page: EventPage = client.get(&path, &query).await?;
+            page.items.iter().try_for_each(show)?;
+            let Some(next) = page.next else {
+                return Ok(());
+            };
+            after = next;
+        }
     }
     let mut events = client.follow(path);
     loop {

@@ -5,9 +5,10 @@ use aod_api::problem::Problem;
 use aod_domain::id::RunId;
 use aod_domain::subject;
 use aod_ports::event_log::{Followed, From};
+use aod_services::pages::Pages;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use futures::future::ready;
@@ -16,19 +17,26 @@ use futures::{Stream, StreamExt as _};
 
 use crate::context::{Context, Shared};
 use crate::error::{Error, Result};
+use crate::parameters::Parameters;
+use crate::reading;
 use crate::reading::views;
-use crate::reading::{self, RUN_EVENTS_MAX};
 use crate::routes::runs::run_id;
 use crate::routes::sse;
 
-/// Lists the events of a run: as JSON the events so far, as `text/event-stream` all events until its result.
+/// Maximum number of events of a page; the stream has no limit.
+const EVENTS_MAX: usize = 10_000;
+
+/// Lists the events of a run: as JSON a page of the events so far, as `text/event-stream` all events until its result.
 ///
-/// In a stream, `id` is the sequence of the event in the log. With `Last-Event-ID`, the stream continues after that
-/// event, without gaps or duplicates, on any gateway.
+/// A page with `next` is not the last one: `after=` that value returns the next page. In a stream, `id` is the sequence
+/// of the event in the log. With `Last-Event-ID` or `after`, the stream continues after that event, without gaps or
+/// duplicates, on any gateway.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/events", tag = "runs", operation_id = "list_run_events",
     params(
         ("run" = String, Path),
+        ("after" = Option<u64>, Query, description = "Only events after this sequence of the log: `next` of the previous page"),
+        ("limit" = Option<usize>, Query, description = "Maximum number of events of a page, 1 to 10000; by default 10000"),
         ("Last-Event-ID" = Option<u64>, Header, description = "Sequence of the last event that the client has received"),
     ),
     responses(
@@ -42,10 +50,15 @@ use crate::routes::sse;
 pub(super) async fn events(
     State(context): State<Shared>,
     Path(run): Path<String>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response> {
     let id = run_id(&run)?;
-    let after = sse::last_sequence(&headers)?.unwrap_or_default();
+    let mut parameters = Parameters::of(&uri)?;
+    let after: Option<u64> = parameters.value("after", "the sequence of an event");
+    let limit = parameters.value("limit", "a number from 1 to 10000");
+    parameters.finish()?;
+    let after = sse::last_sequence(&headers)?.or(after).unwrap_or_default();
     let log = context.runs.log();
     let first = log.read(&subject::run_state(id), 0, 1).await?;
     if first.is_empty() {
@@ -55,11 +68,15 @@ pub(super) async fn events(
         let events = live(&context, id, after).await?.map(|view| to_sse(&view));
         return Ok(sse::respond(events, context.shutdown.clone()));
     }
-    let stored = log
-        .read(&subject::run_all(id), after, RUN_EVENTS_MAX)
-        .await?;
+    let limit = limit.unwrap_or(EVENTS_MAX).clamp(1, EVENTS_MAX);
+    let mut stored = log.read(&subject::run_all(id), after, limit + 1).await?;
+    let is_last = stored.len() <= limit;
+    stored.truncate(limit);
     let items: Result<Vec<EventView>, Error> = stored.iter().map(views::event).collect();
-    Ok(Json(EventPage { items: items? }).into_response())
+    let items = items?;
+    let next = items.last().map(|last| last.sequence);
+    let next = next.filter(|_| !is_last);
+    Ok(Json(EventPage { items, next }).into_response())
 }
 
 /// All events after `after`, until and including the result.
@@ -68,9 +85,8 @@ async fn live(context: &Context, id: RunId, after: u64) -> Result<BoxStream<'sta
     let result = log.read_last(&subject::run_result(id)).await?;
     if result.is_some_and(|result| result.sequence <= after) {
         // Only a seal can follow the result.
-        let stored = log
-            .read(&subject::run_all(id), after, RUN_EVENTS_MAX)
-            .await?;
+        let pages = Pages::new(log.as_ref(), subject::run_all(id), after);
+        let stored = pages.rest().await?;
         return Ok(stream::iter(stored)
             .filter_map(|stored| ready(views::event(&stored).ok()))
             .boxed());

@@ -9,13 +9,14 @@ use aod_domain::id::RunId;
 use aod_domain::run::{self, DeadLetterReason, Run, RunError, Work};
 use aod_domain::subject;
 use aod_ports::event_log::StoredEvent;
+use aod_services::pages::Pages;
 use aod_services::writer::catch_up;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::files::deleted_artifacts;
+use crate::reading;
 use crate::reading::views::Seen;
-use crate::reading::{self, RUN_EVENTS_MAX};
 
 /// Maximum number of events of one dead letter: it is purged once and requeued once.
 const EVENTS_MAX: usize = 2;
@@ -31,8 +32,9 @@ pub(crate) struct DeadLetter {
 /// The dead letter of `id`, or 404.
 pub(crate) async fn find(context: &Context, id: RunId) -> Result<DeadLetter> {
     let log = context.runs.log();
-    let filter = subject::run_state(id);
-    let stored = log.read(&filter, 0, RUN_EVENTS_MAX).await?;
+    let stored = Pages::new(log.as_ref(), subject::run_state(id), 0)
+        .rest()
+        .await?;
     let seen = Seen::replay(id, &stored).map_err(|error| reading::damaged(id, error))?;
     let unknown = |text: String| Error::new(ErrorCode::UnknownDeadLetter, text);
     let seen = seen.ok_or_else(|| unknown(reading::unknown_text(&id.to_string())))?;

@@ -168,26 +168,25 @@ async fn logs_pass_from_the_live_stream_to_the_artifact() {
     );
 }
 
-/// The numbers of the lines of each page under `path`, from the first page on.
-async fn pages(gateway: &Client, path: &str, query: &str) -> Vec<Vec<u64>> {
+/// The numbers in `field` of the items of each page under `path`, from the first page on.
+async fn pages(gateway: &Client, path: &str, field: &str, query: &str) -> Vec<Vec<u64>> {
     let mut pages = Vec::new();
-    let mut after = "0.0".to_owned();
+    let mut after = query.to_owned();
     loop {
-        let page = gateway
-            .get(&format!("{path}?after={after}{query}"))
-            .await
-            .expect(200);
+        let page = gateway.get(&format!("{path}?{after}")).await.expect(200);
         let items = page["items"].as_array().unwrap();
         pages.push(
             items
                 .iter()
-                .map(|line| line["number"].as_u64().unwrap())
+                .map(|item| item[field].as_u64().unwrap())
                 .collect(),
         );
-        match page["next"].as_str() {
-            Some(next) => next.clone_into(&mut after),
-            None => return pages,
-        }
+        let next = match &page["next"] {
+            Value::Null => return pages,
+            Value::String(next) => next.clone(),
+            next => next.to_string(),
+        };
+        after = format!("after={next}{query}");
     }
 }
 
@@ -204,16 +203,38 @@ async fn pages_of_a_log_contain_each_line_once_live_and_afterwards() {
         .until(&path, |page| page["items"].as_array().unwrap().len() == 5)
         .await;
     let lengths = |pages: &[Vec<u64>]| pages.iter().map(Vec::len).collect::<Vec<_>>();
-    let live = pages(&gateway, &path, "&limit=2").await;
+    let live = pages(&gateway, &path, "number", "&limit=2").await;
     assert_eq!(live, [vec![1, 2], vec![3, 4], vec![5]]);
     is_let_go.store(true, Ordering::SeqCst);
     gateway
         .until(&path, |page| page["is_live"] == json!(false))
         .await;
-    let stored = pages(&gateway, &path, "").await;
+    let stored = pages(&gateway, &path, "number", "").await;
     assert_eq!(lengths(&stored), [10_000, 10_000, 2]);
     assert!(stored.concat().into_iter().eq(1..=20_002));
-    let stored = pages(&gateway, &path, "&limit=6668").await;
+    let stored = pages(&gateway, &path, "number", "&limit=6668").await;
     assert_eq!(lengths(&stored), [6_668, 6_668, 6_666]);
+    gateway.get(&format!("{path}?after=one")).await.expect(400);
+}
+
+#[tokio::test]
+async fn pages_of_events_contain_each_event_once() {
+    let cluster = Cluster::start().await;
+    cluster.register_echo().await;
+    let gateway = cluster.gateway("one").await;
+    let _node = ScriptedNode::echo(&cluster).await;
+    let id = gateway.start_run("echo", json!({})).await;
+    let path = format!("/v1/runs/{id}/events");
+    let stream = read(&gateway, &path, "", usize::MAX).await;
+    let sequences: Vec<u64> = stream
+        .iter()
+        .map(|event| event.id.parse().unwrap())
+        .collect();
+    for limit in [1, 2, 3] {
+        let paged = pages(&gateway, &path, "sequence", &format!("&limit={limit}")).await;
+        let full = paged.iter().filter(|page| page.len() == limit).count();
+        assert_eq!((paged.len(), full), (3_usize.div_ceil(limit), 3 / limit));
+        assert_eq!(paged.concat(), sequences);
+    }
     gateway.get(&format!("{path}?after=one")).await.expect(400);
 }

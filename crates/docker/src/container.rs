@@ -105,10 +105,10 @@ impl Container for DockerContainer {
         self.watch.gone().await
     }
 
-    async fn deleted_bytes(&self) -> Result<Option<u64>, RuntimeError> {
+    async fn deleted_bytes(&self) -> Result<u64, RuntimeError> {
         let counted = self.gate.count_deleted().await;
         let deleted = counted.map_err(|error| gate_failed("counting deleted files", error))?;
-        Ok(deleted.is_complete.then_some(deleted.bytes))
+        Ok(deleted.bytes)
     }
 
     async fn complaints(&self) -> String {

@@ -47,7 +47,7 @@ pub(crate) enum GateError {
     NoHello,
     #[error("the gate closed the connection")]
     Closed,
-    #[error("the gate did not accept a frame within {} s", WRITE_TIMEOUT.as_secs())]
+    #[error("the gate did not accept or answer a frame in time")]
     Stuck,
 }
 

@@ -9,7 +9,7 @@
 //! | `H` | gate | [`Hello`] | first, once |
 //! | `S` | gate | [`Started`] | the command runs |
 //! | `O`, `E` | gate | bytes | the command's stdout, stderr |
-//! | `D` | gate | [`Deleted`] | after each `C` |
+//! | `D` | gate | [`Deleted`] | after one or more `C`, while the command runs |
 //! | `X` | gate | [`Exited`] | last, once: all other processes are dead and both outputs are complete |
 //! | `G` | node | [`Go`] | once |
 //! | `L` | node | [`Lease`] | any time after `G` |
@@ -129,10 +129,8 @@ pub struct Started {
 /// What deleted files take that processes of the container still have open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deleted {
-    /// Bytes of their blocks on disks.
+    /// Bytes of their blocks on disks, at least.
     pub bytes: u64,
-    /// Whether the gate visited all descriptors.
-    pub is_complete: bool,
 }
 
 /// The end of the main process, or the reason why it did not start.

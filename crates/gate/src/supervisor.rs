@@ -86,6 +86,8 @@ struct Supervisor {
     must_reap: bool,
     /// See [`Exited::asked_from_outside`].
     asked_from_outside: bool,
+    /// The node waits for a count, once for all its requests so far.
+    must_count_deleted: bool,
     scratch: Vec<u8>,
 }
 
@@ -135,6 +137,7 @@ impl Supervisor {
             outputs: Outputs::default(),
             must_reap: false,
             asked_from_outside: false,
+            must_count_deleted: false,
             scratch: vec![0; SCRATCH_SIZE_BYTES],
         })
     }
@@ -165,6 +168,11 @@ impl Supervisor {
     fn advance(&mut self) {
         if self.must_reap {
             self.reap();
+        }
+        if std::mem::take(&mut self.must_count_deleted)
+            && matches!(self.stage, Stage::Running { .. })
+        {
+            self.link.send(&FromGate::Deleted(deleted::count()));
         }
         if matches!(self.stage, Stage::Waiting) && self.link.is_broken() {
             self.stage = Stage::Over {
@@ -289,11 +297,9 @@ impl Supervisor {
                     processes::signal_main(*main, signal);
                 }
             }
-            (ToGate::CountDeleted, Stage::Running { .. }, _) => {
-                self.link.send(&FromGate::Deleted(deleted::count()));
-            }
-            // The message arrived after the end of the command.
-            (ToGate::Signal(_) | ToGate::CountDeleted, _, Some(_)) => (),
+            (ToGate::CountDeleted, _, Some(_)) => self.must_count_deleted = true,
+            // The signal arrived after the end of the command.
+            (ToGate::Signal(_), _, Some(_)) => (),
             (ToGate::Go(_), ..) | (_, _, None) => {
                 complain("unexpected message from the node");
                 self.link.close();

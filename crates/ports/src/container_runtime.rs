@@ -188,9 +188,9 @@ pub trait Container: Send + Sync {
     /// number of times; an error is final for this process.
     async fn gone(&self) -> Result<Verdict, RuntimeError>;
 
-    /// The bytes on disks of deleted files that its processes still have open; none if they are too many to count.
-    async fn deleted_bytes(&self) -> Result<Option<u64>, RuntimeError> {
-        Ok(Some(0))
+    /// A lower bound of the bytes on disks of deleted files that its processes still have open.
+    async fn deleted_bytes(&self) -> Result<u64, RuntimeError> {
+        Ok(0)
     }
 
     /// What AOD's own program in the container printed, for the error of a container that ended without a report;

@@ -75,14 +75,8 @@ fn frames_are_these_bytes_on_the_wire() {
         ]),
         b"L\0\0\0\x12{\"milliseconds\":5}T\0\0\0\x0d{\"signal\":15}C\0\0\0\x02{}"
     );
-    let deleted = FromGate::Deleted(Deleted {
-        bytes: 4096,
-        is_complete: true,
-    });
-    assert_eq!(
-        encoded(&[deleted]),
-        b"D\0\0\0\x21{\"bytes\":4096,\"is_complete\":true}"
-    );
+    let deleted = FromGate::Deleted(Deleted { bytes: 4096 });
+    assert_eq!(encoded(&[deleted]), b"D\0\0\0\x0e{\"bytes\":4096}");
     let ToGate::Go(short) = go("-c") else {
         unreachable!("it is a go")
     };
@@ -216,8 +210,7 @@ fn any_from_gate() -> impl Strategy<Value = FromGate> {
         any::<i32>().prop_map(|pid| FromGate::Started(Started { pid })),
         bytes.clone().prop_map(FromGate::Stdout),
         bytes.prop_map(FromGate::Stderr),
-        (any::<u64>(), any::<bool>())
-            .prop_map(|(bytes, is_complete)| FromGate::Deleted(Deleted { bytes, is_complete })),
+        any::<u64>().prop_map(|bytes| FromGate::Deleted(Deleted { bytes })),
         (
             any::<Option<i32>>(),
             any::<Option<i32>>(),

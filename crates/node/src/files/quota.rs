@@ -5,7 +5,9 @@
 
 mod usage;
 
+use std::convert::Infallible;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aod_ports::container_runtime::{Container, IoPaths};
@@ -53,6 +55,19 @@ pub(crate) async fn exceeded(
     bytes_max: u64,
     count_every: Duration,
 ) -> Excess {
+    let deleted = AtomicU64::new(0);
+    tokio::select! {
+        excess = watch_directories(paths, &deleted, bytes_max, count_every) => excess,
+        never = watch_deleted(container, &deleted, count_every) => match never {},
+    }
+}
+
+async fn watch_directories(
+    paths: &IoPaths,
+    deleted: &AtomicU64,
+    bytes_max: u64,
+    count_every: Duration,
+) -> Excess {
     let directories = [
         (paths.io.clone(), GIVEN.as_slice()),
         (paths.workspace.clone(), &[]),
@@ -64,13 +79,12 @@ pub(crate) async fn exceeded(
         tokio::time::sleep(pause).await;
         let counted = directories.clone();
         let start = Instant::now();
+        // Read before the count: a file that is deleted meanwhile counts once.
+        let deleted = deleted.load(Ordering::Relaxed);
         let counts = blocking(move || {
             counted.map(|(directory, left_out)| count(&directory, ENTRIES_MAX, left_out))
         })
         .await;
-        let Some(deleted) = deleted_bytes(container).await else {
-            return Excess::Uncounted(Gap::Descriptors);
-        };
         let bytes = counts.iter().map(|count| count.bytes);
         let bytes = bytes.fold(deleted, u64::saturating_add);
         if bytes > bytes_max {
@@ -85,10 +99,22 @@ pub(crate) async fn exceeded(
     }
 }
 
-/// What deleted files take that are still open. A gate that does not answer has ended, or loses its lease.
-async fn deleted_bytes(container: &dyn Container) -> Option<u64> {
-    container.deleted_bytes().await.unwrap_or_else(|error| {
-        debug!(error = %chain(&error), "deleted files were not counted");
-        Some(0)
-    })
+/// Counts deleted files that are still open, beside the directories: a gate that is slow, because its capsule takes all
+/// processor time, must not delay their count.
+async fn watch_deleted(
+    container: &dyn Container,
+    deleted: &AtomicU64,
+    count_every: Duration,
+) -> Infallible {
+    let mut pause = count_every;
+    loop {
+        tokio::time::sleep(pause).await;
+        let start = Instant::now();
+        match container.deleted_bytes().await {
+            Ok(bytes) => deleted.store(bytes, Ordering::Relaxed),
+            // The gate is slow or has ended: the last count stays.
+            Err(error) => debug!(error = %chain(&error), "deleted files were not counted"),
+        }
+        pause = count_every.max(start.elapsed() * COUNT_SHARE);
+    }
 }

@@ -27,8 +27,6 @@ pub(crate) struct Count {
 pub(crate) enum Gap {
     /// There are more entries than a count visits.
     Entries { max: usize },
-    /// The capsule has more open files than a count visits.
-    Descriptors,
     /// A directory was moved while the count was below it: the next count may succeed.
     Moved,
     /// The file system refuses to show a part of the tree.
@@ -39,7 +37,6 @@ impl fmt::Display for Gap {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Entries { max } => write!(formatter, "the capsule has more than {max} files"),
-            Self::Descriptors => formatter.write_str("the capsule has too many open files"),
             Self::Moved => formatter.write_str("the capsule keeps moving its directories"),
             Self::Unreadable(errno) => {
                 write!(

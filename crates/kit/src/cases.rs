@@ -174,7 +174,9 @@ impl CaseReader<'_> {
                 let read = aod_domain::json::read(&json);
                 read.map_err(|error| self.problem("input.json", error)).ok()
             }
-            (None, Some(yaml)) => self.yaml("input.yaml", &yaml),
+            (None, Some(yaml)) => self
+                .yaml::<Option<_>>("input.yaml", &yaml)
+                .map(Option::unwrap_or_default),
         }
     }
 
@@ -230,7 +232,8 @@ impl CaseReader<'_> {
         let Some(bytes) = self.read(NAME) else {
             return Some(BTreeMap::new());
         };
-        let read: BTreeMap<String, Vec<CannedAnswer>> = self.yaml(NAME, &bytes)?;
+        let read: Option<BTreeMap<String, Vec<CannedAnswer>>> = self.yaml(NAME, &bytes)?;
+        let read = read.unwrap_or_default();
         let mut handoffs = BTreeMap::new();
         let known = self.problems.len();
         for (callee, answers) in read {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
 use crate::json::literal_problem;
-use crate::text::quoted;
+use crate::text::{QUOTED_LENGTH_MAX, quoted, shortened};
 
 /// Maximum nodes and replayed aliases of a file: aliases multiply the nodes of a file.
 const NODES_MAX: usize = 50_000;
@@ -20,7 +20,7 @@ pub(super) struct Node {
     /// The bytes of its text; of an alias, of the text that it stands for.
     written: Range<usize>,
     /// A number as it is written; empty for all other values.
-    literal: String,
+    pub(super) literal: String,
     pub(super) content: Content,
 }
 
@@ -107,13 +107,31 @@ impl Node {
                 .for_each(|(_, node)| node.read_literals(yaml, problems)),
             Content::Null | Content::Bool(_) | Content::Text(_) => (),
         }
-        if let Content::Float(value) = self.content {
-            let problem = if value.is_finite() {
-                literal_problem(self.literal.trim_start_matches('+'))
-            } else {
-                Some(format!("{} given; expected a finite number", self.literal))
-            };
-            problems.extend(problem.map(|message| (self.place, message)));
+        let problem = self.number_problem();
+        problems.extend(problem.map(|message| (self.place, message)));
+    }
+
+    /// Why a number does not keep its value; none for all other values.
+    fn number_problem(&self) -> Option<String> {
+        let value = match self.content {
+            Content::Integer(_) | Content::Large(_) => None,
+            Content::Float(value) => Some(value),
+            _ => return None,
+        };
+        let literal = self.literal.strip_prefix('+').unwrap_or(&self.literal);
+        let shown = || shortened(literal, QUOTED_LENGTH_MAX);
+        if !literal.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first)) {
+            let message =
+                "given with the tag of a number; expected a number without tag and quotes";
+            return Some(format!("{} {message}", shown()));
+        }
+        if value?.is_finite() {
+            let is_whole = !literal.contains(['.', 'e', 'E']);
+            // The library reads whole numbers with zeros in front, and large ones, as 64-bit floating point numbers.
+            literal_problem(literal)
+                .or_else(|| is_whole.then(|| literal_problem(&format!("{literal}.0")))?)
+        } else {
+            Some(format!("{} given; expected a finite number", shown()))
         }
     }
 
@@ -121,12 +139,14 @@ impl Node {
         matches!(self.content, Content::Null)
     }
 
-    /// The value, as it is written if it is a number.
+    /// The value, for a message.
     pub(super) fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
             Content::Bool(value) => value.to_string(),
-            Content::Integer(_) | Content::Large(_) | Content::Float(_) => self.literal.clone(),
+            Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
+                shortened(&self.literal, QUOTED_LENGTH_MAX)
+            }
             Content::Text(text) => quoted(text),
             Content::List(_) => "a list".to_owned(),
             Content::Mapping(_) => "a mapping".to_owned(),
@@ -235,9 +255,15 @@ pub(super) fn parse(yaml: &[u8], size_bytes_max: usize) -> Result<Option<Node>, 
     let text = str::from_utf8(yaml)
         .map_err(|error| nowhere(format!("not UTF-8: {error}; expected YAML in UTF-8")))?;
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_nodes: NODES_MAX, max_documents: 1 },
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_documents: 1,
+            max_total_scalar_bytes: 4 * size_bytes_max,
+        },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: NODES_MAX },
         strict_booleans: true,
+        // Rejected together with all other numbers that do not keep their values.
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
         with_snippet: false,
     };
     let root = serde_saphyr::from_str_with_options::<Option<Node>>(text, options);

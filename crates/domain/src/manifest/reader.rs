@@ -154,9 +154,8 @@ impl Reader {
     pub(super) fn plain(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
-            Content::Bool(_) | Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
-                Some(node.found())
-            }
+            Content::Bool(value) => Some(value.to_string()),
+            Content::Integer(_) | Content::Large(_) | Content::Float(_) => Some(node.literal),
             _ => self.mismatch(&node, "text or a number"),
         }
     }

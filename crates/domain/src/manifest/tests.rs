@@ -401,6 +401,18 @@ fn numbers_keep_their_values() {
             ("tools.yaml:8:8", "1e400 given; expected"),
         ],
     );
+    let long = format!("{}1", "0".repeat(60_000));
+    check_tools_problems(
+        &format!(
+            "capsules:\n- name: chart\n  args:\n    a: 09007199254740993\n    b: !!float \"1.5\"\n    c: !!int \"5\"\n    d: 1.{long}\n"
+        ),
+        &[
+            ("tools.yaml:4:8", "09007199254740993.0 given; a 64-bit"),
+            ("tools.yaml:5:", "expected a number without tag and quotes"),
+            ("tools.yaml:6:", "expected a number without tag and quotes"),
+            ("tools.yaml:7:8", "given; a 64-bit number keeps only 1"),
+        ],
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use aod_domain::id::RunId;
 use aod_domain::run::{self, BrokenHistory, Command, Rejection, Run, RunChain, decide};
 use aod_domain::subject::{self, Subject};
 use aod_ports::clock::Clock;
-use aod_ports::event_log::{EventLog, ReadError};
+use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 use thiserror::Error;
 
 use crate::pages::Pages;
@@ -65,29 +65,17 @@ impl Runs {
     /// Those of the log.
     pub async fn callees(&self, run: &Run) -> Result<BTreeMap<RunId, Option<Digest>>, ReadError> {
         let (tree, after) = (subject::tree(run.id), run.launched.sequence);
-        let stored = Pages::new(self.log().as_ref(), tree, after).rest().await?;
+        let mut pages = Pages::new(self.log().as_ref(), tree, after);
         let mut callees = BTreeMap::new();
-        let states = stored
-            .iter()
-            .filter(|event| Subject::is_state(&event.subject));
-        for event in states {
-            let (Some(id), Ok(recorded)) = (
-                Subject::run_of(&event.subject),
-                event.decode::<run::Event>(),
-            ) else {
-                continue;
-            };
-            let launched = recorded.event.launched();
-            let parent = launched.and_then(|launched| launched.parent.as_ref());
-            if parent.is_some_and(|parent| parent.run == run.id) {
-                callees.insert(id, None);
+        loop {
+            let page = pages.next().await?;
+            if page.is_empty() {
+                return Ok(callees);
             }
-            if let run::Event::Ended(_) = recorded.event {
-                let ended = |result: &mut Option<_>| *result = Some(recorded.hash);
-                callees.entry(id).and_modify(ended);
+            for stored in &page {
+                take_callee(&mut callees, run.id, stored);
             }
         }
-        Ok(callees)
     }
 
     /// The run as stored now; none if the log has no event of it.
@@ -114,5 +102,27 @@ impl Runs {
             name: id.to_string(),
             rejection: Rejection::Unknown,
         })
+    }
+}
+
+/// Applies an event of the tree to the callees of `caller`.
+fn take_callee(callees: &mut BTreeMap<RunId, Option<Digest>>, caller: RunId, stored: &StoredEvent) {
+    if !Subject::is_state(&stored.subject) {
+        return;
+    }
+    let (Some(id), Ok(recorded)) = (
+        Subject::run_of(&stored.subject),
+        stored.decode::<run::Event>(),
+    ) else {
+        return;
+    };
+    let launched = recorded.event.launched();
+    let parent = launched.and_then(|launched| launched.parent.as_ref());
+    if parent.is_some_and(|parent| parent.run == caller) {
+        callees.insert(id, None);
+    }
+    if let run::Event::Ended(_) = recorded.event {
+        let ended = |result: &mut Option<_>| *result = Some(recorded.hash);
+        callees.entry(id).and_modify(ended);
     }
 }

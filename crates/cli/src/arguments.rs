@@ -105,7 +105,7 @@ pub enum Command {
     Gateway(GatewayArguments),
     /// Run a node of a cluster: it runs capsules with Docker on this host
     Node(NodeArguments),
-    /// Create the missing credentials of a cluster, without changing existing ones
+    /// Create the missing credentials of a cluster, and update the rights of its broker users
     Credentials(CredentialsArguments),
     /// Create a private certificate authority and certificates for a cluster, or renew existing ones
     Certs(CertsArguments),

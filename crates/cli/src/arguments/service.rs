@@ -97,7 +97,8 @@ pub struct GatewayArguments {
     )]
     pub public_url: Option<String>,
 
-    /// File with the administrator token; without this file, the gateway accepts only clients on this host
+    /// File with the administrator token; without this file, the gateway listens only on a loopback address, and accepts
+    /// clients on this host without a token
     #[arg(
         long,
         env = "AOD_TOKEN_FILE",
@@ -351,8 +352,8 @@ pub struct UpArguments {
     #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
     pub listen: SocketAddr,
 
-    /// Accept requests without a token from clients of agent-on-demand on this host; only on a loopback address. Each
-    /// program on this host can then start runs of the tenant `default` and read their outputs
+    /// Accept requests without a token from clients of agent-on-demand, an earlier program, on this host; only on a
+    /// loopback address. Each program on this host can then start runs of the tenant `default` and read their outputs
     #[arg(
         long,
         env = "AOD_OPEN_TO_AGENT_ON_DEMAND",

@@ -19,11 +19,11 @@ impl Signals {
     /// Handles the signals from now on; they no longer end the process by themselves. A program that `nohup` started
     /// goes on when its terminal is closed.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let mut signals = Self::listen_except_hangup()?;
-        if !is_ignored(SignalKind::hangup()) {
-            signals.hangup = Some(stream(SignalKind::hangup())?);
+        if is_ignored(SignalKind::hangup()) {
+            Self::listen_except_hangup()
+        } else {
+            Self::listen_to_all()
         }
-        Ok(signals)
     }
 
     /// As [`Signals::listen`], but SIGHUP ends the process: for commands that wait for a run, which continues when the
@@ -33,6 +33,13 @@ impl Signals {
             interrupt: stream(SignalKind::interrupt())?,
             terminate: stream(SignalKind::terminate())?,
             hangup: None,
+        })
+    }
+
+    fn listen_to_all() -> Result<Self, Failure> {
+        Ok(Self {
+            hangup: Some(stream(SignalKind::hangup())?),
+            ..Self::listen_except_hangup()?
         })
     }
 
@@ -46,7 +53,8 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => (),
             _ = self.terminate.recv() => (),
-            _ = hangup => (),
+            // Shell and kernel may both send it: only the first counts.
+            _ = hangup => self.hangup = None,
         }
     }
 }
@@ -76,10 +84,13 @@ mod tests {
 
     #[tokio::test]
     async fn closed_terminal_stops_program_that_listens() {
-        let mut signals = Signals::listen().unwrap();
-        let own = rustix::process::getpid();
-        rustix::process::kill_process(own, rustix::process::Signal::HUP).unwrap();
+        let mut signals = Signals::listen_to_all().unwrap();
+        let send = |signal| rustix::process::kill_process(rustix::process::getpid(), signal);
+        send(rustix::process::Signal::HUP).unwrap();
         signals.next().await;
+        // A second one does not end the process, and is no second request to stop.
+        assert!(signals.hangup.is_none());
+        send(rustix::process::Signal::HUP).unwrap();
     }
 
     #[test]

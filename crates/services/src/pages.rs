@@ -3,7 +3,7 @@
 use aod_ports::event_log::{EventLog, ReadError, StoredEvent};
 
 /// Events per read.
-pub const PAGE_SIZE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// A reading position in the events under a filter.
 #[derive(Debug)]

@@ -9,10 +9,8 @@ use aod_domain::subject;
 use aod_ports::event_log::{Append, AppendError, EventLog, Guard};
 use jiff::Timestamp;
 
+use crate::pages::Pages;
 use crate::writer::{ChangeError, LoadError, Writer, catch_up};
-
-/// Events per read.
-const PAGE_SIZE: usize = 500;
 
 /// The current policies and holds.
 ///
@@ -62,15 +60,13 @@ pub async fn deleted(
         .collect();
     let mut found = BTreeMap::new();
     for filter in filters {
-        let mut after = 0;
+        let mut pages = Pages::new(log, filter, 0);
         loop {
-            let page = log.read(&filter, after, PAGE_SIZE).await;
-            let page = page.map_err(|source| LoadError::Read {
+            let page = pages.next().await.map_err(|source| LoadError::Read {
                 name: name(),
                 source,
             })?;
             for stored in &page {
-                after = stored.sequence;
                 let recorded = stored.decode::<ArtifactEvent>();
                 let recorded = recorded.map_err(|error| LoadError::Damaged {
                     name: name(),
@@ -82,7 +78,7 @@ pub async fn deleted(
                 let asked = gone.into_iter().filter(|digest| artifacts.contains(digest));
                 found.extend(asked.map(|digest| (digest, recorded.time)));
             }
-            if page.len() < PAGE_SIZE {
+            if page.is_empty() {
                 break;
             }
         }

@@ -10,8 +10,7 @@ use aod_ports::event_log::{Append, AppendError, EventLog, Guard, ReadError};
 use jiff::Timestamp;
 use thiserror::Error;
 
-/// Events per read.
-const PAGE_SIZE: usize = 1_000;
+use crate::pages::Pages;
 
 /// The log, as one program writes it.
 #[derive(Clone, Debug)]
@@ -56,11 +55,11 @@ pub enum LoadError {
 /// # Errors
 /// [`LoadError`].
 pub async fn catch_up<C: Chain>(log: &dyn EventLog, chain: &mut C) -> Result<(), LoadError> {
-    let (name, filter) = (chain.name(), chain.filter());
+    let name = chain.name();
+    let after = chain.last().map_or(0, |(sequence, _)| sequence);
+    let mut pages = Pages::new(log, chain.filter(), after);
     loop {
-        let after = chain.last().map_or(0, |(sequence, _)| sequence);
-        let page = log.read(&filter, after, PAGE_SIZE).await;
-        let page = page.map_err(|source| LoadError::Read {
+        let page = pages.next().await.map_err(|source| LoadError::Read {
             name: name.clone(),
             source,
         })?;
@@ -74,7 +73,7 @@ pub async fn catch_up<C: Chain>(log: &dyn EventLog, chain: &mut C) -> Result<(),
                 .apply(recorded)
                 .map_err(|error| damaged(error.into()))?;
         }
-        if page.len() < PAGE_SIZE {
+        if page.is_empty() {
             return Ok(());
         }
     }

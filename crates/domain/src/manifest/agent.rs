@@ -290,7 +290,7 @@ const SECRETS_MAX: usize = 32;
 fn secrets(reader: &mut Reader, node: Node) -> Option<Vec<Secret>> {
     let mut taken = BTreeSet::new();
     bounded(reader, node, SECRETS_MAX, |reader, node| {
-        let place = node.place();
+        let place = node.place;
         let secret = secret(reader, node)?;
         // Two secrets of one name would share a file; two of one variable would conflict.
         for (what, text) in [("name", &secret.name), ("env", &secret.env)] {
@@ -314,7 +314,7 @@ fn bounded<T>(
     items_max: usize,
     read: impl FnMut(&mut Reader, Node) -> Option<T>,
 ) -> Option<Vec<T>> {
-    let place = node.place();
+    let place = node.place;
     let items = reader.list(node, read)?;
     if items.len() > items_max {
         let text = format!("{} items; expected at most {items_max}", items.len());
@@ -378,7 +378,7 @@ pub(super) fn secret_name(text: &str) -> Result<String, String> {
 const ENVIRONMENT_BYTES_MAX: usize = 4 * 1024;
 
 fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, String>> {
-    let place = node.place();
+    let place = node.place;
     let variables = reader.table(node, env_value)?;
     for name in variables.keys().filter(|name| !is_variable(name)) {
         let text = format!(
@@ -464,7 +464,7 @@ fn placement(reader: &mut Reader, mapping: &mut Mapping) -> Requirements {
 }
 
 fn devices(reader: &mut Reader, node: Node) -> Option<BTreeMap<Name, u16>> {
-    let place = node.place();
+    let place = node.place;
     let counts = reader.table(node, |reader, node| {
         reader.integer(node, 1..=DEVICES_MAX.into())
     })?;

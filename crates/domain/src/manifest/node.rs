@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// A problem and its place.
-pub(super) type Misplaced = (Place, String);
+pub(super) type ProblemAt = (Place, String);
 
 #[derive(Debug)]
 pub(super) enum Content {
@@ -63,10 +63,6 @@ impl From<Location> for Place {
 }
 
 impl Node {
-    pub(super) const fn place(&self) -> Place {
-        self.place
-    }
-
     pub(super) fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_))
     }
@@ -93,7 +89,7 @@ impl Node {
     }
 
     /// Sets all literals; adds the numbers that 64 bits cannot hold to `problems`.
-    fn read_literals(&mut self, yaml: &str, problems: &mut Vec<Misplaced>) {
+    fn read_literals(&mut self, yaml: &str, problems: &mut Vec<ProblemAt>) {
         match &mut self.content {
             Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
                 let written = yaml.get(self.written.clone()).unwrap_or_default();
@@ -244,7 +240,7 @@ fn bytes(place: Location) -> Range<usize> {
 ///
 /// # Errors
 /// All numbers that 64 bits cannot hold, or else the first other problem.
-pub(super) fn parse(yaml: &[u8], size_bytes_max: usize) -> Result<Option<Node>, Vec<Misplaced>> {
+pub(super) fn parse(yaml: &[u8], size_bytes_max: usize) -> Result<Option<Node>, Vec<ProblemAt>> {
     let nowhere = |message: String| vec![(Place::default(), message)];
     let size = yaml.len();
     if size > size_bytes_max {

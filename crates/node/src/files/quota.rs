@@ -1,7 +1,8 @@
 //! Watches how much a capsule writes: the file systems at hand have no hard limit, so the node counts.
 //!
 //! Between two counts a capsule can write more than its limit; by how much depends on the disk. The node counts
-//! outputs again when it collects them. What cannot be counted is over the limit.
+//! outputs again when it collects them. A tree that cannot be counted is over the limit. Deleted files that are still
+//! open count as far as the gate finds them.
 
 mod usage;
 

@@ -35,6 +35,7 @@ use crate::files::collect::{check, own_error_beside_numbers, parse_output};
 use crate::gateways::client::GatewayClient;
 use crate::gateways::speaker::Speaker;
 use crate::models::access::{Asker, ModelAccess};
+use crate::models::meter::tool_calls;
 use crate::models::shared::Models;
 use crate::record::logs::Logs;
 use crate::record::notes::FactNotes;
@@ -68,6 +69,11 @@ pub fn error_of_output(bytes: &[u8]) -> Option<RunError> {
         Ok(output) => RunError::of_capsule(&output),
         Err(_) => own_error_beside_numbers(bytes),
     }
+}
+
+/// Reads an answer of a model; returns the number of its calls of tools.
+pub fn answer_of_model(bytes: &[u8]) -> u32 {
+    tool_calls(bytes)
 }
 
 /// The dependencies of a run's channel.

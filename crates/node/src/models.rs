@@ -20,7 +20,7 @@ mod body;
 pub(crate) mod call;
 mod format;
 pub(crate) mod keeping;
-mod meter;
+pub(crate) mod meter;
 mod refusal;
 mod settings;
 mod settlement;

@@ -9,6 +9,7 @@ use aod_domain::contract::{
 use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::manifest::MANIFEST_SIZE_BYTES_MAX;
 use aod_gate::protocol::PAYLOAD_SIZE_BYTES_MAX as FRAME_BYTES_MAX;
+use aod_node::fuzzing::answer_of_model;
 
 use super::*;
 
@@ -137,4 +138,12 @@ fn channel_with_endless_headers() {
 fn event_of_smallest_values() {
     let text = filled("{\"data\": [1", ",[]", "]}", EVENT_SIZE_BYTES_MAX);
     check_memory(events::check, &text, 16);
+}
+
+#[test]
+fn answer_of_model_of_smallest_values() {
+    let start = "{\"type\": \"message\", \"content\": [{\"type\": \"tool_use\", \"name\": \"a\"}";
+    let text = filled(start, ",{}", "]}", 8 << 20);
+    let read = |bytes: &[u8]| assert_eq!(answer_of_model(bytes), 1);
+    check_memory(read, &text, 200);
 }

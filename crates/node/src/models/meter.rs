@@ -95,6 +95,14 @@ impl Meter {
     }
 }
 
+/// Reads a whole answer; returns the number of its calls of tools.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn tool_calls(bytes: &[u8]) -> u32 {
+    let mut meter = Meter::new(Way::Messages, Some("application/json"));
+    meter.read(bytes);
+    meter.finish().tool_calls
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

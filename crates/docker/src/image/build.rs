@@ -56,10 +56,23 @@ pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, R
     }
 }
 
-/// Whether the engine failed to look up its cache. Source: moby, `daemon/images/cache.go`: if another client removes
-/// any image without a parent during the first step of a build, the build fails. Its author cannot prevent that.
+/// How the engine says that it lost an image of its cache. Sources: moby, `daemon/internal/image/cache/cache.go`,
+/// `daemon/images/image.go`, `daemon/internal/image/store.go`.
+const LOST_IMAGE: [&str; 4] = [
+    "unable to find image \"sha256:",
+    "No such image: sha256:",
+    "unknown parent image ID sha256:",
+    "failed to get layer sha256:",
+];
+
+/// Whether the engine lost an image that it had found in its cache. If another client removes an image during a
+/// build, the engine also removes its parents without a name, and the build fails at whichever step needs one next.
+/// The author of the capsule cannot prevent that.
 fn has_lost_cache(error: &RuntimeError) -> bool {
-    matches!(error, RuntimeError::BuildFailed { message, .. } if message.starts_with("unable to find image \"sha256:"))
+    let RuntimeError::BuildFailed { message, .. } = error else {
+        return false;
+    };
+    LOST_IMAGE.iter().any(|lost| message.starts_with(lost))
 }
 
 async fn build_once(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -22,8 +23,9 @@ pub(crate) enum Fault {
     Refused,
     /// The engine does not receive the request; the proxy answers that the container was never started.
     Forgotten,
-    /// The engine does not receive the request; the proxy answers that an image of the build cache is gone.
-    CacheLost,
+    /// The engine does not receive the request; the proxy answers that an image of the build cache is gone, with a
+    /// message that begins like this and goes on with the digest.
+    CacheLost(&'static str),
 }
 
 /// Selects requests whose first line contains the text, a number of times.
@@ -104,10 +106,9 @@ async fn serve(mut client: UnixStream, rules: Arc<Mutex<Vec<Rule>>>) {
             let body = r#"{"State": {"Status": "created", "Running": false}}"#;
             return answer(&mut client, "200 OK", body).await;
         }
-        // Captured from Docker 20.10.
-        Some(Fault::CacheLost) => {
-            let error = format!(r#"unable to find image \"sha256:{}\""#, "0".repeat(64));
-            let body = format!(r#"{{"errorDetail":{{"message":"{error}"}},"error":"{error}"}}"#);
+        Some(Fault::CacheLost(beginning)) => {
+            let error = format!("{beginning}{}", "0".repeat(64));
+            let body = json!({"errorDetail": {"message": &error}, "error": &error}).to_string();
             read_chunks(&mut client, head.to_vec()).await;
             return answer(&mut client, "200 OK", &body).await;
         }

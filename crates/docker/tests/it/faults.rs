@@ -99,13 +99,17 @@ async fn build_survives_that_other_clients_remove_images() {
         let image = ImageBuild::new(context.clone(), "demo", &tag, progress);
         fixture.runtime.build_image(image).await
     };
-    let lost = Rule {
-        times: 4,
-        ..once("/build", Fault::CacheLost)
-    };
-    proxy.set(&[lost]);
+    // The first two were captured from Docker 20.10.
+    let lost = [
+        "unable to find image \"sha256:",
+        "No such image: sha256:",
+        "unknown parent image ID sha256:",
+        "failed to get layer sha256:",
+    ];
+    let rules = lost.map(|beginning| once("/build", Fault::CacheLost(beginning)));
+    proxy.set(&rules);
     build().await.expect("the fifth build succeeds");
-    proxy.set(&[always("/build", Fault::CacheLost)]);
+    proxy.set(&[always("/build", Fault::CacheLost(lost[0]))]);
     assert!(
         matches!(build().await, Err(RuntimeError::BuildFailed { .. })),
         "it does not try forever"

@@ -84,7 +84,10 @@ pub trait WorkQueue: Send + Sync + std::fmt::Debug {
     async fn forget(&self, pool: &Pool) -> Result<(), QueueError>;
 
     /// Offers a launch, delivered here `held` ago, to the node `to`. Returns whether that node has taken it and is now
-    /// alone responsible. False if there is no answer within `patience`; then both may act, and the log decides.
+    /// alone responsible.
+    ///
+    /// After an error, for example if no answer comes within `patience`, that node may have taken it: this node must
+    /// neither start nor return it. If no node has it, the queue delivers it again after the lease time.
     async fn offer(
         &self,
         to: NodeId,

@@ -67,6 +67,8 @@ struct State {
     pools: BTreeSet<Pool>,
     /// Receivers of launches offered by other nodes.
     offers: BTreeMap<NodeId, mpsc::UnboundedSender<Offer>>,
+    /// Offers that never arrived: nobody answers them.
+    lost_offers: Vec<Offer>,
     /// Unacknowledged ends of runs by sequence, with the time of their next delivery.
     ends: BTreeMap<u64, Instant>,
     presence: BTreeMap<String, (Member, Instant)>,
@@ -116,6 +118,7 @@ impl Broker {
                 work_begins_at: 1,
                 pools: BTreeSet::new(),
                 offers: BTreeMap::new(),
+                lost_offers: Vec::new(),
                 ends: BTreeMap::new(),
                 presence: BTreeMap::new(),
                 lines: BTreeMap::new(),

@@ -169,9 +169,12 @@ fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
     match &run.phase {
         // The launch of a returned admission is still in the queue.
         Phase::Requested => Err(Rejection::NotAdmitted),
-        Phase::Queued => Ok(Some(next_lease(run, holder))),
         // The broker delivers at least once: a repeated command finds its work done.
         Phase::Leased(current) if current.event.holder == *holder => Ok(None),
+        Phase::Queued | Phase::Leased(_) if has_led_to_lease(run, holder) => {
+            Err(Rejection::Superseded)
+        }
+        Phase::Queued => Ok(Some(next_lease(run, holder))),
         Phase::Leased(current) => match claim(holder, &current.event.holder) {
             Claim::Redelivered => Ok(Some(next_lease(run, holder))),
             Claim::Another if is_holder_gone => Ok(Some(next_lease(run, holder))),
@@ -180,6 +183,15 @@ fn lease(run: &Run, holder: &Holder, is_holder_gone: bool) -> Decision {
         },
         Phase::Ended(_) => Err(Rejection::Ended),
     }
+}
+
+/// Whether this delivery, or a later one, has already led to a lease. The holder of that lease returned the delivery
+/// with its attempt, so the queue delivers the launch again.
+fn has_led_to_lease(run: &Run, holder: &Holder) -> bool {
+    let (Holder::Node { work, .. }, Some(leased)) = (holder, run.deliveries.leased) else {
+        return false;
+    };
+    leased.is_same_message(work) && work.delivery <= leased.delivery
 }
 
 fn next_lease(run: &Run, holder: &Holder) -> Event {

@@ -127,6 +127,33 @@ fn an_earlier_delivery_never_takes_over() {
 }
 
 #[test]
+fn a_delivery_leads_to_one_lease_at_most() {
+    let history = [launch(), leased(1, 1, 2), lost(1)];
+    for delivery in [1, 2] {
+        check(
+            &history,
+            lease(node_holder(2, delivery)),
+            &Err(Rejection::Superseded),
+        );
+    }
+    check(
+        &history,
+        lease(node_holder(2, 3)),
+        &Ok(Some(leased(2, 2, 3))),
+    );
+    let mut ended_by_gateway = history.to_vec();
+    ended_by_gateway.push(Event::Leased(Lease {
+        attempt: 2,
+        holder: gateway_holder(),
+    }));
+    check(
+        &ended_by_gateway,
+        lease(node_holder(2, 2)),
+        &Err(Rejection::Superseded),
+    );
+}
+
+#[test]
 fn rebuilt_queue_replaces_only_an_absent_holder() {
     let mut renewed = node_holder(2, 1);
     if let Holder::Node { work, .. } = &mut renewed {

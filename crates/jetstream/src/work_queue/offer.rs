@@ -38,7 +38,8 @@ fn subject(node: NodeId) -> String {
     format!("offer.{}", node.token())
 }
 
-/// Offers a launch to `to` and returns whether that node has taken it. An offline node takes nothing.
+/// Offers a launch to `to` and returns whether that node has taken it. An offline node takes nothing; a node that does
+/// not answer may have taken it.
 pub(super) async fn offer(
     link: &Link,
     to: NodeId,

@@ -23,8 +23,9 @@ use crate::shared::other_nodes::is_open;
 use crate::work;
 use aod_services::error::chain;
 
-/// How long the other node may take to answer. It is present and answers from memory, but its processors may be busy.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The part of the lease time that the other node may take to answer. It is present and answers from memory, but its
+/// processors may be busy. Without an answer, the launch waits for the end of the lease.
+const PATIENCE_PART: u32 = 6;
 
 /// Pause before the node subscribes to offers again after a failure.
 const RETRY: Duration = Duration::from_millis(500);
@@ -58,6 +59,9 @@ impl Missing {
 }
 
 /// Offers the launch to a better-placed node; returns the launch if it stays here.
+///
+/// A node that does not answer may have taken the launch, or even returned it: this node leaves such a launch to the
+/// queue, which delivers it again after the lease time.
 pub(crate) async fn hand_over(
     shared: &Shared,
     delivered: Delivered,
@@ -70,15 +74,15 @@ pub(crate) async fn hand_over(
     let now = shared.runs.clock().since_boot();
     let held = now.saturating_sub(delivered.received);
     let delivery = &delivered.delivery;
-    let offered = shared.ports.queue.offer(to, delivery, held, PATIENCE).await;
-    let is_taken = offered.unwrap_or_else(|error| {
-        warn!(run = %delivery.run, %to, error = %chain(&error), "the offer of a launch failed");
-        false
-    });
-    if !is_taken {
-        return Some(delivered);
+    let patience = shared.config.lease / PATIENCE_PART;
+    match shared.ports.queue.offer(to, delivery, held, patience).await {
+        Ok(false) => return Some(delivered),
+        Ok(true) => debug!(run = %delivery.run, %to, "another node took the launch"),
+        Err(error) => {
+            let error = chain(&error);
+            warn!(run = %delivery.run, %to, %error, "another node may have taken the launch");
+        }
     }
-    debug!(run = %delivery.run, %to, "another node took the launch");
     None
 }
 
@@ -154,7 +158,7 @@ fn take(
             .takes(delivered.delivery.class)
         && fits_here(shared, &delivered);
     let is_taken = is_fit && start(delivered).is_none();
-    // If the answer gets lost, both nodes take the launch, and the log decides.
+    // If the answer gets lost, the other node leaves the launch alone.
     let _ = offer.answer.send(is_taken);
 }
 

@@ -226,7 +226,8 @@ impl WorkQueue for SimulatedQueue {
         }
         let answered = tokio::time::timeout(patience, answered).await;
         self.link.hop().await.map_err(unreachable)?;
-        let is_taken = matches!(answered, Ok(Ok(true)));
+        let answered = answered.map_err(|error| QueueError(error.into()))?;
+        let is_taken = answered.unwrap_or(false);
         if is_taken {
             self.link.world.count("handed over");
         }
@@ -238,10 +239,16 @@ impl WorkQueue for SimulatedQueue {
         self.broker.state().offers.insert(node, sender);
         let link = self.link.clone();
         let offers = stream::poll_fn(move |context| receiver.poll_recv(context));
-        // Offers to a disconnected host are lost.
+        let broker = self.broker.clone();
         let offers = offers.filter_map(move |offer| {
-            let link = link.clone();
-            async move { link.hop().await.is_ok().then_some(offer) }
+            let (link, broker) = (link.clone(), broker.clone());
+            async move {
+                if link.hop().await.is_ok() {
+                    return Some(offer);
+                }
+                broker.state().lost_offers.push(offer);
+                None
+            }
         });
         Ok(offers.boxed())
     }

@@ -18,7 +18,7 @@ native=("gcc=gcc libc6-dev")
 # Used to build base images if no registry is reachable.
 airgap=("mmdebstrap=mmdebstrap debian-archive-keyring")
 tests=(
-    "ip=iproute2" "nsenter=util-linux" "iptables=iptables" "pdftotext=poppler-utils" "shellcheck=shellcheck"
+    "ip=iproute2" "nsenter=util-linux" "iptables=iptables" "pdftotext=poppler-utils" "shellcheck=shellcheck" "skopeo=skopeo"
     # For the machine whose power is cut: its emulator, its disk, and the packers of its kernel.
     "qemu-system-x86_64=qemu-system-x86" "mkfs.ext4=e2fsprogs" "losetup=mount" "xz=xz-utils" "zstd=zstd"
 )

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use aod_artifacts::CacheConfig;
 use aod_node::HttpGateways;
 use aod_ports::clock::SystemClock;
 use aod_testkit::container_runtime::Double;
@@ -15,11 +16,17 @@ use tokio::runtime::Runtime;
 async fn container_runtime_double_passes_conformance_suite_in_real_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let engine = runtime([]);
+    let url = format!("file://{}", directory.path().join("artifacts").display());
+    let cache = CacheConfig {
+        directory: directory.path().join("cache"),
+        bytes_max: 1,
+    };
     let bench = Double {
         runtime: &*engine,
         engine: &engine,
         clock: Arc::new(SystemClock),
         directory: directory.path(),
+        artifacts: aod_artifacts::open(&url, &cache).expect("a local store"),
         contexts: AtomicU32::new(0),
     };
     container_runtime::check_all(&bench).await;

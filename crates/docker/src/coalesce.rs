@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aod_ports::artifact_store::StoreError;
 use aod_ports::container_runtime::RuntimeError;
 use thiserror::Error;
 use tokio::sync::OnceCell;
@@ -74,6 +75,13 @@ fn share(error: &Arc<RuntimeError>) -> RuntimeError {
             action,
             source: Box::new(Shared(error.clone())),
         },
+        RuntimeError::Store(StoreError::Missing { digest }) => {
+            StoreError::Missing { digest: *digest }.into()
+        }
+        RuntimeError::Store(_) => RuntimeError::Store(StoreError::Unavailable {
+            place: "the artifact store".into(),
+            source: Box::new(Shared(error.clone())),
+        }),
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Config {
     /// A file with credentials of private registries, as `docker login` writes it; builds pull their
     /// base images with them.
     pub registries: Option<PathBuf>,
+    /// How images move between the engine and the artifact store.
+    pub registry: RegistryUse,
     /// Time limits of calls to the engine.
     pub timeouts: Timeouts,
     /// An OCI runtime other than the engine's default, for instance `crun` or `runsc`.
@@ -60,6 +62,7 @@ impl Config {
             launch_concurrency: 2 * cores,
             build: BuildLimits::default(),
             registries: None,
+            registry: RegistryUse::Loopback(None),
             timeouts: Timeouts::default(),
             runtime: None,
         }
@@ -72,6 +75,16 @@ impl Config {
             node: self.node,
         }
     }
+}
+
+/// How images move between the engine and the artifact store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryUse {
+    /// Layer by layer, through a registry on a loopback address. The file, if any, keeps the port: with the same port,
+    /// the engine remembers which layers it has pushed before.
+    Loopback(Option<PathBuf>),
+    /// As whole images.
+    Off,
 }
 
 /// The user of capsules.

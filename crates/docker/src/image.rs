@@ -12,6 +12,7 @@ pub(crate) mod build;
 pub(crate) mod garbage;
 mod layout;
 pub(crate) mod look;
+pub(crate) mod saved;
 pub(crate) mod transfer;
 mod users;
 

@@ -26,11 +26,12 @@ mod engine;
 mod gate;
 mod image;
 mod launch;
+mod loopback;
 mod names;
 mod registries;
 mod removal;
 mod text;
 mod volumes;
 
-pub use config::Config;
+pub use config::{Config, RegistryUse};
 pub use runtime::DockerRuntime;

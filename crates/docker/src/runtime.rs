@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use aod_domain::capsule::Image;
 use aod_domain::node::ObservedContainer;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive, ImageBuild,
-    ObservedImage, RuntimeError,
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ObservedImage, RuntimeError,
 };
 use async_trait::async_trait;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::ListContainersOptions;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::coalesce::Coalesce;
 use crate::config::Config;
@@ -22,8 +23,10 @@ use crate::creation::HOSTS;
 use crate::description;
 use crate::engine::Engine;
 use crate::image::build::Build;
+use crate::image::saved::Compressed;
 use crate::image::{self, Images};
 use crate::launch::Launcher;
+use crate::loopback::Loopback;
 use crate::names::{self, LABEL_CLUSTER, Owner};
 use crate::removal::Remover;
 
@@ -47,7 +50,9 @@ pub struct DockerRuntime {
     launcher: Launcher,
     remover: Remover,
     builds: Coalesce<String>,
-    loads: Coalesce<()>,
+    fetches: Coalesce<u64>,
+    loopback: Loopback,
+    compressed: Compressed,
 }
 
 impl DockerRuntime {
@@ -77,14 +82,16 @@ impl DockerRuntime {
             remover: remover.clone(),
             permits: Arc::new(Semaphore::new(config.launch_concurrency.max(1))),
         };
-        let (builds, loads) = (Coalesce::default(), Coalesce::default());
+        let loopback = Loopback::open(&config.registry).await;
         Ok(Self {
             config,
             engine,
             launcher,
             remover,
-            builds,
-            loads,
+            builds: Coalesce::default(),
+            fetches: Coalesce::default(),
+            loopback,
+            compressed: Compressed::default(),
         })
     }
 
@@ -142,13 +149,25 @@ impl ContainerRuntime for DockerRuntime {
         self.builds.run(tag, work).await
     }
 
-    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
-        image::transfer::save(&self.engine, image).await
+    async fn store_image(
+        &self,
+        image: &str,
+        artifacts: &Arc<dyn ArtifactStore>,
+        progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError> {
+        let registry = self.loopback.registry(&self.engine, artifacts).await;
+        let (engine, compressed) = (&self.engine, &self.compressed);
+        image::transfer::store(engine, registry, compressed, image, artifacts, &progress).await
     }
 
-    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
-        let work = Box::pin(image::transfer::load(&self.engine, image, &archive));
-        self.loads.run(image, work).await
+    async fn fetch_image(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        let registry = self.loopback.registry(&self.engine, artifacts).await;
+        let work = image::transfer::fetch(&self.engine, registry, image, artifacts);
+        self.fetches.run(&image.config_digest, Box::pin(work)).await
     }
 
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {

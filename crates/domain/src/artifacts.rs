@@ -2,7 +2,7 @@
 //!
 //! `audit` decides which of them belong into a bundle, `retention` decides how long they are kept.
 
-use crate::capsule::Registration;
+use crate::capsule::{Image, Registration};
 use crate::digest::Digest;
 use crate::run::{Ended, Event, FileEntry, Launched, LogsSummary, Payload, Work};
 use crate::spending;
@@ -15,7 +15,7 @@ pub enum Role {
     Logs,
     /// The `schema.json`, `agent.yaml` or `tools.yaml` of a capsule.
     Manifest,
-    /// The saved image of a capsule, or its packed directory.
+    /// A part of the image of a capsule, or its packed directory.
     Image,
 }
 
@@ -61,7 +61,7 @@ pub fn named_by_launch(launched: &Launched) -> Vec<Named> {
         } => {
             named.push(of(*schema, Role::Manifest));
             named.push(of(*content, Role::Image));
-            named.push(of(image.archive, Role::Image));
+            named.extend(of_image(image));
         }
         Work::Build { content, .. } => named.push(of(*content, Role::Image)),
     }
@@ -95,11 +95,19 @@ pub fn named_by_registration(registration: &Registration) -> Vec<Named> {
         registration.tools,
     ];
     let manifests = manifests.into_iter().flatten();
-    let images = [registration.content, registration.image.archive];
     manifests
         .map(|digest| of(digest, Role::Manifest))
-        .chain(images.map(|digest| of(digest, Role::Image)))
+        .chain([of(registration.content, Role::Image)])
+        .chain(of_image(&registration.image))
         .collect()
+}
+
+/// The artifacts of an image.
+pub fn of_image(image: &Image) -> impl Iterator<Item = Named> {
+    image
+        .artifacts()
+        .into_iter()
+        .map(|digest| of(digest, Role::Image))
 }
 
 const fn of(digest: Digest, role: Role) -> Named {

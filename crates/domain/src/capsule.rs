@@ -10,29 +10,12 @@ use crate::digest::Digest;
 use crate::egress::Permission;
 use crate::event::Recorded;
 pub use crate::grant::{Grant, Handoffs, ModelGrant};
+pub use crate::image::{Blob, Image, ImageContent, LAYERS_MAX, image_tag};
 use crate::manifest::{AgentManifest, CapsuleName, Secret, ToolsManifest};
 use crate::placement::Requirements;
 pub use crate::resources::Resources;
 use crate::subject::{self, Pool, Subject};
 use crate::tenant::Tenant;
-
-/// The image of a capsule, by digests that stay the same when the image is saved and loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Image {
-    /// Docker's image id, the digest of the image's configuration: `sha256:…`.
-    pub config_digest: String,
-    /// The saved image in the artifact store, for hosts that did not build it.
-    pub archive: Digest,
-    pub archive_size_bytes: u64,
-}
-
-/// Length of a digest in a tag: enough to distinguish versions, short enough to read.
-const TAG_LENGTH: usize = 12;
-
-/// The tag of a capsule's image, for people: the capsule's name and the first digits of its version.
-pub fn image_tag(name: &CapsuleName, content: Digest) -> String {
-    format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH])
-}
 
 /// What a capsule requests of its operator besides a container, from its registered `agent.yaml`. The capsule gets what
 /// the operator of its node has and permits.

@@ -24,6 +24,7 @@ pub mod flow;
 pub mod grant;
 pub mod handoff;
 pub mod id;
+mod image;
 pub mod json;
 pub mod launch;
 pub mod lineage;

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use aod_domain::access::{self, Role, Token};
 use aod_domain::archive::{self, Archive, Artifact, Segment};
 use aod_domain::audit::SealKey;
-use aod_domain::capsule::{self, Handoffs, Needs, Registration, Removed, Resources};
+use aod_domain::capsule::{
+    self, Blob, Handoffs, ImageContent, Needs, Registration, Removed, Resources,
+};
 use aod_domain::chain::Chain as _;
 use aod_domain::dead_letter;
 use aod_domain::digest::Digest;
@@ -23,7 +25,7 @@ use aod_domain::placement::{self, Near, Requirements, Size};
 use aod_domain::retention::{self, ArtifactEvent, Keep, Policy, Retention};
 use aod_domain::run::fixtures::{NOW, child, every_event, image, launched, launched_child, root};
 use aod_domain::run::{
-    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, Outcome, SealedTree,
+    CallRefused, Egress, EgressRefused, Event, Launched, Note, NoteKind, Outcome, SealedTree, Work,
 };
 use aod_domain::spending::{
     self, Answered, Contents, Cost, Kept, ModelCall, Settled, Tokens, Worst,
@@ -323,6 +325,22 @@ fn launch_of_tenant() -> Event {
     }))
 }
 
+/// A launch whose image is stored as layers.
+fn layered() -> Launched {
+    let mut launched = launched();
+    if let Work::Capsule { image, .. } = &mut launched.work {
+        let blob = |text: &str, size_bytes| Blob {
+            digest: Digest::of(text),
+            size_bytes,
+        };
+        image.content = ImageContent::Layers {
+            manifest: Digest::of("manifest"),
+            layers: vec![blob("base", 48_000_000), blob("capsule", 1_200)],
+        };
+    }
+    launched
+}
+
 /// A launch with requirements.
 fn placed() -> Launched {
     let requirements = Requirements {
@@ -459,6 +477,8 @@ fn every_event_has_a_sample_that_is_read() {
     names.insert(check(asked, "placement"));
     let launch = Event::Launched(Box::new(placed));
     names.insert(check_variant(launch, &run.to_string(), ".placed"));
+    let launch = Event::Launched(Box::new(layered()));
+    names.insert(check_variant(launch, &run.to_string(), ".layers"));
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

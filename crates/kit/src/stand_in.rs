@@ -14,20 +14,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aod_domain::capsule::Image;
 use aod_domain::file_name::FileName;
 use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive,
-    ImageBuild, ObservedImage, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    ObservedImage, RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// The image of capsules that exist only as canned answers.
 pub const IMAGE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -243,12 +245,21 @@ impl ContainerRuntime for StandInRuntime {
         self.engine.build_image(build).await
     }
 
-    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
-        self.engine.save_image(image).await
+    async fn store_image(
+        &self,
+        image: &str,
+        artifacts: &Arc<dyn ArtifactStore>,
+        progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError> {
+        self.engine.store_image(image, artifacts, progress).await
     }
 
-    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
-        self.engine.load_image(image, archive).await
+    async fn fetch_image(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        self.engine.fetch_image(image, artifacts).await
     }
 
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {

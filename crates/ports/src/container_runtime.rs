@@ -1,9 +1,10 @@
 //! Containers: builds, stores and moves images; runs one container for each attempt and watches it until its end.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use aod_domain::capsule::Resources;
+use aod_domain::capsule::{Image, Resources};
 use aod_domain::id::RunId;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::node::ObservedContainer;
@@ -15,6 +16,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::BoxError;
+use crate::artifact_store::{ArtifactStore, StoreError};
 use crate::log_stream::Output;
 use crate::secrets::SecretValue;
 
@@ -144,6 +146,9 @@ pub enum RuntimeError {
         action: &'static str,
         source: BoxError,
     },
+    /// The artifact store failed, or does not have a part of the image.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The engine, for presence and `doctor`.
@@ -228,9 +233,6 @@ impl<'a> ImageBuild<'a> {
     }
 }
 
-/// An image as a tar stream.
-pub type ImageArchive = BoxStream<'static, Result<Bytes, RuntimeError>>;
-
 /// A container engine with the images of this cluster and the containers of this node.
 #[async_trait]
 pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
@@ -242,11 +244,21 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
     /// Builds the image and returns its config digest, `sha256:…`.
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError>;
 
-    /// The image as a tar stream for [`ContainerRuntime::load_image`].
-    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError>;
+    /// Stores the parts of the image that `artifacts` lacks, and renews the others, so that an event may name them.
+    async fn store_image(
+        &self,
+        image: &str,
+        artifacts: &Arc<dyn ArtifactStore>,
+        progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError>;
 
-    /// Loads a saved image and fails unless it is `image`. Several callers share one load.
-    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError>;
+    /// Brings a stored image to this engine, and fails unless the engine has exactly this image then. Several callers
+    /// share one transfer. Returns the number of bytes that came from `artifacts`.
+    async fn fetch_image(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError>;
 
     /// The images on this engine that any node of this cluster has built.
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError>;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::audit::SealKey;
+use aod_domain::capsule::ImageContent;
+use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::flow;
 use aod_domain::id::NodeId;
@@ -197,7 +199,10 @@ impl Cluster {
             "/simulator",
         );
         let mut registration = registration(planned::NAME, schema.digest);
-        registration.image.archive_size_bytes = IMAGE_BYTES;
+        registration.image.content = ImageContent::Archive {
+            archive: Digest::of(planned::NAME),
+            archive_size_bytes: IMAGE_BYTES,
+        };
         if self.is_placed {
             registration.needs.placement = required_of_all();
         }

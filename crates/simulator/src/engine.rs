@@ -3,20 +3,22 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aod_domain::capsule::Image;
 use aod_domain::id::RunId;
 use aod_domain::node::ObservedContainer;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive,
-    ImageBuild, ObservedImage, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    ObservedImage, RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use tokio::sync::mpsc;
 
 use crate::capsule;
 use crate::link::Switch;
@@ -215,14 +217,23 @@ impl ContainerRuntime for Engine {
         self.double.build_image(build).await
     }
 
-    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
-        self.act("save").await?;
-        self.double.save_image(image).await
+    async fn store_image(
+        &self,
+        image: &str,
+        artifacts: &Arc<dyn ArtifactStore>,
+        progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError> {
+        self.act("store image").await?;
+        self.double.store_image(image, artifacts, progress).await
     }
 
-    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
-        self.act("load").await?;
-        self.double.load_image(image, archive).await
+    async fn fetch_image(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        self.act("fetch image").await?;
+        self.double.fetch_image(image, artifacts).await
     }
 
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {

@@ -1,6 +1,6 @@
 //! Capsules that are registered without a build.
 
-use aod_domain::capsule::{Event, Handoffs, Image, Needs, Registration, Resources};
+use aod_domain::capsule::{Event, Handoffs, Image, ImageContent, Needs, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::event::{CloudEvent, Header};
 use aod_domain::subject::Pool;
@@ -21,8 +21,10 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
         tools: None,
         image: Image {
             config_digest: name.to_owned(),
-            archive: Digest::of(name),
-            archive_size_bytes: 0,
+            content: ImageContent::Archive {
+                archive: Digest::of(name),
+                archive_size_bytes: 0,
+            },
         },
         resources: Resources {
             memory_bytes: 1 << 20,

@@ -1,10 +1,12 @@
 //! Conformance suite of container runtimes: containers from start to end, and images.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, RuntimeError, Verdict,
 };
@@ -15,7 +17,7 @@ use futures::stream::BoxStream;
 
 mod behaviour;
 mod double;
-mod images;
+pub mod images;
 
 pub use behaviour::Behaviour;
 pub use double::Double;
@@ -40,6 +42,9 @@ pub enum Recipe {
 /// A runtime under test, with operations that only its tests have.
 pub trait Bench: Sync {
     fn runtime(&self) -> &dyn ContainerRuntime;
+
+    /// A store for images.
+    fn artifacts(&self) -> &Arc<dyn ArtifactStore>;
 
     /// Puts an image with this behaviour on the engine.
     fn image(&self, behaviour: Behaviour) -> String;

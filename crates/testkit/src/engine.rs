@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aod_domain::capsule::Image;
 use aod_domain::node::ObservedContainer;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageArchive,
-    ImageBuild, ObservedImage, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    ObservedImage, RuntimeError, Verdict,
 };
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -220,12 +221,21 @@ impl ContainerRuntime for Engine {
         self.0.images.build(build).await
     }
 
-    async fn save_image(&self, image: &str) -> Result<ImageArchive, RuntimeError> {
-        self.0.images.save(image)
+    async fn store_image(
+        &self,
+        image: &str,
+        artifacts: &Arc<dyn ArtifactStore>,
+        _progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError> {
+        self.0.images.store(image, artifacts.as_ref()).await
     }
 
-    async fn load_image(&self, image: &str, archive: PathBuf) -> Result<(), RuntimeError> {
-        self.0.images.load(image, &archive)
+    async fn fetch_image(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        self.0.images.fetch(image, artifacts.as_ref()).await
     }
 
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {

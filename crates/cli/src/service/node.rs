@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_docker::DockerRuntime;
+use aod_docker::{DockerRuntime, RegistryUse};
 use aod_domain::admission::Capacity;
 use aod_domain::id::NodeId;
 use aod_jetstream::Broker;
@@ -153,6 +153,7 @@ async fn engine(setup: &Setup<'_>) -> Result<(Arc<DockerRuntime>, EngineInfo), F
         setup.directory.join("hosts"),
     );
     config.registries.clone_from(&setup.capacity.registries);
+    config.registry = RegistryUse::Loopback(Some(setup.directory.join("registry-port")));
     let runtime = DockerRuntime::connect(config)
         .await
         .map_err(|error| docker::unusable(url, &error))?;

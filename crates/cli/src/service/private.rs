@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aod_api::capsules::CapsuleView;
 use aod_domain::capsule::{
-    Event, Handoffs, Image, Needs, Openness, Registration, Resources, image_tag,
+    Event, Handoffs, Image, ImageContent, Needs, Openness, Registration, Resources, image_tag,
 };
 use aod_domain::digest::Digest;
 use aod_domain::event::CloudEvent;
@@ -340,12 +340,14 @@ impl Private {
     }
 }
 
-/// An image on this host. No other host needs its archive.
+/// An image on this host. No other host needs it.
 fn here(config_digest: String) -> Image {
     Image {
         config_digest,
-        archive: Digest::of(""),
-        archive_size_bytes: 0,
+        content: ImageContent::Archive {
+            archive: Digest::of(""),
+            archive_size_bytes: 0,
+        },
     }
 }
 

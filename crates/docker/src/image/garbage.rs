@@ -3,14 +3,25 @@
 use std::collections::HashMap;
 
 use aod_ports::container_runtime::ObservedImage;
+use aod_registry::REPOSITORY;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::{ListImagesOptions, RemoveImageOptions};
 
 use crate::engine::{CallError, Engine};
 use crate::names::{LABEL_CLUSTER, LABEL_NAME};
 
-/// The prefix of the tags of capsules.
-const TAG_PREFIX: &str = "aod/";
+/// Whether AOD gave an image this name: the tag of a capsule, or the name of a transfer.
+fn is_own(name: &str) -> bool {
+    let transfers = format!("/{REPOSITORY}");
+    let is_transfer = || {
+        let (repository, _) = name.rsplit_once(':')?;
+        let port = repository
+            .strip_prefix("127.0.0.1:")?
+            .strip_suffix(&transfers)?;
+        port.parse::<u16>().ok()
+    };
+    name.starts_with("aod/") || is_transfer().is_some()
+}
 
 /// All images of the cluster, without the layers below them.
 pub(crate) async fn list(engine: &Engine, cluster: &str) -> Result<Vec<ObservedImage>, CallError> {
@@ -29,7 +40,7 @@ pub(crate) async fn remove(engine: &Engine, cluster: &str, image: &str) -> Resul
         .into_iter()
         .filter(|tag| tag != "<none>:<none>")
         .collect();
-    if tags.iter().any(|tag| !tag.starts_with(TAG_PREFIX)) {
+    if tags.iter().any(|tag| !is_own(tag)) {
         return Ok(false);
     }
     // The engine deletes an image with its last name.
@@ -67,4 +78,25 @@ fn observed(image: ImageSummary) -> Option<ObservedImage> {
         id: image.id,
         capsule,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_names_are_tags_of_capsules_and_names_of_transfers() {
+        for own in ["aod/chart:0123", "127.0.0.1:40123/aod:0198c5"] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in [
+            "debian:bookworm",
+            "registry.example/aod:1",
+            "127.0.0.1:x/aod:1",
+            "127.0.0.1:5000/other:1",
+            "my/aod/chart:1",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
 }

@@ -1,134 +1,277 @@
-//! Saves images as tar files and loads them into another engine.
+//! Moves images between the engine and the artifact store, layer by layer.
+//!
+//! The engine pushes to and pulls from the registry of this process, so it moves only layers that the other side
+//! lacks. An engine that cannot reach the registry (rootless, or on another host) saves and loads whole images
+//! ([`super::saved`]), with the same result in the store.
 
-use std::collections::HashSet;
-use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
+use aod_domain::capsule::{Image, ImageContent};
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::RuntimeError;
-use bollard::query_parameters::{ImportImageOptions, ListImagesOptions, RemoveImageOptions};
-use bytes::Bytes;
-use futures::stream::BoxStream;
-use futures::{StreamExt as _, stream};
+use aod_registry::{PullError, Registry, Transfer};
+use bollard::auth::DockerCredentials;
+use bollard::query_parameters::{
+    CreateImageOptions, PushImageOptions, RemoveImageOptions, TagImageOptions,
+};
+use futures::StreamExt as _;
 use thiserror::Error;
-use tokio_util::io::ReaderStream;
-use tracing::warn;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
 
 use crate::engine::{CallError, Engine};
-use crate::image;
+use crate::image::{self, saved};
+use crate::names::{LABEL_NAME, LABEL_VERSION};
 
-/// An archive that does not contain the expected image.
+const STORING: &str = "storing an image";
+const FETCHING: &str = "fetching an image";
+
+/// Pause between two lines of progress.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// A transfer whose result is another image.
 #[derive(Debug, Error)]
-#[error("the archive contains {loaded:?}, expected {expected}")]
+#[error("expected the image {expected}, found {found}")]
 struct WrongImage {
     expected: String,
-    loaded: Vec<String>,
+    found: String,
 }
 
-/// The image as a tar stream. An incomplete stream always ends with an error.
-pub(crate) async fn save(
+/// Stores the parts of the image that `artifacts` lacks.
+pub(crate) async fn store(
     engine: &Engine,
+    registry: Option<&Registry>,
+    compressed: &saved::Compressed,
     image: &str,
-) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
-    let action = "saving an image";
-    if !image::has(engine, image)
-        .await
-        .map_err(|error| error.during(action))?
-    {
+    artifacts: &Arc<dyn ArtifactStore>,
+    progress: &mpsc::Sender<String>,
+) -> Result<Image, RuntimeError> {
+    let is_here = image::has(engine, image).await;
+    if !is_here.map_err(|error| error.during(STORING))? {
         return Err(RuntimeError::ImageMissing {
             image: image.to_owned(),
         });
     }
-    let pieces = engine.docker.export_image(image).boxed();
-    let read = (engine.clone(), Some(pieces));
-    Ok(stream::unfold(read, async move |(engine, pieces)| {
-        let mut pieces = pieces?;
-        match engine.next(engine.timeouts.stream, &mut pieces).await {
-            Ok(Some(bytes)) => Some((Ok(bytes), (engine, Some(pieces)))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error.during(action)), (engine, None))),
+    let stored = match registry {
+        Some(registry) => push(engine, registry, image, artifacts, progress).await?,
+        None => None,
+    };
+    let stored = match stored {
+        Some(stored) => stored,
+        None => saved::store(engine, compressed, image, artifacts.as_ref(), progress).await?,
+    };
+    expect(image, stored.config_digest.clone(), STORING)?;
+    Ok(stored)
+}
+
+/// Pushes the image; none if the engine cannot reach the registry.
+async fn push(
+    engine: &Engine,
+    registry: &Registry,
+    image: &str,
+    artifacts: &Arc<dyn ArtifactStore>,
+    progress: &mpsc::Sender<String>,
+) -> Result<Option<Image>, RuntimeError> {
+    let transfer = registry.push(artifacts);
+    let name = transfer.repository();
+    let tag = TagImageOptions {
+        repo: Some(name.clone()),
+        tag: Some(transfer.tag().to_owned()),
+    };
+    let tagged = engine.query(engine.docker.tag_image(image, Some(tag)));
+    tagged.await.map_err(|error| error.during(STORING))?;
+    let pushed = reported(&transfer, progress, run_push(engine, &transfer)).await;
+    untag(engine, &format!("{name}:{}", transfer.tag())).await;
+    finish(&transfer, pushed, STORING)?;
+    Ok(transfer.pushed())
+}
+
+async fn run_push(engine: &Engine, transfer: &Transfer) -> Result<(), CallError> {
+    let options = PushImageOptions {
+        tag: Some(transfer.tag().to_owned()),
+        ..PushImageOptions::default()
+    };
+    let credentials = Some(credentials(transfer));
+    let pushing = engine
+        .docker
+        .push_image(&transfer.repository(), Some(options), credentials);
+    let mut reports = pushing.boxed();
+    while engine
+        .next(engine.timeouts.load, &mut reports)
+        .await?
+        .is_some()
+    {}
+    Ok(())
+}
+
+/// Brings `image` to the engine; returns the bytes that came from elsewhere.
+pub(crate) async fn fetch(
+    engine: &Engine,
+    registry: Option<&Registry>,
+    image: &Image,
+    artifacts: &Arc<dyn ArtifactStore>,
+) -> Result<u64, RuntimeError> {
+    let id = &image.config_digest;
+    let is_here = image::has(engine, id).await;
+    if is_here.map_err(|error| error.during(FETCHING))? {
+        return Ok(0);
+    }
+    if let ImageContent::Archive {
+        archive,
+        archive_size_bytes,
+    } = &image.content
+    {
+        let file = artifacts.get_file(*archive, *archive_size_bytes).await?;
+        saved::load(engine, id, file.path()).await?;
+        return Ok(file.fetched_bytes());
+    }
+    let pulled = match registry {
+        Some(registry) => pull(engine, registry, image, artifacts).await?,
+        None => None,
+    };
+    match pulled {
+        Some(bytes) => Ok(bytes),
+        None => saved::fetch(engine, image, artifacts.as_ref()).await,
+    }
+}
+
+/// Pulls the image; none if the engine cannot reach the registry.
+async fn pull(
+    engine: &Engine,
+    registry: &Registry,
+    image: &Image,
+    artifacts: &Arc<dyn ArtifactStore>,
+) -> Result<Option<u64>, RuntimeError> {
+    let transfer = match registry.pull(image, artifacts).await {
+        Ok(transfer) => transfer,
+        Err(PullError::Store(error)) => return Err(error.into()),
+        Err(error) => return Err(failed(FETCHING, error)),
+    };
+    let pulled = run_pull(engine, &transfer).await;
+    let name = format!("{}:{}", transfer.repository(), transfer.tag());
+    finish(&transfer, pulled, FETCHING)?;
+    if !transfer.was_used() {
+        return Ok(None);
+    }
+    let found = image::inspect(engine, &name).await;
+    let found = found.map_err(|error| error.during(FETCHING))?;
+    let found = found.unwrap_or_default();
+    let labels = found.config.and_then(|config| config.labels);
+    let labels = labels.unwrap_or_default();
+    if let (Some(capsule), Some(version)) = (labels.get(LABEL_NAME), labels.get(LABEL_VERSION)) {
+        let tag = TagImageOptions {
+            repo: Some(format!("aod/{capsule}")),
+            tag: Some(version.clone()),
+        };
+        let tagged = engine.query(engine.docker.tag_image(&name, Some(tag)));
+        if let Err(error) = tagged.await {
+            debug!(%error, "a fetched image has no name of its capsule");
         }
-    })
-    .boxed())
+    }
+    untag(engine, &name).await;
+    expect(&image.config_digest, found.id.unwrap_or_default(), FETCHING)?;
+    Ok(Some(transfer.moved_bytes()))
 }
 
-/// Loads an archive, checks that it contains `image`, and removes other images that it contains.
-pub(crate) async fn load(engine: &Engine, image: &str, archive: &Path) -> Result<(), RuntimeError> {
-    let action = "loading an image";
-    let failed = |error: CallError| error.during(action);
-    if image::has(engine, image).await.map_err(failed)? {
-        return Ok(());
-    }
-    let before = ids(engine).await.map_err(failed)?;
-    let file = tokio::fs::File::open(archive)
-        .await
-        .map_err(|error| RuntimeError::Engine {
-            action,
-            source: Box::new(error),
-        })?;
-    let loaded = feed(engine, file).await.map_err(failed)?;
-    if image::has(engine, image).await.map_err(failed)? {
-        return Ok(());
-    }
-    for name in &loaded {
-        remove_unless_known(engine, name, &before).await;
-    }
-    let wrong = WrongImage {
-        expected: image.to_owned(),
-        loaded,
+async fn run_pull(engine: &Engine, transfer: &Transfer) -> Result<(), CallError> {
+    let options = CreateImageOptions {
+        from_image: Some(transfer.repository()),
+        tag: Some(transfer.tag().to_owned()),
+        ..CreateImageOptions::default()
     };
-    Err(RuntimeError::Engine {
-        action,
-        source: Box::new(wrong),
-    })
-}
-
-/// Sends the archive to the engine and returns the ids and tags that the engine reports.
-async fn feed(engine: &Engine, file: tokio::fs::File) -> Result<Vec<String>, CallError> {
-    let options = ImportImageOptions {
-        quiet: true,
-        ..ImportImageOptions::default()
-    };
-    let archive = ReaderStream::new(file);
+    let credentials = Some(credentials(transfer));
     let mut reports = engine
         .docker
-        .import_image_stream(options, archive, None)
+        .create_image(Some(options), None, credentials)
         .boxed();
-    let mut loaded = Vec::new();
-    while let Some(report) = engine.next(engine.timeouts.load, &mut reports).await? {
-        let text = report.stream.unwrap_or_default();
-        // Source: moby `image/tarexport/load.go`, "Loaded image: " and "Loaded image ID: ".
-        let names = text
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("Loaded image"));
-        loaded.extend(names.filter_map(|rest| Some(rest.split_once(": ")?.1.to_owned())));
-    }
-    Ok(loaded)
+    while engine
+        .next(engine.timeouts.load, &mut reports)
+        .await?
+        .is_some()
+    {}
+    Ok(())
 }
 
-async fn ids(engine: &Engine) -> Result<HashSet<String>, CallError> {
-    let options = ListImagesOptions {
-        all: true,
-        ..ListImagesOptions::default()
-    };
-    let images = engine
-        .query(engine.docker.list_images(Some(options)))
-        .await?;
-    Ok(images.into_iter().map(|image| image.id).collect())
+/// The credentials of a transfer for the engine.
+pub(crate) fn credentials(transfer: &Transfer) -> DockerCredentials {
+    DockerCredentials {
+        username: Some(transfer.user().to_owned()),
+        password: Some(transfer.secret().to_owned()),
+        ..DockerCredentials::default()
+    }
 }
 
-/// Removes an image of a wrong archive, unless it existed before.
-async fn remove_unless_known(engine: &Engine, name: &str, before: &HashSet<String>) {
-    let Ok(Some(found)) = image::inspect(engine, name).await else {
-        return;
-    };
-    if found.id.is_none_or(|id| before.contains(&id)) {
+/// The failure of a transfer by its cause; a transfer without any request is no failure yet.
+fn finish(
+    transfer: &Transfer,
+    ended: Result<(), CallError>,
+    action: &'static str,
+) -> Result<(), RuntimeError> {
+    let Err(error) = ended else { return Ok(()) };
+    if let Some(failure) = transfer.store_failure() {
+        return Err(failure.into());
+    }
+    if transfer.was_used() {
+        return Err(error.during(action));
+    }
+    warn!(%error, action, "the engine no longer reaches the registry of this node; moving the whole image");
+    Ok(())
+}
+
+/// Sends a line of progress each second while `work` runs.
+async fn reported<T>(
+    transfer: &Transfer,
+    progress: &mpsc::Sender<String>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        if let Ok(done) = tokio::time::timeout(REPORT_EVERY, work.as_mut()).await {
+            let text = megabytes(transfer.moved_bytes());
+            let _ = progress.try_send(format!("Stored the image: {text} of new layers"));
+            return done;
+        }
+        let text = megabytes(transfer.moved_bytes());
+        let _ = progress.try_send(format!("Storing the image: {text} of new layers"));
+    }
+}
+
+pub(super) fn megabytes(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(MEBIBYTE))
+}
+
+fn expect(expected: &str, found: String, action: &'static str) -> Result<(), RuntimeError> {
+    if found == expected {
+        return Ok(());
+    }
+    let expected = expected.to_owned();
+    Err(failed(action, WrongImage { expected, found }))
+}
+
+/// Removes the name of a transfer, unless it is the only one: the engine would remove the image with it.
+async fn untag(engine: &Engine, name: &str) {
+    let found = image::inspect(engine, name).await.ok().flatten();
+    let names = found.and_then(|found| found.repo_tags).unwrap_or_default();
+    if names.len() < 2 {
         return;
     }
-    let options = RemoveImageOptions {
-        force: true,
-        ..RemoveImageOptions::default()
-    };
-    let removal = engine.docker.remove_image(name, Some(options), None);
+    let removal = engine
+        .docker
+        .remove_image(name, None::<RemoveImageOptions>, None);
     if let Err(error) = engine.call(engine.timeouts.remove, removal).await {
-        warn!(image = name, %error, "an image of a wrong archive cannot be removed");
+        debug!(name, %error, "the name of a transfer stays");
+    }
+}
+
+pub(super) fn failed(
+    action: &'static str,
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> RuntimeError {
+    RuntimeError::Engine {
+        action,
+        source: Box::new(source),
     }
 }

@@ -1,10 +1,13 @@
 //! The conformance suite of the port, which the double also passes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use aod_docker::{Config, RegistryUse};
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{ContainerRuntime, ContainerSpec};
-use aod_testkit::container_runtime::{Behaviour, Bench, Recipe, check_all};
+use aod_testkit::container_runtime::{Behaviour, Bench, Recipe, check_all, images};
 
 use crate::fixture::{Fixture, command, docker, lease};
 use crate::images::context;
@@ -12,6 +15,10 @@ use crate::images::context;
 impl Bench for Fixture {
     fn runtime(&self) -> &dyn ContainerRuntime {
         &self.runtime
+    }
+
+    fn artifacts(&self) -> &Arc<dyn ArtifactStore> {
+        &self.artifacts
     }
 
     fn image(&self, behaviour: Behaviour) -> String {
@@ -61,4 +68,13 @@ fn instruction(behaviour: Behaviour) -> String {
 #[tokio::test]
 async fn container_runtime_conforms() {
     check_all(&Fixture::new().await).await;
+}
+
+#[tokio::test]
+async fn images_conform_without_a_registry() {
+    let fixture = Fixture::with(|config| Config {
+        registry: RegistryUse::Off,
+        ..config
+    });
+    images::check(&fixture.await).await;
 }

@@ -5,14 +5,16 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use aod_artifacts::CacheConfig;
 use aod_docker::config::CapsuleUser;
 use aod_docker::{Config, DockerRuntime};
 use aod_domain::capsule::Resources;
 use aod_domain::id::{NodeId, RunId};
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock as _, SystemClock};
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime as _, ContainerSpec, IoPaths, Verdict,
@@ -36,8 +38,19 @@ const BUSYBOX: &str = "/bin/busybox";
 pub(crate) struct Fixture {
     pub(crate) runtime: DockerRuntime,
     pub(crate) cluster: String,
+    pub(crate) artifacts: Arc<dyn ArtifactStore>,
     directory: TempDir,
     runs: AtomicU32,
+}
+
+/// A store in a new directory.
+fn artifacts(directory: &Path) -> Arc<dyn ArtifactStore> {
+    let url = format!("file://{}", directory.display());
+    let cache = CacheConfig {
+        directory: directory.join("cache"),
+        bytes_max: 1,
+    };
+    aod_artifacts::open(&url, &cache).expect("a store")
 }
 
 /// Removes everything with the cluster's label, also when a test panics.
@@ -115,6 +128,7 @@ impl Fixture {
         Self {
             runtime,
             cluster,
+            artifacts: artifacts(&directory.path().join("artifacts")),
             directory,
             runs: AtomicU32::new(0),
         }

@@ -1,11 +1,11 @@
-//! Builds, saves and loads images.
+//! Builds, stores and fetches images.
 
 use std::fs;
 use std::path::PathBuf;
 
 use aod_docker::config::BuildLimits;
+use aod_domain::capsule::{Image, ImageContent};
 use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, RuntimeError};
-use futures::TryStreamExt as _;
 use tokio::sync::mpsc;
 
 use crate::fixture::{Fixture, docker, files, finish};
@@ -210,64 +210,93 @@ async fn volume_has_the_files_of_the_image_and_belongs_to_its_owner() {
 }
 
 #[tokio::test]
-async fn image_survives_saving_and_loading() {
+async fn a_rebuilt_image_moves_only_its_changed_layer() {
     let fixture = Fixture::new().await;
-    let image = fixture.script("echo here");
+    let mut versions = Vec::new();
+    for (version, stored) in [("one", "2 MiB"), ("two", "1 MiB")] {
+        let rest = format!("RUN echo {version} > /version\nCMD busybox cat /version");
+        let context = context(&fixture, &format!("FROM scratch\nADD root.tar /\n{rest}"));
+        let tag = format!("aod/{}:{version}", fixture.cluster);
+        let (progress, mut lines) = mpsc::channel(1_000);
+        let build = ImageBuild::new(context, "demo", &tag, progress.clone());
+        let id = fixture.runtime.build_image(build).await;
+        let id = id.expect("it builds");
+        let storing = fixture
+            .runtime
+            .store_image(&id, &fixture.artifacts, progress);
+        let image = storing.await.expect("it is stored");
+        let mut last = String::new();
+        while let Some(line) = lines.recv().await {
+            last = line;
+        }
+        assert_eq!(last, format!("Stored the image: {stored} of new layers"));
+        let ImageContent::Layers { layers, .. } = &image.content else {
+            panic!("{image:?}");
+        };
+        versions.push((id, layers.clone(), image.clone()));
+    }
+    let [(first, old, _), (second, new, image)] = &versions[..] else {
+        panic!("{versions:?}");
+    };
+    let shared = old.len() - 1;
+    assert_eq!(old[..shared], new[..shared]);
+    assert_ne!(old[shared..], new[shared..]);
+    let changed: u64 = new[shared..].iter().map(|layer| layer.size_bytes).sum();
+    assert!(changed < 1_000, "{new:?}");
+
+    // A host with the layers of the first version gets the second one, and its tag.
+    docker(&["rmi", "-f", second]);
+    let fetched = fixture.runtime.fetch_image(image, &fixture.artifacts).await;
+    fetched.expect("it is fetched");
+    let tags = docker(&["inspect", "--format", "{{.RepoTags}}", second]);
+    assert_eq!(tags.trim(), "[aod/demo:two]");
+    let outcome = finish(fixture.start(fixture.spec(second)).await).await;
+    assert_eq!(outcome.stdout, "two\n");
+    assert!(fixture.runtime.has_image(first).await.expect("an answer"));
+}
+
+/// Images that were stored before layers were: one archive, as `docker save` writes it.
+#[tokio::test]
+async fn archive_is_fetched_as_what_it_is() {
+    let fixture = Fixture::new().await;
+    let id = fixture.script("echo here");
     let archive = fixture.path("image.tar");
-    let pieces: Vec<_> = fixture
+    docker(&["save", "-o", &archive.display().to_string(), &id]);
+    let stored = fixture.artifacts.put_file(&archive, None).await;
+    let stored = stored.expect("it is stored");
+    let image = |config_digest: String| Image {
+        config_digest,
+        content: ImageContent::Archive {
+            archive: stored.digest,
+            archive_size_bytes: stored.size_bytes,
+        },
+    };
+    let has = async || {
+        let has = fixture.runtime.has_image(&id).await;
+        has.expect("the engine answers")
+    };
+    docker(&["rmi", "-f", &id]);
+    assert!(!has().await);
+
+    // An archive of another image fails, and leaves nothing.
+    let other = image(format!("sha256:{}", "1".repeat(64)));
+    let fetched = fixture
         .runtime
-        .save_image(&image)
-        .await
-        .expect("it is there")
-        .try_collect()
-        .await
-        .expect("all of it comes");
-    fs::write(&archive, pieces.concat()).expect("a file");
-    docker(&["rmi", "-f", &image]);
+        .fetch_image(&other, &fixture.artifacts)
+        .await;
     assert!(
-        !fixture
-            .runtime
-            .has_image(&image)
-            .await
-            .expect("the engine answers")
+        matches!(fetched, Err(RuntimeError::Engine { .. })),
+        "{fetched:?}"
     );
+    assert!(!has().await);
 
-    let load = || fixture.runtime.load_image(&image, archive.clone());
-    let (first, second) = tokio::join!(load(), load());
-    first.expect("it loads");
-    second.expect("it loads");
-    let outcome = finish(fixture.start(fixture.spec(&image)).await).await;
+    let image = image(id.clone());
+    let fetch = || fixture.runtime.fetch_image(&image, &fixture.artifacts);
+    let (first, second) = tokio::join!(fetch(), fetch());
+    first.expect("it is fetched");
+    second.expect("it is fetched");
+    let outcome = finish(fixture.start(fixture.spec(&id)).await).await;
     assert_eq!(outcome.stdout, "here\n");
-
-    // A load of the same archive under another name fails and leaves nothing.
-    docker(&[
-        "ps",
-        "-aq",
-        "--filter",
-        &format!("label=dev.aod.cluster={}", fixture.cluster),
-    ])
-    .lines()
-    .for_each(|container| drop(docker(&["rm", "-fv", container])));
-    docker(&["rmi", "-f", &image]);
-    let other = format!("sha256:{}", "1".repeat(64));
-    let loaded = fixture.runtime.load_image(&other, archive.clone()).await;
-    assert!(
-        matches!(loaded, Err(RuntimeError::Engine { .. })),
-        "{loaded:?}"
-    );
-    assert!(
-        !fixture
-            .runtime
-            .has_image(&image)
-            .await
-            .expect("the engine answers")
-    );
-
-    let saved = fixture.runtime.save_image(&other).await.map(|_| ());
-    assert!(
-        matches!(saved, Err(RuntimeError::ImageMissing { .. })),
-        "{saved:?}"
-    );
 }
 
 /// The error of a build of the Dockerfile.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::policy::{Facts, is_kept};
 use super::{Class, Retention};
-use crate::artifacts::{Named, Role, named_by, named_by_registration, named_by_spending};
+use crate::artifacts::{Named, named_by, named_by_registration, named_by_spending, of_image};
 use crate::capsule::{self, Image};
 use crate::digest::Digest;
 use crate::event::Recorded;
@@ -466,19 +466,15 @@ fn is<E: DeserializeOwned>(subject: &str, bytes: &[u8]) -> bool {
 }
 
 /// A build's output names the image, until the capsule is registered with it.
-fn built_by(event: &Event) -> Option<Named> {
+fn built_by(event: &Event) -> Vec<Named> {
     let Event::Ended(ended) = event else {
-        return None;
+        return Vec::new();
     };
     let Some(Payload::Inline(output)) = &ended.output else {
-        return None;
+        return Vec::new();
     };
-    let image: Image = serde_json::from_value(output.clone()).ok()?;
-    Some(Named {
-        digest: image.archive,
-        size_bytes: None,
-        role: Role::Image,
-    })
+    let image: Option<Image> = serde_json::from_value(output.clone()).ok();
+    image.iter().flat_map(of_image).collect()
 }
 
 /// All texts in `bytes` that could be the digest of an artifact.

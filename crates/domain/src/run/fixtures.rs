@@ -12,7 +12,7 @@ use super::{
     Recompute, Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage,
     Work, WorkPosition,
 };
-use crate::capsule::{Handoffs, Image, Needs, Resources};
+use crate::capsule::{Handoffs, Image, ImageContent, Needs, Resources};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
@@ -44,8 +44,10 @@ pub fn child() -> RunId {
 pub fn image() -> Image {
     Image {
         config_digest: format!("sha256:{}", Digest::of("image")),
-        archive: Digest::of("archive"),
-        archive_size_bytes: 1_000,
+        content: ImageContent::Archive {
+            archive: Digest::of("archive"),
+            archive_size_bytes: 1_000,
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::manifest::MANIFEST_SIZE_BYTES_MAX;
 use aod_gate::protocol::PAYLOAD_SIZE_BYTES_MAX as FRAME_BYTES_MAX;
 use aod_node::fuzzing::answer_of_model;
+use aod_registry::manifest::{MANIFEST_BYTES_MAX, Manifest};
 
 use super::*;
 
@@ -146,4 +147,17 @@ fn answer_of_model_of_smallest_values() {
     let text = filled(start, ",{}", "]}", 8 << 20);
     let read = |bytes: &[u8]| assert_eq!(answer_of_model(bytes), 1);
     check_memory(read, &text, 200);
+}
+
+#[test]
+fn manifest_of_many_layers() {
+    let start = "{\"schemaVersion\": 2, \"config\": {\"mediaType\": \"\", \"size\": 1, \"digest\": \"\"},\
+        \"layers\": [{\"mediaType\": \"\", \"size\": 1, \"digest\": \"\"}";
+    let layer = ",{\"mediaType\":\"\",\"size\":1,\"digest\":\"\"}";
+    let text = filled(start, layer, "]}", MANIFEST_BYTES_MAX);
+    check_memory(
+        |input| assert!(Manifest::parse(input).is_err(), "thousands of layers"),
+        &text,
+        16,
+    );
 }

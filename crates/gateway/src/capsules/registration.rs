@@ -197,8 +197,8 @@ pub(crate) async fn build(context: &Context, prepared: &Prepared) -> Result<Run>
             Some(ended) if ended.event.outcome != Outcome::Succeeded => (),
             // The image may have been deleted if the capsule was replaced since.
             Some(ended) => {
-                let archive = image(context, &ended.event).await?.archive;
-                if deleted_artifacts::lost(context, archive).await?.is_none() {
+                let image = image(context, &ended.event).await?;
+                if !deleted_artifacts::any_lost(context, &image.artifacts()).await? {
                     return Ok(run);
                 }
             }

@@ -87,3 +87,13 @@ pub(crate) async fn lost(context: &Context, digest: Digest) -> Result<Option<Str
         None => Ok(when(context, digest).await),
     }
 }
+
+/// Renews artifacts; returns whether any of them was deleted.
+pub(crate) async fn any_lost(context: &Context, digests: &[Digest]) -> Result<bool> {
+    for &digest in digests {
+        if lost(context, digest).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

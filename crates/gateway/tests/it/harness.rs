@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
 use aod_domain::audit::SealKey;
-use aod_domain::capsule::{Handoffs, Image, Registration, Resources};
+use aod_domain::capsule::{Handoffs, Image, ImageContent, Registration, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use aod_domain::retention::UNNAMED_FOR;
@@ -158,8 +158,10 @@ fn occurs_below(directory: &Path, text: &str) -> bool {
 pub(crate) fn image(name: &str) -> Image {
     Image {
         config_digest: format!("sha256:{}", Digest::of(name)),
-        archive: Digest::of("archive"),
-        archive_size_bytes: 7,
+        content: ImageContent::Archive {
+            archive: Digest::of("archive"),
+            archive_size_bytes: 7,
+        },
     }
 }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::capsule::Image;
 use aod_domain::id::NodeId;
 use aod_domain::placement::{LOCALITY_BYTES_MIN, Near, Spot, fits, preferred};
 use aod_domain::run::Placement;
@@ -44,7 +45,7 @@ impl Missing {
         let placement = delivered.placement()?;
         let image = delivered.work().and_then(work::image);
         let image = image.filter(|image| !shared.host.images.is_here(&image.config_digest));
-        let image_bytes = image.map_or(0, |image| image.archive_size_bytes);
+        let image_bytes = image.map_or(0, Image::size_bytes);
         let near = placement.near;
         let far = near.filter(|near| near.node != shared.id);
         let bytes = far.map_or(0, |near| near.bytes).saturating_add(image_bytes);

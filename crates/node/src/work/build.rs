@@ -7,13 +7,10 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Outcome, Payload, RunError};
-use aod_ports::BoxError;
 use aod_ports::artifact_store::StoreError;
 use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use aod_ports::log_stream::Output;
-use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -65,10 +62,10 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
             ended.output = Some(Payload::Inline(json!(image)));
             ended
         }
-        Err(MakeError::Store(error)) => {
+        Err(RuntimeError::Store(error)) => {
             return lost(ErrorCode::StoreUnavailable, &error);
         }
-        Err(MakeError::Runtime(error)) => {
+        Err(error) => {
             let mut problem = runtime_error(&error);
             if let RuntimeError::BuildFailed { last_lines, .. } = &error {
                 problem = with_last_lines(problem, last_lines);
@@ -84,35 +81,22 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
     Finish::ended(ended)
 }
 
-#[derive(Debug, Error)]
-enum MakeError {
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 async fn make(
     attempt: &Attempt,
     name: &CapsuleName,
     content: Digest,
     progress: mpsc::Sender<String>,
-) -> Result<Image, MakeError> {
+) -> Result<Image, RuntimeError> {
     let shared = &attempt.shared;
     let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
     let size = artifacts.size(content).await?;
     let size = size.ok_or(StoreError::Missing { digest: content })?;
     let context = artifacts.get_file(content, size).await?;
     let tag = image_tag(name, content);
-    let build = ImageBuild::new(context.path().to_path_buf(), name.as_str(), &tag, progress);
+    let path = context.path().to_path_buf();
+    let build = ImageBuild::new(path, name.as_str(), &tag, progress.clone());
     let config_digest = runtime.build_image(build).await?;
     shared.host.images.found(&config_digest);
-    let archive = runtime.save_image(&config_digest).await?;
-    let archive = archive.map_err(|error| Box::new(error) as BoxError).boxed();
-    let stored = artifacts.put_stream(archive).await?;
-    Ok(Image {
-        config_digest,
-        archive: stored.digest,
-        archive_size_bytes: stored.size_bytes,
-    })
+    let stored = runtime.store_image(&config_digest, artifacts, progress);
+    stored.await
 }

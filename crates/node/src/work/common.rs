@@ -30,6 +30,7 @@ pub(super) fn runtime_error(error: &RuntimeError) -> RunError {
         RuntimeError::BuildFailed { .. } => ErrorCode::BuildFailed,
         RuntimeError::ImageRefused { .. } => ErrorCode::ImageUserRefused,
         RuntimeError::Engine { .. } => ErrorCode::RuntimeFailed,
+        RuntimeError::Store(_) => ErrorCode::StoreUnavailable,
     };
     RunError::new(code, chain(error))
 }

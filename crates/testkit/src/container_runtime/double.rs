@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aod_domain::capsule::Resources;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{ContainerRuntime, ContainerSpec, IoPaths};
 use tokio::sync::watch;
@@ -23,6 +24,8 @@ pub struct Double<'a> {
     pub clock: Arc<dyn Clock>,
     /// An empty directory.
     pub directory: &'a Path,
+    /// A store for images.
+    pub artifacts: Arc<dyn ArtifactStore>,
     /// Number of packed directories so far.
     pub contexts: AtomicU32,
 }
@@ -30,6 +33,10 @@ pub struct Double<'a> {
 impl Bench for Double<'_> {
     fn runtime(&self) -> &dyn ContainerRuntime {
         self.runtime
+    }
+
+    fn artifacts(&self) -> &Arc<dyn ArtifactStore> {
+        &self.artifacts
     }
 
     fn image(&self, behaviour: Behaviour) -> String {

@@ -1,8 +1,9 @@
-//! Conformance suite of images: build, save, load, and missing ones.
+//! Conformance suite of images: build, store, fetch, and missing ones.
 
+use aod_domain::capsule::{Image, ImageContent};
+use aod_domain::digest::Digest;
 use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use aod_ports::log_stream::Output;
-use futures::TryStreamExt as _;
 use tokio::sync::mpsc;
 
 use super::{Behaviour, Bench, LONG, Recipe, Started, is_missing};
@@ -11,11 +12,13 @@ use crate::events::soon;
 /// Buffered lines of a build's progress.
 const LINES_MAX: usize = 1_000;
 
-pub(super) async fn check(bench: &dyn Bench) {
+/// Runs the suite of images.
+pub async fn check(bench: &dyn Bench) {
     what_is_not_here_is_missing(bench).await;
     a_build_that_is_asked_for_twice_is_one(bench).await;
     a_build_that_fails_says_what_it_last_said(bench).await;
-    a_saved_image_is_loaded_as_what_it_is(bench).await;
+    a_stored_image_is_fetched_as_what_it_is(bench).await;
+    image_without_its_layers_is_not_fetched(bench).await;
     what_was_built_is_listed_until_it_is_removed(bench).await;
 }
 
@@ -39,10 +42,10 @@ async fn what_is_not_here_is_missing(bench: &dyn Bench) {
     let image = nobodys_image();
     assert!(!has(bench, &image).await);
     assert!(is_missing(bench, &image).await);
-    let saved = bench.runtime().save_image(&image).await.map(drop);
+    let stored = store(bench, &image).await;
     assert!(
-        matches!(&saved, Err(RuntimeError::ImageMissing { image: missing }) if *missing == image),
-        "{saved:?}"
+        matches!(&stored, Err(RuntimeError::ImageMissing { image: missing }) if *missing == image),
+        "{stored:?}"
     );
 }
 
@@ -91,34 +94,59 @@ async fn a_build_that_fails_says_what_it_last_said(bench: &dyn Bench) {
     }
 }
 
-async fn a_saved_image_is_loaded_as_what_it_is(bench: &dyn Bench) {
-    let runtime = bench.runtime();
-    let image = bench.image(Behaviour::Speaks);
-    let pieces = runtime.save_image(&image).await.expect("it is here");
-    let pieces: Vec<_> = pieces.try_collect().await.expect("all of it");
-    let archive = bench.path("image.tar");
-    std::fs::write(&archive, pieces.concat()).expect("a file");
-    // Loading an existing image succeeds.
-    let loaded = soon(runtime.load_image(&image, archive.clone())).await;
-    loaded.expect("nothing to do");
+async fn store(bench: &dyn Bench, image: &str) -> Result<Image, RuntimeError> {
+    let (progress, _lines) = mpsc::channel(LINES_MAX);
+    let storing = bench
+        .runtime()
+        .store_image(image, bench.artifacts(), progress);
+    soon(storing).await
+}
 
-    bench.forget(&image);
-    assert!(!has(bench, &image).await);
-    assert!(is_missing(bench, &image).await);
-    let other = nobodys_image();
-    let loaded = soon(runtime.load_image(&other, archive.clone())).await;
-    assert!(
-        matches!(loaded, Err(RuntimeError::Engine { .. })),
-        "{loaded:?}"
-    );
-    assert!(!has(bench, &other).await && !has(bench, &image).await);
+async fn fetch(bench: &dyn Bench, image: &Image) -> Result<u64, RuntimeError> {
+    soon(bench.runtime().fetch_image(image, bench.artifacts())).await
+}
 
-    let load = || soon(runtime.load_image(&image, archive.clone()));
-    let (first, second) = tokio::join!(load(), load());
-    first.expect("it is loaded");
-    second.expect("it is loaded");
-    assert!(has(bench, &image).await);
-    speaks(bench, &image).await;
+async fn a_stored_image_is_fetched_as_what_it_is(bench: &dyn Bench) {
+    let id = bench.image(Behaviour::Speaks);
+    let image = store(bench, &id).await.expect("it is here");
+    assert_eq!(image.config_digest, id);
+    assert!(image.size_bytes() > 0);
+    for digest in image.artifacts() {
+        let is_stored = bench.artifacts().contains(digest).await;
+        assert!(is_stored.expect("the store answers"), "{digest}");
+    }
+    let again = store(bench, &id).await.expect("it is here");
+    assert_eq!(again, image, "the same bytes");
+    let fetched = fetch(bench, &image).await;
+    assert_eq!(fetched.expect("nothing to do"), 0);
+
+    bench.forget(&id);
+    assert!(!has(bench, &id).await);
+    assert!(is_missing(bench, &id).await);
+    let other = Image {
+        config_digest: nobodys_image(),
+        ..image.clone()
+    };
+    assert!(fetch(bench, &other).await.is_err());
+    assert!(!has(bench, &other.config_digest).await && !has(bench, &id).await);
+
+    let (first, second) = tokio::join!(fetch(bench, &image), fetch(bench, &image));
+    first.expect("it is fetched");
+    second.expect("it is fetched");
+    assert!(has(bench, &id).await);
+    speaks(bench, &id).await;
+}
+
+async fn image_without_its_layers_is_not_fetched(bench: &dyn Bench) {
+    let id = bench.image(Behaviour::Speaks);
+    let mut image = store(bench, &id).await.expect("it is here");
+    bench.forget(&id);
+    let ImageContent::Layers { layers, .. } = &mut image.content else {
+        panic!("an image has layers: {image:?}");
+    };
+    layers[0].digest = Digest::of("no such layer");
+    assert!(fetch(bench, &image).await.is_err());
+    assert!(!has(bench, &id).await);
 }
 
 async fn what_was_built_is_listed_until_it_is_removed(bench: &dyn Bench) {

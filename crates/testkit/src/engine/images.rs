@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use aod_domain::capsule::{Blob, Image, ImageContent};
 use aod_domain::digest::Digest;
 use aod_domain::manifest::CapsuleName;
+use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{ImageBuild, ObservedImage, RuntimeError};
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use tokio::sync::{OnceCell, mpsc};
 
 use super::Command;
@@ -29,7 +30,7 @@ pub struct Images(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// All images that ever existed here: an archive contains only a name.
+    /// All images that ever existed here: a stored image contains only a name.
     made: BTreeMap<String, Option<Command>>,
     here: BTreeSet<String>,
     /// By the bytes of the directory.
@@ -140,27 +141,60 @@ impl Images {
         }
     }
 
-    pub(super) fn save(
+    /// Stores the name as configuration, and as the only layer.
+    pub(super) async fn store(
         &self,
         image: &str,
-    ) -> Result<BoxStream<'static, Result<Bytes, RuntimeError>>, RuntimeError> {
+        artifacts: &dyn ArtifactStore,
+    ) -> Result<Image, RuntimeError> {
         self.ensure(image)?;
-        Ok(stream::iter([Ok(Bytes::from(image.to_owned()))]).boxed())
+        let bytes = Bytes::from(image.to_owned());
+        let layer = artifacts.put_stream(stream::iter([Ok(bytes)]).boxed());
+        let layer = layer.await?;
+        let manifest = Bytes::from(format!("manifest of {image}"));
+        let manifest = artifacts.put_stream(stream::iter([Ok(manifest)]).boxed());
+        Ok(Image {
+            config_digest: image.to_owned(),
+            content: ImageContent::Layers {
+                manifest: manifest.await?.digest,
+                layers: vec![Blob {
+                    digest: layer.digest,
+                    size_bytes: layer.size_bytes,
+                }],
+            },
+        })
     }
 
-    pub(super) fn load(&self, image: &str, archive: &Path) -> Result<(), RuntimeError> {
-        if self.has(image) {
-            return Ok(());
+    pub(super) async fn fetch(
+        &self,
+        image: &Image,
+        artifacts: &dyn ArtifactStore,
+    ) -> Result<u64, RuntimeError> {
+        let id = &image.config_digest;
+        if self.has(id) {
+            return Ok(0);
         }
-        let saved = std::fs::read_to_string(archive).map_err(failed("loading an image"))?;
+        let (digest, size_bytes) = match &image.content {
+            ImageContent::Archive {
+                archive,
+                archive_size_bytes,
+            } => (*archive, *archive_size_bytes),
+            ImageContent::Layers { layers, .. } => {
+                layers.first().map_or((Digest::of(""), 0), |layer| {
+                    (layer.digest, layer.size_bytes)
+                })
+            }
+        };
+        let file = artifacts.get_file(digest, size_bytes).await?;
+        let saved = std::fs::read_to_string(file.path()).map_err(failed("fetching an image"))?;
         let mut state = self.state();
-        if saved != image || !state.made.contains_key(image) {
-            return Err(failed("loading an image")(io::Error::other(format!(
-                "the archive holds {saved:?}"
+        if saved != *id || !state.made.contains_key(id) {
+            return Err(failed("fetching an image")(io::Error::other(format!(
+                "the layer holds {saved:?}"
             ))));
         }
         state.here.insert(saved);
-        Ok(())
+        Ok(file.fetched_bytes())
     }
 
     fn ensure(&self, image: &str) -> Result<(), RuntimeError> {

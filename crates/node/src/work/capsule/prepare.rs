@@ -47,7 +47,7 @@ pub(super) async fn prepare(
     Ok(contract)
 }
 
-/// Loads the image from the artifact store unless the engine has it.
+/// Brings the image from the artifact store unless the engine has it.
 async fn ensure_image(shared: &Shared, image: &Image, fetched: &AtomicU64) -> Result<(), RunError> {
     let runtime = &shared.ports.runtime;
     shared.host.images.touch(&image.config_digest);
@@ -60,12 +60,9 @@ async fn ensure_image(shared: &Shared, image: &Image, fetched: &AtomicU64) -> Re
         let text = format!("{}: {}", image.config_digest, chain(error));
         RunError::new(ErrorCode::ImageUnavailable, text)
     };
-    let artifacts = &shared.ports.artifacts;
-    let archive = artifacts.get_file(image.archive, image.archive_size_bytes);
-    let archive = archive.await.map_err(|error| unavailable(&error))?;
-    fetched.fetch_add(archive.fetched_bytes(), Ordering::Relaxed);
-    let loaded = runtime.load_image(&image.config_digest, archive.path().to_path_buf());
-    loaded.await.map_err(|error| unavailable(&error))?;
+    let bytes = runtime.fetch_image(image, &shared.ports.artifacts).await;
+    let bytes = bytes.map_err(|error| unavailable(&error))?;
+    fetched.fetch_add(bytes, Ordering::Relaxed);
     shared.host.images.found(&image.config_digest);
     Ok(())
 }

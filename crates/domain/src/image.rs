@@ -1,0 +1,113 @@
+//! The image of a capsule in the artifact store.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::manifest::CapsuleName;
+
+/// Maximum number of layers of an image. Source: moby `layer/layer_store.go`, `maxLayerDepth` 125; Docker starts no
+/// container on more.
+pub const LAYERS_MAX: usize = 125;
+
+/// The image of a capsule, by digests that stay the same on every host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Image {
+    /// Docker's image id, the digest of the image's configuration: `sha256:…`.
+    pub config_digest: String,
+    /// The image in the artifact store, for hosts that did not build it.
+    #[serde(flatten)]
+    pub content: ImageContent,
+}
+
+/// How the artifact store has an image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ImageContent {
+    /// OCI content: each blob is an artifact under its own digest, so images share layers. The configuration is the
+    /// artifact of [`Image::config_digest`].
+    Layers {
+        manifest: Digest,
+        /// From the base up, compressed.
+        layers: Vec<Blob>,
+    },
+    /// One archive in the format of `docker save`: how images were stored before.
+    Archive {
+        archive: Digest,
+        archive_size_bytes: u64,
+    },
+}
+
+/// A part of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Blob {
+    pub digest: Digest,
+    pub size_bytes: u64,
+}
+
+impl Image {
+    /// The artifact of the configuration; none if the id of the image is not a digest.
+    pub fn config(&self) -> Option<Digest> {
+        self.config_digest.strip_prefix("sha256:")?.parse().ok()
+    }
+
+    /// The artifacts of the image.
+    pub fn artifacts(&self) -> Vec<Digest> {
+        match &self.content {
+            ImageContent::Archive { archive, .. } => vec![*archive],
+            ImageContent::Layers { manifest, layers } => {
+                let first = [Some(*manifest), self.config()].into_iter().flatten();
+                first
+                    .chain(layers.iter().map(|layer| layer.digest))
+                    .collect()
+            }
+        }
+    }
+
+    /// The bytes that a host without any of its layers fetches, except manifest and configuration.
+    pub fn size_bytes(&self) -> u64 {
+        match &self.content {
+            ImageContent::Archive {
+                archive_size_bytes, ..
+            } => *archive_size_bytes,
+            ImageContent::Layers { layers, .. } => layers
+                .iter()
+                .fold(0, |sum, layer| sum.saturating_add(layer.size_bytes)),
+        }
+    }
+}
+
+/// Length of a digest in a tag: enough to distinguish versions, short enough to read.
+const TAG_LENGTH: usize = 12;
+
+/// The tag of a capsule's image, for people: the capsule's name and the first digits of its version.
+pub fn image_tag(name: &CapsuleName, content: Digest) -> String {
+    format!("aod/{name}:{}", &content.to_string()[..TAG_LENGTH])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn image_has_layers_or_an_archive() {
+        let [manifest, layer, config] = ["m", "l", "c"].map(Digest::of);
+        let id = format!("sha256:{config}");
+        let layers = json!({
+            "config_digest": id,
+            "manifest": manifest,
+            "layers": [{"digest": layer, "size_bytes": 7}],
+        });
+        let image: Image = serde_json::from_value(layers.clone()).unwrap();
+        assert_eq!(image.artifacts(), [manifest, config, layer]);
+        assert_eq!(image.size_bytes(), 7);
+        assert_eq!(serde_json::to_value(&image).unwrap(), layers);
+
+        let archive = json!({"config_digest": id, "archive": layer, "archive_size_bytes": 9});
+        let image: Image = serde_json::from_value(archive.clone()).unwrap();
+        assert_eq!(image.artifacts(), [layer]);
+        assert_eq!(image.size_bytes(), 9);
+        assert_eq!(serde_json::to_value(&image).unwrap(), archive);
+    }
+}

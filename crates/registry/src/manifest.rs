@@ -1,0 +1,272 @@
+//! The manifest of an image: its configuration and its layers.
+
+use std::collections::BTreeSet;
+
+use aod_domain::capsule::{Blob, LAYERS_MAX};
+use aod_domain::digest::Digest;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Maximum size of a manifest, in bytes: 125 layers need some 30 KiB.
+pub const MANIFEST_BYTES_MAX: usize = 256 * 1_024;
+
+/// Maximum size of the configuration of an image, in bytes.
+pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
+/// Source: moby, `distribution/pull_v2.go`, and OCI image specification 1.1, "Media Types".
+pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// A manifest of one image, as Docker or OCI tools write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// The type under which it is served.
+    pub media_type: String,
+    pub config: Blob,
+    /// From the base up.
+    pub layers: Vec<Blob>,
+}
+
+/// Why a manifest is refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ManifestError {
+    #[error("the manifest has {0} bytes, at most {MANIFEST_BYTES_MAX} are allowed")]
+    TooLarge(usize),
+    #[error("the manifest is not JSON of an image: {0}")]
+    Malformed(String),
+    #[error("{place}: unexpected media type {found:?}, expected {expected}")]
+    MediaType {
+        place: String,
+        found: String,
+        expected: &'static str,
+    },
+    #[error("{place}.digest: expected sha256: with 64 lower-case digits, not {found:?}")]
+    Digest { place: String, found: String },
+    #[error("{place}: foreign layers, which have addresses of their own, are not supported")]
+    Foreign { place: String },
+    #[error("the image has {0} layers; expected 1 to {LAYERS_MAX}, which is Docker's own limit")]
+    Layers(usize),
+    #[error("config.size: {0} bytes, at most {CONFIG_BYTES_MAX} are allowed")]
+    Config(u64),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    schema_version: u32,
+    #[serde(default)]
+    media_type: Option<String>,
+    config: Descriptor,
+    layers: Vec<Descriptor>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    media_type: String,
+    size: u64,
+    digest: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    urls: Option<Vec<String>>,
+}
+
+impl Manifest {
+    /// Parses the bytes of a manifest and checks everything that needs no other artifact.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLarge(bytes.len()));
+        }
+        let wire: Wire = serde_json::from_slice(bytes)
+            .map_err(|error| ManifestError::Malformed(error.to_string()))?;
+        if wire.schema_version != 2 {
+            let text = format!("schemaVersion {}, expected 2", wire.schema_version);
+            return Err(ManifestError::Malformed(text));
+        }
+        let media_type = wire.media_type.unwrap_or_else(|| OCI_MANIFEST.to_owned());
+        if ![DOCKER_MANIFEST, OCI_MANIFEST].contains(&media_type.as_str()) {
+            return Err(ManifestError::MediaType {
+                place: "manifest".into(),
+                found: media_type,
+                expected: "the manifest of one image",
+            });
+        }
+        if !(1..=LAYERS_MAX).contains(&wire.layers.len()) {
+            return Err(ManifestError::Layers(wire.layers.len()));
+        }
+        let is_config = |found: &str| [DOCKER_CONFIG, OCI_CONFIG].contains(&found);
+        let config = wire
+            .config
+            .check("config", is_config, "the configuration of an image")?;
+        if config.size_bytes > CONFIG_BYTES_MAX {
+            return Err(ManifestError::Config(config.size_bytes));
+        }
+        let layers = wire.layers.iter().enumerate();
+        let layers = layers.map(|(index, layer)| {
+            let place = format!("layers[{index}]");
+            layer.check(
+                &place,
+                is_layer,
+                "a tar file, plain or compressed with gzip or zstd",
+            )
+        });
+        Ok(Self {
+            media_type,
+            config,
+            layers: layers.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The bytes of Docker's manifest for these parts.
+    pub fn docker(config: Blob, layers: &[Blob]) -> Vec<u8> {
+        let wire = Wire {
+            schema_version: 2,
+            media_type: Some(DOCKER_MANIFEST.to_owned()),
+            config: Descriptor::of(config, DOCKER_CONFIG),
+            layers: layers
+                .iter()
+                .map(|layer| Descriptor::of(*layer, DOCKER_LAYER))
+                .collect(),
+        };
+        serde_json::to_vec(&wire).expect("texts and numbers are JSON")
+    }
+
+    /// Configuration and layers, each digest once.
+    pub fn blobs(&self) -> impl Iterator<Item = Blob> {
+        let mut seen = BTreeSet::new();
+        let all = std::iter::once(self.config).chain(self.layers.iter().copied());
+        all.filter(move |blob| seen.insert(blob.digest))
+    }
+}
+
+fn is_layer(media_type: &str) -> bool {
+    if media_type == DOCKER_LAYER {
+        return true;
+    }
+    let compression = media_type.strip_prefix(OCI_LAYER);
+    compression.is_some_and(|rest| ["", "+gzip", "+zstd"].contains(&rest))
+}
+
+impl Descriptor {
+    fn of(blob: Blob, media_type: &str) -> Self {
+        Self {
+            media_type: media_type.to_owned(),
+            size: blob.size_bytes,
+            digest: format!("sha256:{}", blob.digest),
+            urls: None,
+        }
+    }
+
+    fn check(
+        &self,
+        place: &str,
+        is_expected: impl Fn(&str) -> bool,
+        expected: &'static str,
+    ) -> Result<Blob, ManifestError> {
+        let is_foreign =
+            self.media_type.contains("foreign") || self.media_type.contains("nondistributable");
+        if is_foreign || self.urls.as_ref().is_some_and(|urls| !urls.is_empty()) {
+            return Err(ManifestError::Foreign {
+                place: place.to_owned(),
+            });
+        }
+        if !is_expected(&self.media_type) {
+            return Err(ManifestError::MediaType {
+                place: place.to_owned(),
+                found: self.media_type.clone(),
+                expected,
+            });
+        }
+        let digest = parse_digest(&self.digest).ok_or_else(|| ManifestError::Digest {
+            place: place.to_owned(),
+            found: self.digest.chars().take(80).collect(),
+        })?;
+        Ok(Blob {
+            digest,
+            size_bytes: self.size,
+        })
+    }
+}
+
+/// The digest in `sha256:…`.
+pub fn parse_digest(text: &str) -> Option<Digest> {
+    text.strip_prefix("sha256:")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn blob(text: &str, size_bytes: u64) -> Blob {
+        Blob {
+            digest: Digest::of(text),
+            size_bytes,
+        }
+    }
+
+    fn wire(layers: usize) -> Value {
+        let layers: Vec<Blob> = (0..layers as u64).map(|size| blob("layer", size)).collect();
+        let bytes = Manifest::docker(blob("config", 9), &layers);
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    fn error(wire: &Value) -> String {
+        Manifest::parse(wire.to_string().as_bytes())
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn own_manifest_is_read_back() {
+        let layers = [blob("one", 1), blob("two", 2), blob("one", 1)];
+        let bytes = Manifest::docker(blob("config", 9), &layers);
+        let manifest = Manifest::parse(&bytes).unwrap();
+        assert_eq!(manifest.layers, layers);
+        assert_eq!(manifest.media_type, DOCKER_MANIFEST);
+        let blobs: Vec<Blob> = manifest.blobs().collect();
+        assert_eq!(blobs, [blob("config", 9), blob("one", 1), blob("two", 2)]);
+    }
+
+    #[test]
+    fn manifest_of_oci_needs_no_media_type_of_its_own() {
+        let mut wire = wire(1);
+        wire.as_object_mut().unwrap().remove("mediaType");
+        wire["config"]["mediaType"] = json!(OCI_CONFIG);
+        for compression in ["", "+gzip", "+zstd"] {
+            wire["layers"][0]["mediaType"] = json!(format!("{OCI_LAYER}{compression}"));
+            let manifest = Manifest::parse(wire.to_string().as_bytes()).unwrap();
+            assert_eq!(manifest.media_type, OCI_MANIFEST);
+        }
+    }
+
+    #[test]
+    fn unusable_manifests_are_refused_with_their_place() {
+        assert!(error(&wire(1_000)).contains("1000 layers"));
+        assert!(error(&wire(0)).contains("0 layers"));
+        let change = |pointer: &str, value: Value| {
+            let mut wire = wire(2);
+            *wire.pointer_mut(pointer).unwrap() = value;
+            error(&wire)
+        };
+        let foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip";
+        assert!(change("/layers/1/mediaType", json!(foreign)).starts_with("layers[1]: foreign"));
+        assert!(change("/layers/1/mediaType", json!("text/html")).starts_with("layers[1]: "));
+        assert!(change("/layers/0/digest", json!("md5:1")).starts_with("layers[0].digest"));
+        assert!(change("/config/mediaType", json!("x")).starts_with("config: "));
+        assert!(change("/config/size", json!(1_u64 << 40)).starts_with("config.size"));
+        assert!(change("/config/size", json!(-1)).contains("not JSON of an image"));
+        assert!(change("/schemaVersion", json!(1)).contains("expected 2"));
+        let list = "application/vnd.oci.image.index.v1+json";
+        assert!(change("/mediaType", json!(list)).contains("one image"));
+        let large = vec![b' '; MANIFEST_BYTES_MAX + 1];
+        assert_eq!(
+            Manifest::parse(&large),
+            Err(ManifestError::TooLarge(MANIFEST_BYTES_MAX + 1))
+        );
+    }
+}

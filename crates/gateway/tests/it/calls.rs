@@ -299,7 +299,7 @@ async fn retake(cluster: &Cluster, run: Run) -> Taken {
         work: aod_domain::run::WorkPosition {
             queue_created_ms: i64::MAX,
             sequence: 1,
-            delivery: 1,
+            delivery: u64::from(run.attempts) + 1,
         },
         ack_subject: "none".into(),
         token_sha256: Digest::of(&token),

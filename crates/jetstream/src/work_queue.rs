@@ -190,7 +190,7 @@ impl WorkQueue for JetStreamWorkQueue {
         &self,
         to: NodeId,
         delivery: &Delivery,
-        held: Duration,
+        held: &(dyn Fn() -> Duration + Send + Sync),
         patience: Duration,
     ) -> Result<bool, QueueError> {
         offer::offer(&self.link, to, delivery, held, patience)

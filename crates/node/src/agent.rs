@@ -1,7 +1,8 @@
 //! The loops of a node.
 //!
-//! `pull` and `handover` bring launches, `take` decides which of them start, and `launch` runs one to its end. The other
-//! loops announce the node, follow the log, and remove unused containers, images and directories.
+//! `pull` and `offers` bring launches, `take` decides which of them start, `handover` gives some to better-placed nodes,
+//! and `launch` runs one to its end. The other loops announce the node, follow the log, and remove unused containers,
+//! images and directories.
 
 pub(crate) mod announce;
 mod delivered;
@@ -9,6 +10,7 @@ pub(crate) mod fitness;
 mod handover;
 mod images;
 mod launch;
+mod offers;
 mod orders;
 mod pull;
 mod queues;
@@ -34,7 +36,6 @@ async fn run_loops(shared: &Arc<Shared>) {
     let asked = orders::heed_operators(shared).await;
     let readiness = watch::Sender::new(Fitness::default());
     let queues = Queues::default();
-    let start = |delivered| take::start(shared, delivered);
     tokio::join!(
         pull::pull(
             Arc::clone(shared),
@@ -46,7 +47,7 @@ async fn run_loops(shared: &Arc<Shared>) {
         orders::follow_operators(shared, asked),
         orders::signal_end_of_drain(shared),
         queues::follow_for_ever(shared, &queues),
-        handover::listen(shared, readiness.subscribe(), start),
+        offers::take_for_ever(shared, readiness.subscribe()),
         orders::follow_cancels(shared),
         reconcile::reconcile_for_ever(shared),
         images::collect_for_ever(shared),

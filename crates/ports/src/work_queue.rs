@@ -25,14 +25,16 @@ pub struct Delivery {
     pub launch: StoredEvent,
 }
 
-/// A launch offered by another node.
+/// A launch offered by another node. A dropped offer is refused.
 #[derive(Debug)]
 pub struct Offer {
     pub delivery: Delivery,
-    /// Minimum time since the other node received it from the queue; the lease is shorter by this time.
-    pub held: Duration,
-    /// Whether this node takes it; no answer means no.
-    pub answer: oneshot::Sender<bool>,
+    /// Takes the launch: the other node then hands it over, and says how long it has had the delivery. If it no longer
+    /// waits, its part is dropped, and the launch is not this node's.
+    ///
+    /// The lease is shorter by that time, counted back from the time at which this node took the launch: an offer may
+    /// be late on its way.
+    pub take: oneshot::Sender<oneshot::Sender<Duration>>,
 }
 
 /// The broker did not answer in time; a retry is harmless.
@@ -61,7 +63,9 @@ pub trait WorkQueue: Send + Sync + std::fmt::Debug {
     /// periodically.
     async fn begin_at(&self, sequence: u64) -> Result<(), QueueError>;
 
-    /// Takes up to `max` launches; waits up to `wait` for the first (zero: no wait).
+    /// Takes up to `max` launches; waits up to `wait` for the first (zero: no wait), also for a connection.
+    ///
+    /// The leases count from the time of the *request*: an answer may be late on its way.
     async fn pull(
         &self,
         pool: &Pool,
@@ -83,16 +87,16 @@ pub trait WorkQueue: Send + Sync + std::fmt::Debug {
     /// Removes the empty consumers of `pool`; the next user recreates them.
     async fn forget(&self, pool: &Pool) -> Result<(), QueueError>;
 
-    /// Offers a launch, delivered here `held` ago, to the node `to`. Returns whether that node has taken it and is now
-    /// alone responsible.
+    /// Offers a launch to the node `to`. Returns whether this node has handed it over; `held` says at that time how
+    /// long it has had the delivery.
     ///
-    /// After an error, for example if no answer comes within `patience`, that node may have taken it: this node must
-    /// neither start nor return it. If no node has it, the queue delivers it again after the lease time.
+    /// If the other node does not take it within `patience`, the launch stays here: that node cannot take it later. If
+    /// the hand-over is lost on its way, the queue delivers the launch again after the lease time.
     async fn offer(
         &self,
         to: NodeId,
         delivery: &Delivery,
-        held: Duration,
+        held: &(dyn Fn() -> Duration + Send + Sync),
         patience: Duration,
     ) -> Result<bool, QueueError>;
 

@@ -11,6 +11,12 @@ use crate::world::World;
 /// How long an adapter tries to reach the broker. Source: the adapters.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// One message in this number is late where a lease depends on its time.
+const STALLS_ONE_IN: u64 = 40;
+
+/// Longer than a lease.
+const STALL_MILLISECONDS_MAX: u64 = 8_000;
+
 /// The broker, or a store, does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer")]
@@ -106,6 +112,15 @@ impl Link {
         } else {
             Err(Unreachable)
         }
+    }
+
+    /// Like [`Link::hop`], but sometimes very late: the connection stalls without a break.
+    pub(crate) async fn stalling_hop(&self, what: &'static str) -> Result<(), Unreachable> {
+        if self.world.strikes(what, STALLS_ONE_IN) {
+            let milliseconds = self.world.below(STALL_MILLISECONDS_MAX);
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        }
+        self.hop().await
     }
 
     /// Like [`Link::hop`], retried as long as an adapter does.

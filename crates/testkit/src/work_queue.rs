@@ -7,6 +7,7 @@ use aod_domain::subject::{self, Class, Pool};
 use aod_ports::event_log::EventLog;
 use aod_ports::work_queue::{Delivery, WorkQueue};
 use futures::StreamExt as _;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -218,38 +219,40 @@ impl Queues<'_> {
         let delivery = self.pull_one(&pool).await;
         let [here, other] = [1, 2].map(|number| NodeId::new(Uuid::from_u128(number)));
         let held = Duration::from_millis(70);
-        let offer = async |to, patience| {
-            let offered = self.queue.offer(to, &delivery, held, patience).await;
-            offered.expect("an answer")
-        };
+        let offer = async |to, patience| self.queue.offer(to, &delivery, &|| held, patience).await;
         let begin = Instant::now();
-        assert!(!offer(here, LONG).await, "no node listens");
+        let nobody = offer(here, LONG).await;
+        assert!(!nobody.expect("an answer"), "no node listens");
         assert!(begin.elapsed() < LONG / 2, "the offer fails immediately");
         let mut offers = self.queue.offers(here).await.expect("a stream");
-        assert!(!offer(other, LONG).await, "only another node listens");
-        for is_taken in [true, false] {
-            let taking = async {
-                let offered = offers.next().await.expect("a stream without end");
-                offered
-                    .answer
-                    .send(is_taken)
-                    .expect("the offering node waits");
-                (offered.delivery, offered.held)
-            };
-            let (answered, (offered, found)) =
-                soon(async { tokio::join!(offer(here, LONG), taking) }).await;
-            assert_eq!(answered, is_taken);
-            assert_eq!((offered.run, offered.class), (delivery.run, delivery.class));
-            assert_eq!((&offered.launch, found), (&delivery.launch, held));
-            assert_eq!(offered.position, delivery.position);
-            assert_eq!(offered.ack_subject, delivery.ack_subject);
-        }
-        let ignoring = async { drop(offers.next().await) };
-        let (answered, ()) = soon(async { tokio::join!(offer(here, LONG), ignoring) }).await;
-        assert!(!answered, "no answer is a no");
+        let nobody = offer(other, LONG).await;
+        assert!(!nobody.expect("an answer"), "only another node listens");
+        let taking = async {
+            let offered = offers.next().await.expect("a stream without end");
+            let handed_over = take(offered.take).await;
+            (offered.delivery, handed_over)
+        };
+        let (answered, (offered, handed_over)) =
+            soon(async { tokio::join!(offer(here, LONG), taking) }).await;
+        assert!(answered.expect("an answer"));
+        assert_eq!(handed_over, Some(held));
+        assert_eq!((offered.run, offered.class), (delivery.run, delivery.class));
+        assert_eq!(offered.launch, delivery.launch);
+        assert_eq!(offered.position, delivery.position);
+        assert_eq!(offered.ack_subject, delivery.ack_subject);
+        let refusing = async { drop(offers.next().await) };
+        let (answered, ()) = soon(async { tokio::join!(offer(here, LONG), refusing) }).await;
+        assert!(!answered.expect("an answer"), "no answer is a no");
+        // The offer is taken after the first node has stopped waiting.
         let short = Duration::from_millis(100);
-        let unanswered = self.queue.offer(here, &delivery, held, short).await;
-        assert!(unanswered.is_err(), "the other node may have it");
+        let unanswered = offer(here, short).await;
+        assert!(unanswered.is_err(), "{unanswered:?}");
+        let late = soon(offers.next()).await.expect("a stream without end");
+        let handed_over = soon(take(late.take)).await;
+        assert_eq!(
+            handed_over, None,
+            "the launch has stayed with the first node"
+        );
         // The node that has the launch acknowledges it.
         self.acknowledge(&delivery).await;
         assert!(self.is_empty(&pool).await);
@@ -263,10 +266,10 @@ impl Queues<'_> {
         forged.launch.bytes = b"{\"made\":\"up\"}".as_slice().into();
         let here = NodeId::new(Uuid::from_u128(3));
         let mut offers = self.queue.offers(here).await.expect("a stream");
-        let offering = self.queue.offer(here, &forged, Duration::ZERO, LONG);
+        let offering = self.queue.offer(here, &forged, &|| Duration::ZERO, LONG);
         let taking = async {
             let offered = offers.next().await.expect("a stream without end");
-            offered.answer.send(true).expect("the offering node waits");
+            take(offered.take).await.expect("the offering node waits");
             offered.delivery
         };
         let (answered, offered) = soon(async { tokio::join!(offering, taking) }).await;
@@ -285,4 +288,11 @@ impl Queues<'_> {
         self.launch(&pool, Class::Root).await;
         assert_eq!(self.pull_one(&pool).await.position.delivery, 1);
     }
+}
+
+/// Takes an offered launch; none if it is not handed over.
+async fn take(take: oneshot::Sender<oneshot::Sender<Duration>>) -> Option<Duration> {
+    let (hand_over, handed_over) = oneshot::channel();
+    let _ = take.send(hand_over);
+    handed_over.await.ok()
 }

@@ -1,6 +1,10 @@
 //! Offers of launches from one node to another: a request on the other node's subject with the sequence of the
-//! launch in the log. The other node reads the launch from the log, so a node cannot forge one. Offers are not
-//! stored: the queue delivers the launch of a lost offer again after the lease time.
+//! launch in the log. The other node reads the launch from the log, so a node cannot forge one.
+//!
+//! The other node answers with a request of its own, and has the launch only with the answer to that request. An offer
+//! or an answer may be late on its way: the first node hands over nothing after its patience, and the other node counts
+//! the lease from its own request. No message is stored: the queue delivers the launch of a lost hand-over again after
+//! the lease time.
 
 use std::time::Duration;
 
@@ -10,7 +14,7 @@ use aod_ports::BoxError;
 use aod_ports::work_queue::{Delivery, Offer};
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::stream::Stream;
-use async_nats::{Client, HeaderMap, Message, Request};
+use async_nats::{Client, HeaderMap, Message, Request, Subject};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use tokio::sync::oneshot;
@@ -20,16 +24,16 @@ use crate::event_log::stored;
 use crate::link::Link;
 use crate::streams::EVENTS;
 
-/// Headers of an offer: sequence of the launch in the log, its acknowledgement subject, its class, and the time since
-/// its delivery.
+/// Headers of an offer: sequence of the launch in the log, its acknowledgement subject, its class, and how long the
+/// first node waits for an answer.
 const LAUNCH: &str = "Aod-Launch";
 const ACKNOWLEDGE: &str = "Aod-Acknowledge";
 const CLASS: &str = "Aod-Class";
-const HELD: &str = "Aod-Held-Milliseconds";
+const PATIENCE: &str = "Aod-Patience-Milliseconds";
 
-/// Answers to an offer.
-const TAKEN: &[u8] = b"+OK";
-const REFUSED: &[u8] = b"-ERR";
+/// The answers to an offer: the request that takes the launch, and the refusal.
+const TAKE: &[u8] = b"+OK";
+const REFUSE: &[u8] = b"-ERR";
 
 /// The offers to all nodes.
 pub(crate) const OFFERS: &str = "offer.*";
@@ -38,26 +42,33 @@ fn subject(node: NodeId) -> String {
     format!("offer.{}", node.token())
 }
 
-/// Offers a launch to `to` and returns whether that node has taken it. An offline node takes nothing; a node that does
-/// not answer may have taken it.
+/// Offers a launch to `to` and returns whether it was handed over. An offline node takes nothing.
 pub(super) async fn offer(
     link: &Link,
     to: NodeId,
     delivery: &Delivery,
-    held: Duration,
+    held: &(dyn Fn() -> Duration + Send + Sync),
     patience: Duration,
 ) -> Result<bool, BoxError> {
     let mut headers = HeaderMap::new();
     headers.insert(LAUNCH, delivery.launch.sequence.to_string());
     headers.insert(ACKNOWLEDGE, delivery.ack_subject.as_str());
     headers.insert(CLASS, delivery.class.to_string());
-    headers.insert(HELD, held.as_millis().to_string());
+    headers.insert(PATIENCE, patience.as_millis().to_string());
     let request = Request::new().headers(headers).timeout(Some(patience));
-    match link.client.send_request(subject(to), request).await {
-        Ok(answer) => Ok(&answer.payload[..] == TAKEN),
-        Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(false),
-        Err(error) => Err(error.into()),
+    let answer = match link.client.send_request(subject(to), request).await {
+        Ok(answer) => answer,
+        Err(error) if error.kind() == RequestErrorKind::NoResponders => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(taker) = answer.reply.filter(|_| &answer.payload[..] == TAKE) else {
+        return Ok(false);
+    };
+    let held = held().as_millis().to_string();
+    if let Err(error) = link.client.publish(taker, held.into()).await {
+        tracing::warn!(%error, "a launch is handed over, but the other node cannot be told");
     }
+    Ok(true)
 }
 
 /// The offers to `node`.
@@ -89,23 +100,35 @@ async fn read(client: &Client, log: &Stream<()>, message: &Message) -> Option<Of
     let class = [Class::Child, Class::Root]
         .into_iter()
         .find(|class| Some(class.to_string().as_str()) == header(CLASS))?;
-    let held = Duration::from_millis(header(HELD)?.parse().ok()?);
+    let patience = Duration::from_millis(header(PATIENCE)?.parse().ok()?);
     let (launch, acknowledge) = (header(LAUNCH)?, header(ACKNOWLEDGE)?);
     let launch = log.get_raw_message(launch.parse().ok()?).await.ok()?;
     let delivery = pull::of_launch(stored(launch), acknowledge, class)?;
     let reply = message.reply.clone()?;
-    let (answer, answered) = oneshot::channel();
+    let (take, taken) = oneshot::channel();
     let client = client.clone();
     tokio::spawn(async move {
-        let is_taken = answered.await.unwrap_or(false);
-        let text = if is_taken { TAKEN } else { REFUSED };
-        if let Err(error) = client.publish(reply, text.into()).await {
-            tracing::debug!(%error, "the answer to an offer cannot be sent");
+        if let Err(error) = answer(&client, reply, taken, patience).await {
+            tracing::debug!(%error, "an offer of a launch was not answered, or not handed over");
         }
     });
-    Some(Offer {
-        delivery,
-        held,
-        answer,
-    })
+    Some(Offer { delivery, take })
+}
+
+/// Refuses, or takes the launch and reports its hand-over. The other node waits for the taking as long as this node
+/// waits for the hand-over: `patience`.
+async fn answer(
+    client: &Client,
+    reply: Subject,
+    taken: oneshot::Receiver<oneshot::Sender<Duration>>,
+    patience: Duration,
+) -> Result<(), BoxError> {
+    let Ok(handed_over) = taken.await else {
+        return Ok(client.publish(reply, REFUSE.into()).await?);
+    };
+    let request = Request::new().payload(TAKE.into()).timeout(Some(patience));
+    let held = client.send_request(reply, request).await?.payload;
+    let held = std::str::from_utf8(&held)?.parse()?;
+    let _ = handed_over.send(Duration::from_millis(held));
+    Ok(())
 }

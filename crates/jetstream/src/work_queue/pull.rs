@@ -53,8 +53,10 @@ pub(super) async fn pull(
     let deadline = Instant::now() + wait;
     let mut is_consumer_made = false;
     loop {
+        let epoch = timeout_at(deadline, queue.link.up()).await?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let (messages, end) = request(&queue.link, &consumer::name(pool, class), max, left).await?;
+        let consumer = consumer::name(pool, class);
+        let (messages, end) = request(&queue.link, &consumer, max, left, epoch).await?;
         match end {
             End::OthersFirst if left > QUEUED_PAUSE => sleep(QUEUED_PAUSE).await,
             End::NoConsumer if is_consumer_made => {
@@ -74,14 +76,15 @@ pub(super) async fn pull(
     }
 }
 
+/// Requests launches on the connection `epoch`.
 async fn request(
     link: &Link,
     consumer: &str,
     max: usize,
     wait: Duration,
+    epoch: u64,
 ) -> Result<(Vec<Message>, End), BoxError> {
     let deadline = Instant::now() + wait + Duration::from_secs(ANSWER_SECONDS_MAX);
-    let epoch = timeout_at(deadline, link.up()).await?;
     let inbox = link.client.new_inbox();
     let answers = link.client.subscribe(inbox.clone()).await?;
     let request = if wait.is_zero() {

@@ -13,17 +13,17 @@ pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
     /// None if unreadable.
     pub(crate) launch: Option<Recorded<Event>>,
-    /// Since the boot of the host.
-    pub(crate) received: Duration,
+    /// From here the lease counts: when this node asked for the launch. Since the boot of the host.
+    pub(crate) asked: Duration,
 }
 
 impl Delivered {
-    pub(crate) fn read(delivery: Delivery, received: Duration) -> Self {
+    pub(crate) fn read(delivery: Delivery, asked: Duration) -> Self {
         let launch = delivery.launch.decode();
         Self {
             launch: launch.ok(),
             delivery,
-            received,
+            asked,
         }
     }
 

@@ -5,31 +5,22 @@
 //! capacity. If that node has none, or does not answer, the launch stays here. A node never offers a launch whose files
 //! and image it has.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use aod_domain::capsule::Image;
 use aod_domain::id::NodeId;
-use aod_domain::placement::{LOCALITY_BYTES_MIN, Near, Spot, fits, preferred};
+use aod_domain::placement::{LOCALITY_BYTES_MIN, Near, Spot, preferred};
 use aod_domain::run::Placement;
 use aod_ports::presence::{NodeMember, image_key};
-use aod_ports::work_queue::Offer;
-use futures::StreamExt as _;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::delivered::Delivered;
-use super::fitness::Readiness;
 use crate::shared::Shared;
 use crate::shared::other_nodes::is_open;
 use crate::work;
 use aod_services::error::chain;
 
 /// The part of the lease time that the other node may take to answer. It is present and answers from memory, but its
-/// processors may be busy. Without an answer, the launch waits for the end of the lease.
+/// processors may be busy.
 const PATIENCE_PART: u32 = 6;
-
-/// Pause before the node subscribes to offers again after a failure.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// The files and the image that this node lacks for a launch, if another node may be better placed.
 pub(crate) struct Missing {
@@ -60,9 +51,6 @@ impl Missing {
 }
 
 /// Offers the launch to a better-placed node; returns the launch if it stays here.
-///
-/// A node that does not answer may have taken the launch, or even returned it: this node leaves such a launch to the
-/// queue, which delivers it again after the lease time.
 pub(crate) async fn hand_over(
     shared: &Shared,
     delivered: Delivered,
@@ -72,19 +60,27 @@ pub(crate) async fn hand_over(
     let Some(to) = better(shared, missing, &others) else {
         return Some(delivered);
     };
-    let now = shared.runs.clock().since_boot();
-    let held = now.saturating_sub(delivered.received);
+    let asked = delivered.asked;
+    let held = || shared.runs.clock().since_boot().saturating_sub(asked);
     let delivery = &delivered.delivery;
     let patience = shared.config.lease / PATIENCE_PART;
-    match shared.ports.queue.offer(to, delivery, held, patience).await {
-        Ok(false) => return Some(delivered),
-        Ok(true) => debug!(run = %delivery.run, %to, "another node took the launch"),
+    match shared
+        .ports
+        .queue
+        .offer(to, delivery, &held, patience)
+        .await
+    {
+        Ok(false) => Some(delivered),
+        Ok(true) => {
+            debug!(run = %delivery.run, %to, "the launch is handed over to another node");
+            None
+        }
         Err(error) => {
             let error = chain(&error);
-            warn!(run = %delivery.run, %to, %error, "another node may have taken the launch");
+            debug!(run = %delivery.run, %to, %error, "another node did not answer an offer");
+            Some(delivered)
         }
     }
-    None
 }
 
 fn better(shared: &Shared, missing: &Missing, others: &[NodeMember]) -> Option<NodeId> {
@@ -115,57 +111,4 @@ fn better(shared: &Shared, missing: &Missing, others: &[NodeMember]) -> Option<N
 fn has_image(node: &NodeMember, digest: &str) -> bool {
     let key = image_key(digest);
     node.place.images.iter().any(|image| image == key)
-}
-
-/// Takes launches that other nodes offer, as long as this node has free capacity.
-pub(crate) async fn listen(
-    shared: &Arc<Shared>,
-    readiness: Readiness,
-    start: impl Fn(Delivered) -> Option<Delivered>,
-) {
-    loop {
-        match shared.ports.queue.offers(shared.id).await {
-            Ok(mut offers) => {
-                while let Some(offer) = offers.next().await {
-                    let is_ready = readiness.borrow().takes(offer.delivery.class);
-                    take(shared, offer, is_ready, &start);
-                }
-            }
-            Err(error) => {
-                warn!(error = %chain(&error), "the node cannot receive offers from other nodes");
-            }
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-fn take(
-    shared: &Shared,
-    offer: Offer,
-    is_ready: bool,
-    start: &impl Fn(Delivered) -> Option<Delivered>,
-) {
-    let now = shared.runs.clock().since_boot();
-    let Some(received) = now.checked_sub(offer.held) else {
-        return;
-    };
-    let delivered = Delivered::read(offer.delivery, received);
-    let is_fit = is_ready
-        && shared
-            .host
-            .disks
-            .measure(now)
-            .room
-            .takes(delivered.delivery.class)
-        && fits_here(shared, &delivered);
-    let is_taken = is_fit && start(delivered).is_none();
-    // If the answer gets lost, the other node leaves the launch alone.
-    let _ = offer.answer.send(is_taken);
-}
-
-fn fits_here(shared: &Shared, delivered: &Delivered) -> bool {
-    let (pools, equipment) = (&shared.config.pools, &shared.config.equipment);
-    delivered
-        .placement()
-        .is_some_and(|run| fits(&run.pool, &run.requirements, pools, equipment).is_ok())
 }

@@ -8,7 +8,7 @@ use tracing::{Instrument, debug, info_span};
 
 use super::delivered::Delivered;
 use crate::attempt::ending::store_loss;
-use crate::attempt::lease::LeaseKeeper;
+use crate::attempt::lease::{LeaseKeeper, kill_after};
 use crate::attempt::leftover::Leftover;
 use crate::attempt::taking::{settle_refusal, take_lease};
 use crate::attempt::{Attempt, Finish};
@@ -25,12 +25,17 @@ pub(super) async fn run(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
 
 async fn run_delivery(shared: Arc<Shared>, delivered: Delivered, seat: Seat) {
     let delivery = delivered.delivery;
+    let stop_at = kill_after(delivered.asked, shared.config.lease);
+    if stop_at <= shared.runs.clock().since_boot() {
+        debug!("the launch arrived too late; the queue delivers it again");
+        return;
+    }
     let lease = LeaseKeeper::start(
         Arc::clone(&shared.ports.queue),
         Arc::clone(shared.runs.clock()),
         delivery.ack_subject.clone(),
         shared.config.lease,
-        delivered.received,
+        delivered.asked,
     );
     // The hash of a secret is as hard to guess as the secret, and is text.
     let token = Digest::of(shared.runs.clock().fresh_secret()).to_string();

@@ -18,8 +18,8 @@ use super::take::take;
 use crate::shared::Shared;
 use aod_services::error::chain;
 
-/// How long one pull waits for work.
-const PULL_WAIT: Duration = Duration::from_secs(20);
+/// The part of the lease time for which one pull waits for work. The leases of its launches count from its begin.
+const PULL_PART: u32 = 6;
 
 /// Pause after a failed pull.
 const PULL_RETRY: Duration = Duration::from_millis(500);
@@ -63,10 +63,10 @@ pub(super) async fn pull(
         ask(&shared, &mut sources, &pulls, &fitness);
         tokio::select! {
             biased;
-            Some((index, deliveries, received)) = pulls.next(), if !pulls.is_empty() => {
+            Some((index, deliveries, asked)) = pulls.next(), if !pulls.is_empty() => {
                 sources[index].is_asked = false;
                 match deliveries {
-                    Some(deliveries) => take(&shared, deliveries, received),
+                    Some(deliveries) => take(&shared, deliveries, asked),
                     None => tokio::time::sleep(PULL_RETRY).await,
                 }
             }
@@ -148,14 +148,14 @@ fn batch(class: Class, free: usize) -> usize {
 fn pull_one(shared: &Shared, index: usize, queue: Pool, class: Class, max: usize) -> Pull {
     let work = Arc::clone(&shared.ports.queue);
     let clock = Arc::clone(shared.runs.clock());
+    let wait = shared.config.lease / PULL_PART;
     Box::pin(async move {
-        let pulled = work.pull(&queue, class, max, PULL_WAIT).await;
-        let received = clock.since_boot();
-        match pulled {
-            Ok(deliveries) => (index, Some(deliveries), received),
+        let asked = clock.since_boot();
+        match work.pull(&queue, class, max, wait).await {
+            Ok(deliveries) => (index, Some(deliveries), asked),
             Err(error) => {
                 debug!(%queue, error = %chain(&error), "a pull failed");
-                (index, None, received)
+                (index, None, asked)
             }
         }
     })

@@ -20,15 +20,17 @@ const HOLD: Duration = Duration::from_secs(1);
 /// in a loop.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(1);
 
-/// Starts the launches that fit. Holds the others for a moment, then returns them to the queue.
-pub(super) fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, received: Duration) {
-    let room = shared.host.disks.measure(received).room;
+/// Starts the launches that fit. Holds the others for a moment, then returns them to the queue. Their leases count from
+/// `asked`, the time of the pull.
+pub(super) fn take(shared: &Arc<Shared>, deliveries: Vec<Delivery>, asked: Duration) {
+    let now = shared.runs.clock().since_boot();
+    let room = shared.host.disks.measure(now).room;
     if room != Room::Enough {
         // The next pull waits for the result of this check.
         shared.host.doubt.notify_one();
     }
     for delivery in deliveries {
-        let delivered = Delivered::read(delivery, received);
+        let delivered = Delivered::read(delivery, asked);
         if !room.takes(delivered.delivery.class) {
             spawn(shared, |shared| pass_on(shared, delivered, Duration::ZERO));
         } else if shared.others.is_left(delivered.delivery.run) {
@@ -74,7 +76,7 @@ async fn leave_to_others(shared: Arc<Shared>, delivered: Delivered) {
 }
 
 /// Returns `delivered` if it does not fit.
-pub(super) fn start(shared: &Arc<Shared>, delivered: Delivered) -> Option<Delivered> {
+fn start(shared: &Arc<Shared>, delivered: Delivered) -> Option<Delivered> {
     let class = delivered.delivery.class;
     let Some(seat) = shared.host.ledger.enter(class, &delivered.claim()) else {
         return Some(delivered);
@@ -104,14 +106,14 @@ async fn hold(shared: Arc<Shared>, mut delivered: Delivered) {
 
 /// Returns a launch to the queue; another node may take it after `delay`.
 async fn pass_on(shared: Arc<Shared>, delivered: Delivered, delay: Duration) {
-    let until = lease::kill_after(delivered.received, shared.config.lease);
+    let until = lease::kill_after(delivered.asked, shared.config.lease);
     let left = until.saturating_sub(shared.runs.clock().since_boot());
     let queue = shared.ports.queue.as_ref();
     let ack_subject = &delivered.delivery.ack_subject;
     lease::give_back(queue, ack_subject, delay, left).await;
 }
 
-fn spawn<F>(shared: &Arc<Shared>, work: impl FnOnce(Arc<Shared>) -> F)
+pub(super) fn spawn<F>(shared: &Arc<Shared>, work: impl FnOnce(Arc<Shared>) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {

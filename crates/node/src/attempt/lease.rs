@@ -97,6 +97,9 @@ pub(crate) async fn give_back(
     delay: Duration,
     left: Duration,
 ) {
+    if left.is_zero() {
+        return;
+    }
     return_within(left, queue.give_back(ack_subject, delay), ack_subject).await;
 }
 

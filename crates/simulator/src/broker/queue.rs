@@ -88,6 +88,28 @@ impl State {
     }
 }
 
+/// The offer as the other node has it: the hand-over may be late on its way, or lost.
+fn late_to_take(offer: Offer, link: Link) -> Offer {
+    let (take, taken) = oneshot::channel::<oneshot::Sender<Duration>>();
+    tokio::spawn(async move {
+        let Ok(to_node) = taken.await else {
+            return;
+        };
+        let (handed_over, held) = oneshot::channel();
+        if offer.take.send(handed_over).is_err() {
+            return;
+        }
+        let Ok(held) = held.await else { return };
+        if link.stalling_hop("late hand-over").await.is_ok() {
+            let _ = to_node.send(held);
+        }
+    });
+    Offer {
+        delivery: offer.delivery,
+        take,
+    }
+}
+
 fn delivery(created_ms: i64, sequence: u64, work: &Work, class: Class) -> Option<Delivery> {
     Some(Delivery {
         run: Subject::run_of(&work.subject)?,
@@ -129,7 +151,9 @@ impl WorkQueue for SimulatedQueue {
         wait: Duration,
     ) -> Result<Vec<Delivery>, QueueError> {
         let deadline = Instant::now() + wait;
-        self.link.patiently().await.map_err(unreachable)?;
+        let connected = tokio::time::timeout_at(deadline, self.link.up()).await;
+        connected.map_err(|error| QueueError(error.into()))?;
+        self.link.hop().await.map_err(unreachable)?;
         loop {
             let mut changes = self.broker.queue_changes.subscribe();
             let (taken, next) = self.take(pool, class, max);
@@ -140,7 +164,8 @@ impl WorkQueue for SimulatedQueue {
                     self.link.world.step(&self.link.who, &what);
                 }
                 // A lost delivery is redelivered after the lease time.
-                return self.link.hop().await.map(|()| taken).map_err(unreachable);
+                let arrived = self.link.stalling_hop("late delivery").await;
+                return arrived.map(|()| taken).map_err(unreachable);
             }
             let more = self.link.wait_for_more(&mut changes, next, deadline);
             if !more.await.map_err(unreachable)? {
@@ -201,7 +226,7 @@ impl WorkQueue for SimulatedQueue {
         &self,
         to: NodeId,
         delivery: &Delivery,
-        held: Duration,
+        held: &(dyn Fn() -> Duration + Send + Sync),
         patience: Duration,
     ) -> Result<bool, QueueError> {
         self.link.hop().await.map_err(unreachable)?;
@@ -211,27 +236,33 @@ impl WorkQueue for SimulatedQueue {
             let launch = state.event(delivery.launch.sequence);
             (state.offers.get(&to).cloned(), launch)
         };
-        let (answer, answered) = oneshot::channel();
+        let (take, taken) = oneshot::channel();
         let offer = Offer {
             delivery: Delivery {
                 launch,
                 ..delivery.clone()
             },
-            held,
-            answer,
+            take,
         };
         let is_told = listener.is_some_and(|listener| listener.send(offer).is_ok());
         if !is_told {
             return Ok(false);
         }
+        let answered = async {
+            let taken = taken.await;
+            self.link.hop().await.map(|()| taken)
+        };
         let answered = tokio::time::timeout(patience, answered).await;
-        self.link.hop().await.map_err(unreachable)?;
         let answered = answered.map_err(|error| QueueError(error.into()))?;
-        let is_taken = answered.unwrap_or(false);
-        if is_taken {
-            self.link.world.count("handed over");
+        let Ok(handed_over) = answered.map_err(unreachable)? else {
+            return Ok(false);
+        };
+        let held = held();
+        self.link.world.count("handed over");
+        if self.link.hop().await.is_ok() {
+            let _ = handed_over.send(held);
         }
-        Ok(is_taken)
+        Ok(true)
     }
 
     async fn offers(&self, node: NodeId) -> Result<BoxStream<'static, Offer>, QueueError> {
@@ -243,8 +274,8 @@ impl WorkQueue for SimulatedQueue {
         let offers = offers.filter_map(move |offer| {
             let (link, broker) = (link.clone(), broker.clone());
             async move {
-                if link.hop().await.is_ok() {
-                    return Some(offer);
+                if link.stalling_hop("late offer").await.is_ok() {
+                    return Some(late_to_take(offer, link));
                 }
                 broker.state().lost_offers.push(offer);
                 None

@@ -52,7 +52,10 @@ use crate::completion;
 use crate::console::Format;
 use crate::logging::LogFormat;
 
-/// Run capsules: containers that call each other across hosts, recorded in one durable log of events.
+/// Run capsules in containers across hosts, and record each run in one durable log of events
+///
+/// A capsule is a directory that builds into an image for one task. A run is one execution of a capsule. A capsule can
+/// call other capsules: a root is a run without a caller, and a tree is a root and every run below it.
 #[derive(Debug, Parser)]
 #[command(name = "aod", version, propagate_version = true, max_term_width = 100)]
 pub struct Arguments {
@@ -225,8 +228,8 @@ pub struct BackupArguments {
 /// The arguments of a call, and the directory for its output files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CallArguments {
-    /// Argument (repeatable): `key=value`, `key=@path` for a file, `key=@@text` for a text that starts with @. A
-    /// value is text, unless the schema permits only another type. The values of a repeated key form a list
+    /// Argument (repeatable): `key=value`; `key=@path` for a file; `key=@@text` for a text that starts with @. The
+    /// value is a text, or JSON if the schema permits no text for the key. Repeat a key to pass a list
     #[arg(short, long = "input", value_name = "KEY=VALUE")]
     pub inputs: Vec<String>,
 

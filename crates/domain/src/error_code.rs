@@ -136,8 +136,8 @@ error_codes! {
     EgressRefused => "egress_refused", Caller, false, "the capsule may not connect to this host";
     EgressUnreachable => "egress_unreachable", Platform, true, "an external host is unreachable";
     TooManyQueues => "too_many_queues", Caller, true, "runs have too many different sets of requirements";
-    LogFull => "log_full", Platform, true, "the event log is nearly full; gateways reject new roots";
-    DiskFull => "disk_full", Platform, true, "a disk is nearly full and has no space for new roots";
+    LogFull => "log_full", Platform, true, "the event log is nearly full; gateways reject new root runs";
+    DiskFull => "disk_full", Platform, true, "a disk or the artifact store is nearly full; no new root runs start";
     StoreUnavailable => "store_unavailable", Platform, true, "the artifact store does not respond";
     BrokerUnavailable => "broker_unavailable", Platform, true, "the broker does not respond";
     Internal => "internal", Platform, false, "a bug in AOD";

@@ -15,9 +15,11 @@ pub enum CapsuleCommand {
     New(NewArguments),
     /// Check capsule directories, without a gateway
     Validate(ValidateArguments),
-    /// Build and run a capsule on this machine, without a cluster; afterwards, keep only the image
+    /// Build and run a capsule without a running cluster: the command starts a temporary private one, and keeps only
+    /// the image
     Run(CapsuleRunArguments),
-    /// Run the test cases of capsules (tests/cases/NAME) on this machine, without a cluster
+    /// Run the test cases of capsules (tests/cases/NAME) without a running cluster: the command starts a temporary
+    /// private one
     Test(CapsuleTestArguments),
     /// Check a capsule directory, build its image on a node and register the capsule
     Build(BuildArguments),

@@ -41,8 +41,8 @@ pub struct RerunArguments {
     #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Recompute this run, all runs below this run, and its callers up to the root
-    #[arg(long, value_name = "RUN", conflicts_with = "fresh", add = completion::runs())]
+    /// Recompute CALLEE (a run below RUN), all runs below CALLEE, and the runs between CALLEE and RUN
+    #[arg(long, value_name = "CALLEE", conflicts_with = "fresh", add = completion::runs())]
     pub from: Option<String>,
 
     /// Recompute all runs, without reusing recorded results

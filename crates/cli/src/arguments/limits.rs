@@ -28,8 +28,8 @@ pub struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub preparation_timeout: Option<u32>,
 
-    /// Maximum time between two heartbeats of the capsule: output, or any request that the capsule sends [default:
-    /// none]
+    /// Maximum time without a heartbeat of the capsule. Output of the capsule and its requests to AOD are heartbeats.
+    /// While such a request is open, AOD expects no heartbeat [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     pub heartbeat_timeout: Option<u32>,
 

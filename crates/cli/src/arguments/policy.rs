@@ -8,7 +8,8 @@ use clap::Args;
 /// The secrets, models and hosts that the operator of a node grants to capsules.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PolicyArguments {
-    /// Directory with secrets for capsules: for each secret in agent.yaml, a file with its name and mode 0600
+    /// Directory with secrets for capsules: the file NAME, with mode 0600 or 0400, contains the secret that agent.yaml
+    /// lists as NAME
     #[arg(
         long,
         env = "AOD_SECRETS",

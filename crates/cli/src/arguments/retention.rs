@@ -13,7 +13,7 @@ pub enum RetentionCommand {
     Ls(ConnectArguments),
     /// Create or replace a policy
     Set(SetPolicyArguments),
-    /// Remove a policy; AOD then keeps the artifacts that only this policy allowed it to delete
+    /// Remove a policy; AOD keeps all artifacts for which no other policy sets a time
     Rm(PolicyArgument),
 }
 
@@ -40,7 +40,8 @@ pub struct SetPolicyArguments {
     #[arg(long, value_name = "TIME")]
     pub files: Option<Keep>,
 
-    /// Retention time of images, packed directories and manifests that are no longer registered
+    /// Retention time of removed capsules and of replaced versions: images, packed directories, schema.json, agent.yaml
+    /// and tools.yaml
     #[arg(long, value_name = "TIME")]
     pub capsules: Option<Keep>,
 

@@ -37,8 +37,8 @@ pub struct SetRuleArguments {
     #[arg(long, value_name = "TENANT")]
     pub tenant: Vec<String>,
 
-    /// Part of a request; AOD counts runs with the same value together, in one bucket: `tenant`, `capsule`,
-    /// `requested_by`, `label:NAME`, `argument:/POINTER` (repeatable) [default: all runs share one bucket]
+    /// Part of the key of the rule: `tenant`, `capsule`, `requested_by`, `label:NAME` or `argument:/POINTER`. Runs with
+    /// the same value of the key share a bucket (repeatable) [default: all runs share one bucket]
     #[arg(long, value_name = "PART")]
     pub key: Vec<String>,
 
@@ -54,8 +54,8 @@ pub struct SetRuleArguments {
     #[arg(long, requires = "key")]
     pub fair: bool,
 
-    /// Weight of the bucket with this key: `team-a=3` (repeatable) [default: 1]
-    #[arg(long, value_name = "KEY=N", requires = "fair", value_parser = weight)]
+    /// Weight of the bucket for this value of the key: `team-a=3` (repeatable) [default: 1]
+    #[arg(long, value_name = "VALUE=N", requires = "fair", value_parser = weight)]
     pub weight: Vec<(String, u32)>,
 
     #[command(flatten)]
@@ -85,9 +85,9 @@ fn rate(text: &str) -> Result<RateView, String> {
 }
 
 fn weight(text: &str) -> Result<(String, u32), String> {
-    let (key, weight) = labels::pair(text)?;
+    let (value, weight) = labels::pair(text)?;
     let weight = weight
         .parse()
-        .map_err(|_| "expected a key and a number, as in team-a=3")?;
-    Ok((key, weight))
+        .map_err(|_| "expected a value of the key and a number, as in team-a=3")?;
+    Ok((value, weight))
 }

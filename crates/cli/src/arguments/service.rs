@@ -19,7 +19,8 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// The connection of a program to the broker and the artifact store.
 #[derive(Clone, Debug, Args)]
 pub struct BrokerArguments {
-    /// Address of the broker, `nats://host:port`; for several servers, separate the addresses with commas
+    /// Address of the broker, `nats://host:port` or `tls://host:port`; for several servers, separate the addresses with
+    /// commas
     #[arg(
         long,
         env = "AOD_NATS",
@@ -97,8 +98,8 @@ pub struct GatewayArguments {
     )]
     pub public_url: Option<String>,
 
-    /// File with the administrator token; without this file, the gateway listens only on a loopback address, and accepts
-    /// clients on this host without a token
+    /// File with the administrator token. Without this file, --listen must be a loopback address, or the gateway does
+    /// not start; clients on this host then need no token
     #[arg(
         long,
         env = "AOD_TOKEN_FILE",
@@ -179,7 +180,7 @@ pub struct TlsArguments {
 /// The reserved space on disks.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DiskArguments {
-    /// Space that AOD reserves on each disk for running trees; with less free space, no new tree starts [default: a
+    /// Space that AOD reserves on each disk for running trees; with less free space, no new roots start [default: a
     /// tenth of the disk, from 128 MiB to 1 GiB]
     #[arg(
         long,
@@ -239,12 +240,13 @@ pub struct CapacityArguments {
     #[command(flatten)]
     pub equipment: EquipmentArguments,
 
-    /// Maximum memory that runs reserve; above it, no new tree starts [default: three quarters of the memory]
+    /// Memory that runs can reserve before the node stops starting new roots; callees can exceed it [default: three
+    /// quarters of the memory]
     #[arg(long, env = "AOD_MEMORY", value_name = "BYTES", hide_env_values = true)]
     pub memory: Option<u64>,
 
-    /// Maximum number of containers, including those that wait for callees; above it, no new tree starts [default: 16
-    /// per slot]
+    /// Number of containers, including those that wait for callees, at which the node stops starting new roots; callees
+    /// can exceed it [default: 16 per slot]
     #[arg(long, env = "AOD_CONTAINERS_MAX", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), hide_env_values = true)]
     pub containers_max: Option<u32>,
 
@@ -325,7 +327,7 @@ pub struct UpArguments {
     #[arg(long, env = "AOD_DATA", value_name = "DIR", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
-    /// Address of an existing broker, `nats://host:port` [default: start a broker]
+    /// Address of an existing broker, `nats://host:port` or `tls://host:port` [default: start a broker]
     #[arg(
         long,
         env = "AOD_NATS",
@@ -352,8 +354,8 @@ pub struct UpArguments {
     #[arg(long, env = "AOD_LISTEN", value_name = "ADDR", default_value = LISTEN_DEFAULT, hide_env_values = true)]
     pub listen: SocketAddr,
 
-    /// Accept requests without a token from clients of agent-on-demand, an earlier program, on this host; only on a
-    /// loopback address. Each program on this host can then start runs of the tenant `default` and read their outputs
+    /// Accept requests without a token on the routes of agent-on-demand, an earlier program. Every program on this host
+    /// can then start runs of the tenant `default` and read their outputs. --listen must be a loopback address
     #[arg(
         long,
         env = "AOD_OPEN_TO_AGENT_ON_DEMAND",

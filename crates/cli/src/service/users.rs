@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! nats-admin.creds, nats-gateway.creds, nats-node.creds   one for each part; created once
-//! nats-node-<name>.creds                                  for one host; created on request
+//! nats-node-<name>.creds                                  for one node; created on request
 //! nats-users.conf                                         generated from the credentials files at each call
 //! ```
 //!
@@ -24,7 +24,7 @@ const ADMIN: &str = "admin";
 const GATEWAY: &str = "gateway";
 const NODE: &str = "node";
 
-/// The prefix of users for single hosts.
+/// The prefix of users for single nodes.
 const NODE_PREFIX: &str = "node-";
 
 /// The directory of the streams of users without an account, below the server's store.
@@ -82,17 +82,17 @@ impl Users {
         Ok(written)
     }
 
-    /// Adds a user for the host `name`. An existing user keeps its password.
+    /// Adds a user for the node `name`. An existing user keeps its password.
     pub fn add_node(&self, name: &str) -> Result<Vec<PathBuf>, Failure> {
         if self.are_unlimited() {
             return Err(Failure::usage(
-                "cannot add a user for one host: the users have unlimited rights",
+                "cannot add a user for one node: the users have unlimited rights",
             )
             .with_hint("upgrade them with `aod credentials DIR --upgrade`"));
         }
         if !data::is_plain_name(name) {
             let message = format!(
-                "invalid host {name:?}: expected 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, - and _"
+                "invalid node name {name:?}: expected 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, - and _"
             );
             return Err(Failure::usage(message));
         }

@@ -1,4 +1,4 @@
-//! `aod capsule run`: builds and runs a directory on this machine, without a cluster.
+//! `aod capsule run`: builds and runs a directory on this machine, in a temporary private cluster.
 
 use std::time::Duration;
 

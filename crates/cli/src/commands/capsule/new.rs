@@ -19,7 +19,7 @@ pub(super) fn new(arguments: &NewArguments, console: Console) -> Result<Exit, Fa
         || shown.clone(),
     )?;
     console.tell(&format!(
-        "next: aod capsule test {shown}     run its test cases, without a cluster\n      \
+        "next: aod capsule test {shown}     run its test cases in a temporary private cluster\n      \
          then edit schema.json and the program: see README.md in the directory"
     ));
     Ok(Exit::Ok)

@@ -102,6 +102,12 @@ impl Stop {
     const fn has_grace(&self) -> bool {
         !matches!(self, Self::DiskQuota(_))
     }
+
+    /// Whether the callees end before the capsule. Otherwise they end after it, unless another attempt will join them. A
+    /// capsule above its disk limit could write on while its callees end.
+    const fn ends_callees_first(&self, is_retried: bool) -> bool {
+        self.has_grace() && !is_retried
+    }
 }
 
 /// The progress of ending a container.
@@ -248,12 +254,14 @@ impl Watch<'_> {
         left.try_into().unwrap_or(Duration::ZERO)
     }
 
-    /// Ends callees first, unless another attempt will join them.
+    /// Ends the callees or the capsule.
     async fn begin_ending(&self, container: &dyn Container, reason: &Stop) -> Ending {
         let (outcome, error) = reason.verdict(&self.attempt.run);
-        match self.attempt.retry_after(outcome, &error) {
-            Some(_) => self.ask(container, Some(reason)).await,
-            None => Ending::Callees,
+        let is_retried = self.attempt.retry_after(outcome, &error).is_some();
+        if reason.ends_callees_first(is_retried) {
+            Ending::Callees
+        } else {
+            self.ask(container, Some(reason)).await
         }
     }
 
@@ -298,6 +306,16 @@ fn notified_from_zero(mut counted: Receiver<usize>) -> Receiver<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn capsule_above_its_disk_limit_does_not_wait_for_its_callees() {
+        let excess = Stop::DiskQuota(Excess::Bytes(1 << 34));
+        assert!(!excess.ends_callees_first(false) && !excess.has_grace());
+        for other in [Stop::Cancelled, Stop::TimedOut, Stop::HeartbeatMissed] {
+            assert!(other.ends_callees_first(false), "{other:?}");
+            assert!(!other.ends_callees_first(true), "{other:?}");
+        }
+    }
 
     #[test]
     fn call_before_the_watch_is_reported_as_a_change() {

@@ -39,9 +39,7 @@ impl WithoutToken {
         match self {
             Self::Everything if sender.is_this_host() => Ok(Principal::cluster_admin(DEVELOPMENT)),
             Self::Compatibility if !need.compatibility => Err(TokenNeeded::Missing),
-            Self::Compatibility if sender.is_this_host() && !sender.is_forwarded => {
-                Ok(Principal::agent_on_demand())
-            }
+            Self::Compatibility if sender.is_this_host() => Ok(Principal::agent_on_demand()),
             Self::Compatibility | Self::Everything => Err(TokenNeeded::OtherHost),
             Self::Nothing => Err(TokenNeeded::Missing),
         }
@@ -79,14 +77,14 @@ pub struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Whether client and page address this host by a name that cannot mean another host.
+    /// Whether client and page address this host by a name that cannot mean another host, without a proxy.
     pub fn is_this_host(self) -> bool {
         let origin = self.origin.is_none_or(|origin| {
             origin
                 .split_once("://")
                 .is_some_and(|(_, authority)| is_loopback_name(authority))
         });
-        self.host.is_some_and(is_loopback_name) && origin
+        self.host.is_some_and(is_loopback_name) && origin && !self.is_forwarded
     }
 }
 
@@ -231,17 +229,10 @@ mod tests {
             is_forwarded: true,
             ..HERE
         };
-        check(
-            WithoutToken::Compatibility,
-            COMPATIBILITY,
-            forwarded,
-            Err(TokenNeeded::OtherHost),
-        );
-        check(
-            WithoutToken::Everything,
-            COMPATIBILITY,
-            forwarded,
-            Ok(DEVELOPMENT),
-        );
+        for rule in [WithoutToken::Compatibility, WithoutToken::Everything] {
+            check(rule, COMPATIBILITY, forwarded, Err(TokenNeeded::OtherHost));
+        }
+        let with_token = WithoutToken::Everything.check_sender(forwarded);
+        assert_eq!(with_token, Err(TokenNeeded::OtherHost));
     }
 }

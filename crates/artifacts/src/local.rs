@@ -120,6 +120,15 @@ impl ArtifactStore for LocalStore {
         renewed.map_err(|error| from_io(&self.objects.place(), error))
     }
 
+    async fn renew_intact(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        match blocking(move || objects.verified(digest)).await {
+            Ok(Some(_)) => self.renew(digest).await,
+            Ok(None) | Err(StoreError::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn list(&self) -> Result<Listing, StoreError> {
         let objects = Arc::clone(&self.objects);
         let shards = stream::iter(0..=u8::MAX).then(move |first| {

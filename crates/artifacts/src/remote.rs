@@ -182,6 +182,13 @@ impl ArtifactStore for RemoteStore {
         self.remote.renewed(digest).await
     }
 
+    async fn renew_intact(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        if self.remote.damaged.contains(digest) {
+            return Ok(None);
+        }
+        self.remote.renewed(digest).await
+    }
+
     async fn list(&self) -> Result<Listing, StoreError> {
         self.remote.list().await
     }

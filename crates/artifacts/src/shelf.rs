@@ -173,6 +173,10 @@ impl Shelf {
             if is_verified {
                 self.remember(digest, Stamp::of(&file.metadata()?));
             }
+        } else if self.durability == Durability::Synced {
+            // The process that renamed it a moment ago may not have synced the directory yet.
+            let path = self.path(digest);
+            sync_directory(path.parent().expect("a file of a shelf has a directory"))?;
         }
         Ok(Some(metadata.len()))
     }

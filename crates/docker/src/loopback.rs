@@ -2,21 +2,42 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aod_ports::artifact_store::ArtifactStore;
 use aod_registry::Registry;
-use tokio::sync::OnceCell;
-use tracing::{debug, warn};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
 
 use crate::config::RegistryUse;
-use crate::engine::{CallError, Engine};
+use crate::engine::Engine;
 use crate::image::transfer::credentials;
+
+/// Maximum time of the question; the engine and the registry are on this host.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// After this time, the node asks an engine again that did not reach the registry.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 
 /// The registry, if this process can listen on a loopback address.
 #[derive(Debug)]
 pub(crate) struct Loopback {
     registry: Option<Registry>,
-    is_reached: OnceCell<bool>,
+    known: Mutex<Option<Known>>,
+}
+
+/// The last answer to the question whether the engine reaches the registry.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    is_reached: bool,
+    since: Instant,
+}
+
+impl Known {
+    fn is_current(self) -> bool {
+        self.is_reached || self.since.elapsed() < ASK_AGAIN
+    }
 }
 
 impl Loopback {
@@ -26,7 +47,7 @@ impl Loopback {
                 RegistryUse::Off => None,
                 RegistryUse::Loopback(port) => open(port.as_deref()).await,
             },
-            is_reached: OnceCell::new(),
+            known: Mutex::default(),
         }
     }
 
@@ -38,42 +59,43 @@ impl Loopback {
         artifacts: &Arc<dyn ArtifactStore>,
     ) -> Option<&Registry> {
         let registry = self.registry.as_ref()?;
-        let asked = async || match is_reached(engine, registry, artifacts).await {
-            Some(is_reached) => Ok(is_reached),
-            None => Err(()),
+        let mut known = self.known.lock().await;
+        let answer = match known.filter(|known| known.is_current()) {
+            Some(answer) => answer,
+            None => *known.insert(Known {
+                is_reached: is_reached(engine, registry, artifacts).await,
+                since: Instant::now(),
+            }),
         };
-        let is_reached = self.is_reached.get_or_try_init(asked).await;
-        is_reached
-            .is_ok_and(|is_reached| *is_reached)
-            .then_some(registry)
+        answer.is_reached.then_some(registry)
     }
 }
 
-/// Asks the engine for a manifest that does not exist, and looks whether this registry got the request; none if the
-/// engine does not answer.
+/// Asks the engine for a manifest that does not exist, and looks whether this registry got the request. The answer says
+/// nothing about the health of the engine, so it does not count for the breaker.
 async fn is_reached(
     engine: &Engine,
     registry: &Registry,
     artifacts: &Arc<dyn ArtifactStore>,
-) -> Option<bool> {
+) -> bool {
     let transfer = registry.push(artifacts);
     let name = format!("{}:{}", transfer.repository(), transfer.tag());
     let asked = engine
         .docker
         .inspect_registry_image(&name, Some(credentials(&transfer)));
-    let answer = engine.query(asked).await;
+    let answer = tokio::time::timeout(ANSWER_MAX, asked).await;
     let is_reached = transfer.was_used();
-    match answer {
-        Ok(_) | Err(CallError::Answered { .. }) if !is_reached => {
-            warn!("the engine does not reach this node's loopback address; images move as a whole");
-        }
-        Err(error @ (CallError::TimedOut { .. } | CallError::Unreachable(_))) if !is_reached => {
-            debug!(%error, "the engine did not say whether it reaches the registry");
-            return None;
-        }
-        _ => (),
+    if !is_reached {
+        let error = match answer {
+            Ok(answer) => answer.err().map(|error| error.to_string()),
+            Err(elapsed) => Some(elapsed.to_string()),
+        };
+        warn!(
+            ?error,
+            "the engine does not reach this node's loopback address; images move as a whole"
+        );
     }
-    Some(is_reached)
+    is_reached
 }
 
 /// The registry on its last port, which the file contains; none if this process cannot listen.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aod_domain::capsule::Image;
 use aod_domain::node::ObservedContainer;
@@ -24,6 +25,7 @@ use crate::description;
 use crate::engine::Engine;
 use crate::image::build::Build;
 use crate::image::saved::Compressed;
+use crate::image::transfer::Mover;
 use crate::image::{self, Images};
 use crate::launch::Launcher;
 use crate::loopback::Loopback;
@@ -50,9 +52,9 @@ pub struct DockerRuntime {
     launcher: Launcher,
     remover: Remover,
     builds: Coalesce<String>,
-    fetches: Coalesce<u64>,
-    loopback: Loopback,
-    compressed: Compressed,
+    fetches: Coalesce<()>,
+    loopback: Arc<Loopback>,
+    compressed: Arc<Compressed>,
 }
 
 impl DockerRuntime {
@@ -90,9 +92,18 @@ impl DockerRuntime {
             remover,
             builds: Coalesce::default(),
             fetches: Coalesce::default(),
-            loopback,
-            compressed: Compressed::default(),
+            loopback: Arc::new(loopback),
+            compressed: Arc::default(),
         })
+    }
+
+    fn mover(&self, artifacts: &Arc<dyn ArtifactStore>) -> Mover {
+        Mover {
+            engine: self.engine.clone(),
+            loopback: Arc::clone(&self.loopback),
+            compressed: Arc::clone(&self.compressed),
+            artifacts: Arc::clone(artifacts),
+        }
     }
 
     /// The id of the image with this tag, if it exists.
@@ -155,9 +166,9 @@ impl ContainerRuntime for DockerRuntime {
         artifacts: &Arc<dyn ArtifactStore>,
         progress: mpsc::Sender<String>,
     ) -> Result<Image, RuntimeError> {
-        let registry = self.loopback.registry(&self.engine, artifacts).await;
-        let (engine, compressed) = (&self.engine, &self.compressed);
-        image::transfer::store(engine, registry, compressed, image, artifacts, &progress).await
+        self.mover(artifacts)
+            .store(image.to_owned(), progress)
+            .await
     }
 
     async fn fetch_image(
@@ -165,9 +176,16 @@ impl ContainerRuntime for DockerRuntime {
         image: &Image,
         artifacts: &Arc<dyn ArtifactStore>,
     ) -> Result<u64, RuntimeError> {
-        let registry = self.loopback.registry(&self.engine, artifacts).await;
-        let work = image::transfer::fetch(&self.engine, registry, image, artifacts);
-        self.fetches.run(&image.config_digest, Box::pin(work)).await
+        let fetched = AtomicU64::new(0);
+        let work = async {
+            let bytes = self.mover(artifacts).fetch(image.clone()).await?;
+            fetched.store(bytes, Ordering::Relaxed);
+            Ok(())
+        };
+        // An older registration may have the same image as an archive.
+        let key = format!("{} {:?}", image.config_digest, image.artifacts().first());
+        self.fetches.run(&key, Box::pin(work)).await?;
+        Ok(fetched.into_inner())
     }
 
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {

@@ -12,7 +12,8 @@ pub const LAYERS_MAX: usize = 125;
 /// The image of a capsule, by digests that stay the same on every host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Image {
-    /// Docker's image id, the digest of the image's configuration: `sha256:…`.
+    /// Docker's image id: the digest of the image's configuration, `sha256:…`. An engine with the image store of
+    /// containerd has the digest of the manifest instead.
     pub config_digest: String,
     /// The image in the artifact store, for hosts that did not build it.
     #[serde(flatten)]
@@ -23,10 +24,12 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ImageContent {
-    /// OCI content: each blob is an artifact under its own digest, so images share layers. The configuration is the
-    /// artifact of [`Image::config_digest`].
+    /// OCI content: each blob is an artifact under its own digest, so images share layers.
     Layers {
         manifest: Digest,
+        /// The configuration, if the id of the image is not its digest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        config: Option<Digest>,
         /// From the base up, compressed.
         layers: Vec<Blob>,
     },
@@ -45,16 +48,49 @@ pub struct Blob {
 }
 
 impl Image {
-    /// The artifact of the configuration; none if the id of the image is not a digest.
+    /// The artifact of the configuration; none if neither the event nor the id of the image names it.
     pub fn config(&self) -> Option<Digest> {
+        if let ImageContent::Layers {
+            config: Some(config),
+            ..
+        } = self.content
+        {
+            return Some(config);
+        }
         self.config_digest.strip_prefix("sha256:")?.parse().ok()
+    }
+
+    /// The image that an engine calls `id`; none if that is the digest of neither its configuration nor its manifest.
+    pub fn named(self, id: &str) -> Option<Self> {
+        if self.config_digest == id {
+            return Some(self);
+        }
+        let is_manifest = matches!(&self.content, ImageContent::Layers { manifest, .. }
+            if id == format!("sha256:{manifest}"));
+        let named_config = self.config();
+        let ImageContent::Layers {
+            manifest, layers, ..
+        } = self.content
+        else {
+            return None;
+        };
+        is_manifest.then(|| Self {
+            config_digest: id.to_owned(),
+            content: ImageContent::Layers {
+                manifest,
+                config: named_config,
+                layers,
+            },
+        })
     }
 
     /// The artifacts of the image.
     pub fn artifacts(&self) -> Vec<Digest> {
         match &self.content {
             ImageContent::Archive { archive, .. } => vec![*archive],
-            ImageContent::Layers { manifest, layers } => {
+            ImageContent::Layers {
+                manifest, layers, ..
+            } => {
                 let first = [Some(*manifest), self.config()].into_iter().flatten();
                 first
                     .chain(layers.iter().map(|layer| layer.digest))
@@ -103,6 +139,13 @@ mod tests {
         assert_eq!(image.artifacts(), [manifest, config, layer]);
         assert_eq!(image.size_bytes(), 7);
         assert_eq!(serde_json::to_value(&image).unwrap(), layers);
+
+        let by_manifest = format!("sha256:{manifest}");
+        let renamed = image.clone().named(&by_manifest).unwrap();
+        assert_eq!(renamed.config_digest, by_manifest);
+        assert_eq!(renamed.artifacts(), image.artifacts());
+        assert_eq!(image.clone().named(&id), Some(image.clone()));
+        assert_eq!(image.named("sha256:0"), None);
 
         let archive = json!({"config_digest": id, "archive": layer, "archive_size_bytes": 9});
         let image: Image = serde_json::from_value(archive.clone()).unwrap();

@@ -335,6 +335,7 @@ fn layered() -> Launched {
         };
         image.content = ImageContent::Layers {
             manifest: Digest::of("manifest"),
+            config: None,
             layers: vec![blob("base", 48_000_000), blob("capsule", 1_200)],
         };
     }

@@ -196,6 +196,12 @@ pub trait ArtifactStore: fmt::Debug + Send + Sync + 'static {
     /// [`RENEWED_AFTER`].
     async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError>;
 
+    /// Like [`renew`](Self::renew), for a caller that can send the bytes again: also none if the artifact is known to be
+    /// damaged. A store on this host reads an artifact to know it, once per process.
+    async fn renew_intact(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        self.renew(digest).await
+    }
+
     /// All artifacts, unordered. Concurrent puts, renewals and removals may be listed or not.
     async fn list(&self) -> Result<Listing, StoreError>;
 

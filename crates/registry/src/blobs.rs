@@ -40,7 +40,7 @@ pub(crate) async fn get(
     let digest = digest_in(&digest)?;
     match &session.role {
         Role::Push(_) if method == Method::HEAD => {
-            let size_bytes = session.artifacts.renew(digest).await?;
+            let size_bytes = session.artifacts.renew_intact(digest).await?;
             let size_bytes = size_bytes.ok_or_else(|| missing(digest))?;
             Ok(described(digest, size_bytes).into_response())
         }
@@ -178,7 +178,7 @@ pub(crate) async fn append(
     check_start(&headers, upload.size_bytes())?;
     upload.append(body).await?;
     let size_bytes = upload.size_bytes();
-    push.begin(id, upload);
+    push.put_back(id, upload);
     Ok(received(StatusCode::ACCEPTED, id, size_bytes))
 }
 

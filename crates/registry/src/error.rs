@@ -80,8 +80,10 @@ impl From<StoreError> for Error {
         let message = chain(&error);
         let answer = match error {
             StoreError::Missing { .. } => Self::unknown_blob(message),
-            // Docker tries again after 5xx, up to five times, with a pause.
-            StoreError::NoRoom { .. } | StoreError::Refused { .. } => Self::denied(&message),
+            // Docker tries again after 5xx, up to five times, with a pause: useless for these.
+            StoreError::NoRoom { .. } | StoreError::Refused { .. } | StoreError::Corrupt { .. } => {
+                Self::denied(&message)
+            }
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", message),
         };
         Self {

@@ -8,6 +8,7 @@
 
 mod auth;
 mod blobs;
+mod connections;
 mod error;
 pub mod manifest;
 mod manifests;
@@ -78,11 +79,7 @@ impl Registry {
         let address = listener.local_addr()?;
         let sessions = Sessions::default();
         let router = router(&sessions);
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                warn!(%error, "the registry ended");
-            }
-        });
+        let task = tokio::spawn(connections::serve(listener, router));
         Ok(Self {
             address,
             sessions,

@@ -50,8 +50,10 @@ pub(crate) async fn put(
     })?;
     let digest = Digest::of(&bytes);
     check_reference(&session, &reference, digest)?;
-    let manifest =
-        Manifest::parse(&bytes).map_err(|error| Error::wrong_manifest(error.to_string()))?;
+    let manifest = Manifest::parse(&bytes).map_err(|error| {
+        *push.refusal() = Some(error.clone());
+        Error::wrong_manifest(error.to_string())
+    })?;
     check_parts(&session, &manifest).await?;
     let whole = stream::iter([Ok(bytes)]).boxed();
     session.artifacts.put_stream(whole).await?;
@@ -59,6 +61,7 @@ pub(crate) async fn put(
         config_digest: format!("sha256:{}", manifest.config.digest),
         content: ImageContent::Layers {
             manifest: digest,
+            config: None,
             layers: manifest.layers,
         },
     });
@@ -83,7 +86,7 @@ fn check_reference(session: &Session, reference: &str, digest: Digest) -> Result
 /// The store must have each part in its size, and keep it until an event names it.
 async fn check_parts(session: &Session, manifest: &Manifest) -> Result<()> {
     for blob in manifest.blobs() {
-        let found = session.artifacts.renew(blob.digest).await?;
+        let found = session.artifacts.renew_intact(blob.digest).await?;
         if found != Some(blob.size_bytes) {
             let found = found.map_or("missing".to_owned(), |size| format!("{size} bytes"));
             let (digest, expected) = (blob.digest, blob.size_bytes);

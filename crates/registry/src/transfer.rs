@@ -120,6 +120,14 @@ impl Transfer {
         }
     }
 
+    /// Why the image can never be stored, if its manifest was refused.
+    pub fn refusal(&self) -> Option<ManifestError> {
+        match &self.session.role {
+            Role::Push(push) => push.refusal().clone(),
+            Role::Pull(_) => None,
+        }
+    }
+
     /// Whether the client has sent at least one request with the secret.
     pub fn was_used(&self) -> bool {
         self.session.was_used.load(Ordering::Relaxed)
@@ -159,6 +167,7 @@ pub(crate) enum Role {
 pub(crate) struct Push {
     uploads: Mutex<HashMap<Uuid, Upload>>,
     pushed: Mutex<Option<Image>>,
+    refusal: Mutex<Option<ManifestError>>,
 }
 
 #[derive(Debug)]
@@ -195,7 +204,10 @@ impl Pull {
         image: &Image,
         artifacts: &Arc<dyn ArtifactStore>,
     ) -> Result<Self, PullError> {
-        let ImageContent::Layers { manifest, layers } = &image.content else {
+        let ImageContent::Layers {
+            manifest, layers, ..
+        } = &image.content
+        else {
             return Err(PullError::Archive);
         };
         let bytes = read_manifest(artifacts.as_ref(), *manifest).await?;
@@ -243,6 +255,15 @@ impl Push {
 
     fn uploads(&self) -> MutexGuard<'_, HashMap<Uuid, Upload>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn refusal(&self) -> MutexGuard<'_, Option<ManifestError>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an upload back that was taken for a request.
+    pub(crate) fn put_back(&self, id: Uuid, upload: Upload) {
+        self.uploads().insert(id, upload);
     }
 
     /// Adds an upload; false if there are too many.

@@ -4,6 +4,7 @@ use aod_domain::digest::{Digest, Hasher};
 use aod_ports::artifact_store::{ArtifactStore, StoreError, Stored};
 use axum::body::Body;
 use futures::StreamExt as _;
+use std::io::ErrorKind;
 use std::time::Duration;
 use tempfile::TempPath;
 use tokio::fs::File;
@@ -40,7 +41,7 @@ impl Upload {
         let file = tempfile::Builder::new()
             .prefix("upload-")
             .tempfile_in(artifacts.spool_directory())
-            .map_err(|error| Error::from(no_room(error)))?;
+            .map_err(|error| Error::from(unwritten(error)))?;
         let (file, path) = file.into_parts();
         Ok(Self {
             file: File::from_std(file),
@@ -64,10 +65,10 @@ impl Upload {
             self.hasher.hasher.update(&piece);
             self.hasher.size_bytes += piece.len() as u64;
             let written = self.file.write_all(&piece).await;
-            written.map_err(|error| Error::from(no_room(error)))?;
+            written.map_err(|error| Error::from(unwritten(error)))?;
         }
         let flushed = self.file.flush().await;
-        flushed.map_err(|error| Error::from(no_room(error)))
+        flushed.map_err(|error| Error::from(unwritten(error)))
     }
 
     /// Stores the bytes as the artifact `expected`.
@@ -91,8 +92,12 @@ impl Upload {
     }
 }
 
-fn no_room(source: std::io::Error) -> StoreError {
+fn unwritten(source: std::io::Error) -> StoreError {
     let place = "the spool directory".to_owned();
+    let kind = source.kind();
     let source = Box::new(source);
-    StoreError::Unavailable { place, source }
+    match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoRoom { place, source },
+        _ => StoreError::Unavailable { place, source },
+    }
 }

@@ -276,6 +276,10 @@ async fn check_removal(store: &dyn ArtifactStore) {
             store.renew(digest).await.expect("an answer"),
             Some(stored.size_bytes)
         );
+        assert_eq!(
+            store.renew_intact(digest).await.expect("an answer"),
+            Some(stored.size_bytes)
+        );
         let listed = listed(store, digest).await.expect("it is there");
         assert_eq!(listed.size_bytes, stored.size_bytes);
         let young = store.remove(digest, listed.renewed_at - hour).await;
@@ -295,6 +299,7 @@ async fn check_removal(store: &dyn ArtifactStore) {
 async fn check_gone(store: &dyn ArtifactStore, digest: Digest, size_bytes: u64) {
     assert_eq!(store.size(digest).await.expect("an answer"), None);
     assert_eq!(store.renew(digest).await.expect("an answer"), None);
+    assert_eq!(store.renew_intact(digest).await.expect("an answer"), None);
     assert_eq!(listed(store, digest).await, None);
     let stream = store.get_stream(digest, None).await;
     assert!(

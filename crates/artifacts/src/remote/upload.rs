@@ -46,7 +46,7 @@ impl Damaged {
         }
     }
 
-    fn contains(&self, digest: Digest) -> bool {
+    pub(super) fn contains(&self, digest: Digest) -> bool {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -76,6 +76,8 @@ async fn damaged_object_is_detected_and_repaired_by_next_put() {
             .expect("a stream");
         let error = read(stream).await.expect_err("damage shows at the end");
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        let intact = store.renew_intact(stored.digest).await;
+        assert_eq!(intact.expect("an answer"), None);
         assert_eq!(put(&*store, &content).await.expect("a put"), stored);
         let file = store
             .get_file(stored.digest, stored.size_bytes)

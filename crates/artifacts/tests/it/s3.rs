@@ -163,6 +163,8 @@ async fn damaged_object_is_detected_and_repaired_by_next_put() {
                 .expect("a stream");
             let error = read(stream).await.expect_err("damage shows at the end");
             assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+            let intact = reader.renew_intact(stored.digest).await;
+            assert_eq!(intact.expect("an answer"), None);
             assert_eq!(put(&*reader, &content).await.expect("a put"), stored);
             let file = reader
                 .get_file(stored.digest, stored.size_bytes)

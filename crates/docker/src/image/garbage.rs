@@ -14,11 +14,15 @@ use crate::names::{LABEL_CLUSTER, LABEL_NAME};
 fn is_own(name: &str) -> bool {
     let transfers = format!("/{REPOSITORY}");
     let is_transfer = || {
-        let (repository, _) = name.rsplit_once(':')?;
+        let (repository, tag) = name.rsplit_once(':')?;
         let port = repository
             .strip_prefix("127.0.0.1:")?
             .strip_suffix(&transfers)?;
-        port.parse::<u16>().ok()
+        // A push has a random tag, a pull the digest of the manifest.
+        let is_digit =
+            |character: char| character.is_ascii_digit() || ('a'..='f').contains(&character);
+        let is_tag = [32, 64].contains(&tag.len()) && tag.chars().all(is_digit);
+        port.parse::<u16>().ok().filter(|_| is_tag)
     };
     name.starts_with("aod/") || is_transfer().is_some()
 }
@@ -86,7 +90,9 @@ mod tests {
 
     #[test]
     fn own_names_are_tags_of_capsules_and_names_of_transfers() {
-        for own in ["aod/chart:0123", "127.0.0.1:40123/aod:0198c5"] {
+        let [pushed, pulled] =
+            [32, 64].map(|length| format!("127.0.0.1:40123/aod:{}", "0198c5ab".repeat(length / 8)));
+        for own in ["aod/chart:0123", &pushed, &pulled] {
             assert!(is_own(own), "{own}");
         }
         for other in [
@@ -94,6 +100,7 @@ mod tests {
             "registry.example/aod:1",
             "127.0.0.1:x/aod:1",
             "127.0.0.1:5000/other:1",
+            "127.0.0.1:5000/aod:prod",
             "my/aod/chart:1",
         ] {
             assert!(!is_own(other), "{other}");

@@ -80,8 +80,10 @@ impl Compressed {
     ) -> Result<Option<Blob>, StoreError> {
         let known = self.lock().get(layer).copied();
         let Some(known) = known else { return Ok(None) };
-        let size_bytes = artifacts.renew(known.digest).await?;
-        Ok(size_bytes.map(|_| known))
+        let size_bytes = artifacts.renew_intact(known.digest).await?;
+        Ok(size_bytes
+            .filter(|found| *found == known.size_bytes)
+            .map(|_| known))
     }
 
     fn insert(&self, layer: &str, blob: Blob) {
@@ -129,6 +131,7 @@ pub(crate) async fn store(
         config_digest: format!("sha256:{}", config.digest),
         content: ImageContent::Layers {
             manifest: manifest.digest,
+            config: None,
             layers,
         },
     })

@@ -10,7 +10,7 @@ use std::time::Duration;
 use aod_domain::capsule::{Image, ImageContent};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::RuntimeError;
-use aod_registry::{PullError, Registry, Transfer};
+use aod_registry::{PullError, Transfer};
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::{
     CreateImageOptions, PushImageOptions, RemoveImageOptions, TagImageOptions,
@@ -18,10 +18,12 @@ use bollard::query_parameters::{
 use futures::StreamExt as _;
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::engine::{CallError, Engine};
 use crate::image::{self, saved};
+use crate::loopback::Loopback;
 use crate::names::{LABEL_NAME, LABEL_VERSION};
 
 const STORING: &str = "storing an image";
@@ -32,6 +34,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 const MEBIBYTE: u64 = 1 << 20;
 
+/// How long a failed transfer stays open: longer than Docker waits for a layer before it asks for the next one.
+const LINGER: Duration = Duration::from_secs(600);
+
 /// A transfer whose result is another image.
 #[derive(Debug, Error)]
 #[error("expected the image {expected}, found {found}")]
@@ -40,53 +45,155 @@ struct WrongImage {
     found: String,
 }
 
-/// Stores the parts of the image that `artifacts` lacks.
-pub(crate) async fn store(
-    engine: &Engine,
-    registry: Option<&Registry>,
-    compressed: &saved::Compressed,
-    image: &str,
-    artifacts: &Arc<dyn ArtifactStore>,
-    progress: &mpsc::Sender<String>,
-) -> Result<Image, RuntimeError> {
-    let is_here = image::has(engine, image).await;
-    if !is_here.map_err(|error| error.during(STORING))? {
-        return Err(RuntimeError::ImageMissing {
-            image: image.to_owned(),
-        });
+/// What a transfer needs; cloned into a task of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Mover {
+    pub(crate) engine: Engine,
+    pub(crate) loopback: Arc<Loopback>,
+    pub(crate) compressed: Arc<saved::Compressed>,
+    pub(crate) artifacts: Arc<dyn ArtifactStore>,
+}
+
+impl Mover {
+    /// Stores the parts of the image that the artifact store lacks.
+    pub(crate) async fn store(
+        self,
+        image: String,
+        progress: mpsc::Sender<String>,
+    ) -> Result<Image, RuntimeError> {
+        let is_here = image::has(&self.engine, &image).await;
+        if !is_here.map_err(|error| error.during(STORING))? {
+            return Err(RuntimeError::ImageMissing { image });
+        }
+        let Self {
+            engine,
+            compressed,
+            artifacts,
+            ..
+        } = self.clone();
+        let registry = self.loopback.registry(&engine, &artifacts).await;
+        let pushed = match registry {
+            Some(registry) => {
+                let transfer = registry.push(&artifacts);
+                let image = image.clone();
+                let progress = progress.clone();
+                detached(move |dropped| push(self.engine, transfer, image, progress, dropped))
+                    .await?
+            }
+            None => None,
+        };
+        let stored = match pushed {
+            Some(pushed) => pushed,
+            None => {
+                saved::store(&engine, &compressed, &image, artifacts.as_ref(), &progress).await?
+            }
+        };
+        let found = stored.config_digest.clone();
+        let wrong = || {
+            failed(
+                STORING,
+                WrongImage {
+                    expected: image.clone(),
+                    found,
+                },
+            )
+        };
+        stored.named(&image).ok_or_else(wrong)
     }
-    let stored = match registry {
-        Some(registry) => push(engine, registry, image, artifacts, progress).await?,
-        None => None,
-    };
-    let stored = match stored {
-        Some(stored) => stored,
-        None => saved::store(engine, compressed, image, artifacts.as_ref(), progress).await?,
-    };
-    expect(image, stored.config_digest.clone(), STORING)?;
-    Ok(stored)
+
+    /// Brings `image` to the engine; returns the bytes that came from elsewhere.
+    pub(crate) async fn fetch(self, image: Image) -> Result<u64, RuntimeError> {
+        let Self {
+            engine, artifacts, ..
+        } = self.clone();
+        let id = &image.config_digest;
+        let is_here = image::has(&engine, id).await;
+        if is_here.map_err(|error| error.during(FETCHING))? {
+            return Ok(0);
+        }
+        if let ImageContent::Archive {
+            archive,
+            archive_size_bytes,
+        } = &image.content
+        {
+            let file = artifacts.get_file(*archive, *archive_size_bytes).await?;
+            saved::load(&engine, id, file.path()).await?;
+            return Ok(file.fetched_bytes());
+        }
+        let pulled = match self.loopback.registry(&engine, &artifacts).await {
+            Some(registry) => {
+                let transfer = match registry.pull(&image, &artifacts).await {
+                    Ok(transfer) => transfer,
+                    Err(PullError::Store(error)) => return Err(error.into()),
+                    Err(error) => return Err(failed(FETCHING, error)),
+                };
+                let id = id.clone();
+                detached(move |dropped| pull(self.engine, transfer, id, dropped)).await?
+            }
+            None => None,
+        };
+        match pulled {
+            Some(bytes) => Ok(bytes),
+            None => saved::fetch(&engine, &image, artifacts.as_ref()).await,
+        }
+    }
+}
+
+/// Runs a transfer in a task of its own: a dropped caller ends it early, but it still removes its name.
+async fn detached<T, F>(transfer: impl FnOnce(CancellationToken) -> F) -> Result<T, RuntimeError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, RuntimeError>> + Send + 'static,
+{
+    let dropped = CancellationToken::new();
+    let guard = dropped.clone().drop_guard();
+    let ended = tokio::spawn(transfer(dropped)).await;
+    drop(guard.disarm());
+    ended.unwrap_or_else(|error| Err(failed("moving an image", error)))
+}
+
+/// Keeps a transfer open that has failed: Docker shares the layers of transfers, so another one may still wait for a
+/// layer that Docker moves with the secret of this one.
+fn linger(transfer: Transfer) {
+    tokio::spawn(async move {
+        tokio::time::sleep(LINGER).await;
+        drop(transfer);
+    });
 }
 
 /// Pushes the image; none if the engine cannot reach the registry.
 async fn push(
-    engine: &Engine,
-    registry: &Registry,
-    image: &str,
-    artifacts: &Arc<dyn ArtifactStore>,
-    progress: &mpsc::Sender<String>,
+    engine: Engine,
+    transfer: Transfer,
+    image: String,
+    progress: mpsc::Sender<String>,
+    dropped: CancellationToken,
 ) -> Result<Option<Image>, RuntimeError> {
-    let transfer = registry.push(artifacts);
     let name = transfer.repository();
     let tag = TagImageOptions {
         repo: Some(name.clone()),
         tag: Some(transfer.tag().to_owned()),
     };
-    let tagged = engine.query(engine.docker.tag_image(image, Some(tag)));
-    tagged.await.map_err(|error| error.during(STORING))?;
-    let pushed = reported(&transfer, progress, run_push(engine, &transfer)).await;
-    untag(engine, &format!("{name}:{}", transfer.tag())).await;
-    finish(&transfer, pushed, STORING)?;
-    Ok(transfer.pushed())
+    let tagged = engine.query(engine.docker.tag_image(&image, Some(tag)));
+    let pushing = async {
+        tagged.await?;
+        reported(&transfer, &progress, run_push(&engine, &transfer)).await
+    };
+    let pushed = dropped.run_until_cancelled(pushing).await;
+    untag(&engine, &format!("{name}:{}", transfer.tag())).await;
+    if let (Some(Err(_)), Some(refusal)) = (&pushed, transfer.refusal()) {
+        return Err(RuntimeError::BuildFailed {
+            message: format!("the image cannot be stored: {refusal}"),
+            last_lines: Vec::new(),
+        });
+    }
+    let ended = match pushed {
+        Some(Ok(())) => return Ok(transfer.pushed()),
+        Some(Err(error)) => finish(&transfer, error, STORING),
+        None => Ok(()),
+    };
+    linger(transfer);
+    ended.map(|()| None)
 }
 
 async fn run_push(engine: &Engine, transfer: &Transfer) -> Result<(), CallError> {
@@ -107,56 +214,36 @@ async fn run_push(engine: &Engine, transfer: &Transfer) -> Result<(), CallError>
     Ok(())
 }
 
-/// Brings `image` to the engine; returns the bytes that came from elsewhere.
-pub(crate) async fn fetch(
-    engine: &Engine,
-    registry: Option<&Registry>,
-    image: &Image,
-    artifacts: &Arc<dyn ArtifactStore>,
-) -> Result<u64, RuntimeError> {
-    let id = &image.config_digest;
-    let is_here = image::has(engine, id).await;
-    if is_here.map_err(|error| error.during(FETCHING))? {
-        return Ok(0);
-    }
-    if let ImageContent::Archive {
-        archive,
-        archive_size_bytes,
-    } = &image.content
-    {
-        let file = artifacts.get_file(*archive, *archive_size_bytes).await?;
-        saved::load(engine, id, file.path()).await?;
-        return Ok(file.fetched_bytes());
-    }
-    let pulled = match registry {
-        Some(registry) => pull(engine, registry, image, artifacts).await?,
-        None => None,
+/// Pulls the image `id`; none if the engine cannot reach the registry.
+async fn pull(
+    engine: Engine,
+    transfer: Transfer,
+    id: String,
+    dropped: CancellationToken,
+) -> Result<Option<u64>, RuntimeError> {
+    let pulled = dropped
+        .run_until_cancelled(run_pull(&engine, &transfer))
+        .await;
+    let name = format!("{}:{}", transfer.repository(), transfer.tag());
+    let ended = match pulled {
+        Some(Ok(())) if transfer.was_used() => {
+            let found = name_pulled(&engine, &name).await;
+            untag(&engine, &name).await;
+            expect(&id, found?, FETCHING)?;
+            return Ok(Some(transfer.moved_bytes()));
+        }
+        // A stranger's registry may have answered.
+        Some(Ok(())) | None => Ok(()),
+        Some(Err(error)) => finish(&transfer, error, FETCHING),
     };
-    match pulled {
-        Some(bytes) => Ok(bytes),
-        None => saved::fetch(engine, image, artifacts.as_ref()).await,
-    }
+    untag(&engine, &name).await;
+    linger(transfer);
+    ended.map(|()| None)
 }
 
-/// Pulls the image; none if the engine cannot reach the registry.
-async fn pull(
-    engine: &Engine,
-    registry: &Registry,
-    image: &Image,
-    artifacts: &Arc<dyn ArtifactStore>,
-) -> Result<Option<u64>, RuntimeError> {
-    let transfer = match registry.pull(image, artifacts).await {
-        Ok(transfer) => transfer,
-        Err(PullError::Store(error)) => return Err(error.into()),
-        Err(error) => return Err(failed(FETCHING, error)),
-    };
-    let pulled = run_pull(engine, &transfer).await;
-    let name = format!("{}:{}", transfer.repository(), transfer.tag());
-    finish(&transfer, pulled, FETCHING)?;
-    if !transfer.was_used() {
-        return Ok(None);
-    }
-    let found = image::inspect(engine, &name).await;
+/// Gives a pulled image the name of its capsule; returns its id.
+async fn name_pulled(engine: &Engine, name: &str) -> Result<String, RuntimeError> {
+    let found = image::inspect(engine, name).await;
     let found = found.map_err(|error| error.during(FETCHING))?;
     let found = found.unwrap_or_default();
     let labels = found.config.and_then(|config| config.labels);
@@ -166,14 +253,12 @@ async fn pull(
             repo: Some(format!("aod/{capsule}")),
             tag: Some(version.clone()),
         };
-        let tagged = engine.query(engine.docker.tag_image(&name, Some(tag)));
+        let tagged = engine.query(engine.docker.tag_image(name, Some(tag)));
         if let Err(error) = tagged.await {
             debug!(%error, "a fetched image has no name of its capsule");
         }
     }
-    untag(engine, &name).await;
-    expect(&image.config_digest, found.id.unwrap_or_default(), FETCHING)?;
-    Ok(Some(transfer.moved_bytes()))
+    Ok(found.id.unwrap_or_default())
 }
 
 async fn run_pull(engine: &Engine, transfer: &Transfer) -> Result<(), CallError> {
@@ -205,12 +290,7 @@ pub(crate) fn credentials(transfer: &Transfer) -> DockerCredentials {
 }
 
 /// The failure of a transfer by its cause; a transfer without any request is no failure yet.
-fn finish(
-    transfer: &Transfer,
-    ended: Result<(), CallError>,
-    action: &'static str,
-) -> Result<(), RuntimeError> {
-    let Err(error) = ended else { return Ok(()) };
+fn finish(transfer: &Transfer, error: CallError, action: &'static str) -> Result<(), RuntimeError> {
     if let Some(failure) = transfer.store_failure() {
         return Err(failure.into());
     }
@@ -221,21 +301,26 @@ fn finish(
     Ok(())
 }
 
-/// Sends a line of progress each second while `work` runs.
-async fn reported<T>(
+/// Sends a line of progress each second while `work` runs, and one after it has succeeded.
+async fn reported(
     transfer: &Transfer,
     progress: &mpsc::Sender<String>,
-    work: impl Future<Output = T>,
-) -> T {
+    work: impl Future<Output = Result<(), CallError>>,
+) -> Result<(), CallError> {
     let mut work = std::pin::pin!(work);
-    loop {
-        if let Ok(done) = tokio::time::timeout(REPORT_EVERY, work.as_mut()).await {
-            let text = megabytes(transfer.moved_bytes());
-            let _ = progress.try_send(format!("Stored the image: {text} of new layers"));
-            return done;
-        }
+    let report = |word| {
         let text = megabytes(transfer.moved_bytes());
-        let _ = progress.try_send(format!("Storing the image: {text} of new layers"));
+        let _ = progress.try_send(format!("{word} the image: {text} of new layers"));
+    };
+    loop {
+        match tokio::time::timeout(REPORT_EVERY, work.as_mut()).await {
+            Ok(Ok(())) => {
+                report("Stored");
+                return Ok(());
+            }
+            Ok(failed) => return failed,
+            Err(_) => report("Storing"),
+        }
     }
 }
 

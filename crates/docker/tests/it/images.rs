@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use aod_docker::config::BuildLimits;
 use aod_domain::capsule::{Image, ImageContent};
@@ -253,6 +254,40 @@ async fn a_rebuilt_image_moves_only_its_changed_layer() {
     let outcome = finish(fixture.start(fixture.spec(second)).await).await;
     assert_eq!(outcome.stdout, "two\n");
     assert!(fixture.runtime.has_image(first).await.expect("an answer"));
+}
+
+/// A dropped call ends its push early, and leaves no name of the transfer.
+#[tokio::test]
+async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {
+    let fixture = Fixture::new().await;
+    let large = "RUN busybox dd if=/dev/urandom of=/large bs=1048576 count=150\nCMD busybox true";
+    let context = context(&fixture, &format!("FROM scratch\nADD root.tar /\n{large}"));
+    let tag = format!("aod/{}:large", fixture.cluster);
+    let (progress, mut lines) = mpsc::channel(1_000);
+    let build = ImageBuild::new(context, "demo", &tag, progress.clone());
+    let id = fixture.runtime.build_image(build).await.expect("it builds");
+    let (runtime, artifacts) = (&fixture.runtime, &fixture.artifacts);
+    let begun = async {
+        while let Some(line) = lines.recv().await {
+            if line.starts_with("Storing the image: ") {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = begun => (),
+        stored = runtime.store_image(&id, artifacts, progress.clone()) => panic!("{stored:?}"),
+    }
+    let names = || docker(&["inspect", "--format", "{{.RepoTags}}", &id]);
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    while names().contains("127.0.0.1") {
+        assert!(tokio::time::Instant::now() < end, "{}", names());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let stored = runtime.store_image(&id, artifacts, progress).await;
+    assert_eq!(stored.expect("it is stored").config_digest, id);
+    assert_eq!(names().trim(), format!("[{tag}]"));
 }
 
 /// Images that were stored before layers were: one archive, as `docker save` writes it.

@@ -8,10 +8,14 @@ use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_ports::artifact_store::StoreError;
 use aod_services::retention;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use aod_services::error::chain;
+
+/// Number of concurrent renewals: an image has up to 127 artifacts.
+const RENEWED_AT_ONCE: usize = 16;
 
 /// The error for the caller; for a deleted artifact, it contains the time of the deletion.
 pub(crate) async fn explained(context: &Context, error: StoreError) -> Error {
@@ -59,12 +63,16 @@ pub(crate) async fn renew(
     named: impl IntoIterator<Item = Named>,
 ) -> Result<()> {
     let artifacts = context.ports.artifacts.as_ref();
-    let mut missing = BTreeSet::new();
-    for named in named {
-        if artifacts.renew(named.digest).await?.is_none() {
-            missing.insert(named.digest);
-        }
-    }
+    let digests: BTreeSet<Digest> = named.into_iter().map(|named| named.digest).collect();
+    let renewals: Vec<_> = digests
+        .iter()
+        .map(|&digest| artifacts.renew(digest))
+        .collect();
+    let renewed = stream::iter(renewals).buffered(RENEWED_AT_ONCE);
+    let renewed: Vec<Option<u64>> = renewed.try_collect().await?;
+    let renewed = digests.into_iter().zip(renewed);
+    let missing = renewed.filter_map(|(digest, size_bytes)| size_bytes.is_none().then_some(digest));
+    let missing: BTreeSet<Digest> = missing.collect();
     let gone = deleted(context, &missing).await;
     let errors: Vec<ProblemItem> = gone
         .into_values()
@@ -88,10 +96,16 @@ pub(crate) async fn lost(context: &Context, digest: Digest) -> Result<Option<Str
     }
 }
 
-/// Renews artifacts; returns whether any of them was deleted.
+/// Renews artifacts; returns whether any of them is missing or damaged, for whatever reason.
 pub(crate) async fn any_lost(context: &Context, digests: &[Digest]) -> Result<bool> {
-    for &digest in digests {
-        if lost(context, digest).await?.is_some() {
+    let artifacts = context.ports.artifacts.as_ref();
+    let renewals: Vec<_> = digests
+        .iter()
+        .map(|&digest| artifacts.renew_intact(digest))
+        .collect();
+    let mut renewed = stream::iter(renewals).buffered(RENEWED_AT_ONCE);
+    while let Some(size_bytes) = renewed.try_next().await? {
+        if size_bytes.is_none() {
             return Ok(true);
         }
     }

@@ -97,6 +97,8 @@ async fn make(
     let build = ImageBuild::new(path, name.as_str(), &tag, progress.clone());
     let config_digest = runtime.build_image(build).await?;
     shared.host.images.found(&config_digest);
+    // The build may have found an image that was last used long ago, which the node would remove soon.
+    shared.host.images.touch(&config_digest);
     let stored = runtime.store_image(&config_digest, artifacts, progress);
     stored.await
 }

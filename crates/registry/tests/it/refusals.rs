@@ -1,11 +1,14 @@
 //! Clients that may not, and clients that send rubbish.
 
+use std::time::Duration;
+
 use aod_domain::capsule::{Blob, Image, ImageContent};
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::StoreError;
 use aod_registry::PullError;
 use aod_registry::manifest::Manifest;
 use reqwest::Method;
+use tokio::net::TcpStream;
 
 use crate::bench::{Bench, config, refusal, send};
 
@@ -192,6 +195,7 @@ async fn image_without_its_manifest_is_not_pulled() {
     let lost = Image {
         content: ImageContent::Layers {
             manifest: Digest::of("lost"),
+            config: None,
             layers: vec![blob("layer")],
         },
         ..image
@@ -208,4 +212,39 @@ fn blob(text: &str) -> Blob {
         digest: Digest::of(text),
         size_bytes: text.len() as u64,
     }
+}
+
+/// A push must send a damaged layer again: the store asks for it.
+#[tokio::test]
+async fn damaged_layer_is_pushed_again() {
+    let bench = Bench::new().await;
+    let layer = bench.upload(&bench.push(), b"layer").await;
+    let text = layer.digest.to_string();
+    let path = bench.directory.path().join("artifacts/sha256");
+    let path = path.join(&text[..2]).join(&text);
+    std::fs::remove_file(&path).expect("the layer");
+    std::fs::write(&path, b"lazer").expect("a damaged layer");
+    let transfer = bench.push();
+    let blob = format!("blobs/sha256:{text}");
+    let head = send(bench.request(&transfer, Method::HEAD, &blob)).await;
+    assert_eq!(head.status(), 404);
+    let again = bench.upload(&transfer, b"layer").await;
+    assert_eq!(again, layer);
+    let head = send(bench.request(&transfer, Method::HEAD, &blob)).await;
+    assert_eq!(head.status(), 200);
+}
+
+/// Idle connections of a stranger end, and do not keep the engine out.
+#[tokio::test]
+async fn idle_connections_end() {
+    let bench = Bench::new().await;
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        let connected = TcpStream::connect(("127.0.0.1", bench.registry.port())).await;
+        idle.push(connected.expect("a connection"));
+    }
+    let transfer = bench.push();
+    let begun = send(bench.request(&transfer, Method::POST, "blobs/uploads/"));
+    let begun = tokio::time::timeout(Duration::from_secs(120), begun).await;
+    assert_eq!(begun.expect("an answer").status(), 202);
 }

@@ -157,6 +157,7 @@ impl Images {
             config_digest: image.to_owned(),
             content: ImageContent::Layers {
                 manifest: manifest.await?.digest,
+                config: None,
                 layers: vec![Blob {
                     digest: layer.digest,
                     size_bytes: layer.size_bytes,

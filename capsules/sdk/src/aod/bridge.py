@@ -25,8 +25,10 @@ from .logs import log
 
 EXIT_INPUT, EXIT_OUTPUT, EXIT_EXCEPTION, EXIT_STOPPED = 2, 3, 70, 143
 
-#: Maximum bytes of an error's detail as JSON, and maximum characters of its message. Source: the orchestrator.
-DETAIL_BYTES_MAX = MESSAGE_LENGTH_MAX = 4_000
+#: Maximum bytes of an error's detail as JSON. Source: the orchestrator stores 12 KiB.
+DETAIL_BYTES_MAX = 12_000
+#: Maximum characters of an error's message. Source: the orchestrator stores 4 KiB.
+MESSAGE_LENGTH_MAX = 4_000
 #: Maximum characters of a traceback: its end, which has the place.
 TRACEBACK_LENGTH_MAX = 3_000
 

@@ -41,7 +41,7 @@ pub struct RerunArguments {
     #[arg(add = completion::runs())]
     pub run: String,
 
-    /// Recompute CALLEE (a run below RUN), all runs below CALLEE, and the runs between CALLEE and RUN
+    /// Recompute CALLEE (a run below RUN), all runs below CALLEE, and every run above CALLEE up to RUN itself
     #[arg(long, value_name = "CALLEE", conflicts_with = "fresh", add = completion::runs())]
     pub from: Option<String>,
 

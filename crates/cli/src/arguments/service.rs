@@ -40,7 +40,8 @@ pub struct BrokerArguments {
     )]
     pub nats_credentials: Option<PathBuf>,
 
-    /// PEM file of the authorities that signed the broker's certificates [default: the system's authorities]
+    /// PEM file of the authorities that signed the broker's certificates [default: on a node, the file of
+    /// --certificate-authority, or else the system's authorities]
     #[arg(long, env = "AOD_NATS_CA", value_name = "FILE", hide_env_values = true)]
     pub nats_ca: Option<PathBuf>,
 
@@ -53,7 +54,7 @@ pub struct BrokerArguments {
     )]
     pub nats_monitoring: Option<String>,
 
-    /// Number of copies of each stream that this program creates, at most one per broker server; does not change
+    /// Number of copies of each stream that a gateway or `aod up` creates, at most one per broker server; does not change
     /// existing streams
     #[arg(long, env = "AOD_NATS_REPLICAS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=5), hide_env_values = true)]

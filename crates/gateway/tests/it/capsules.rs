@@ -175,6 +175,10 @@ async fn asynchronous_registration_returns_the_build() {
     gateway
         .until(&path, |view| view["state"] == "succeeded")
         .await;
+    // The store does not have the image of the build: it is built again.
+    let other = send(request()).await.expect(202);
+    assert_ne!(other["id"], build["id"]);
+    cluster.store(b"archive".to_vec()).await;
     assert_eq!(send(request()).await.expect(201)["build"], build["id"]);
 }
 

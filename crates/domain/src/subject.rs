@@ -270,7 +270,7 @@ pub fn capsule(name: &CapsuleName) -> String {
 }
 
 /// The events of a capsule of `tenant`.
-pub(crate) fn capsule_of(tenant: &Tenant, name: &CapsuleName) -> String {
+pub fn capsule_of(tenant: &Tenant, name: &CapsuleName) -> String {
     format!("ev.{tenant}.capsule.{name}.>")
 }
 

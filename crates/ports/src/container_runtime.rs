@@ -215,6 +215,8 @@ pub struct ImageBuild<'a> {
     pub tag: &'a str,
     /// Receives the lines of the build.
     pub progress: mpsc::Sender<String>,
+    /// Id of an earlier version on this engine, whose layers the build may reuse.
+    pub earlier: Option<String>,
 }
 
 impl<'a> ImageBuild<'a> {
@@ -229,6 +231,7 @@ impl<'a> ImageBuild<'a> {
             name,
             tag,
             progress,
+            earlier: None,
         }
     }
 }

@@ -29,6 +29,9 @@ const QUOTED_LINES_MAX: usize = 20;
 /// Maximum length of a reported line, in bytes; the rest is dropped.
 const LINE_SIZE_BYTES_MAX: usize = 4_096;
 
+/// The id of the parents of a pulled image. Source: moby, `image/cache` and `daemon/images/image_history.go`.
+const NO_ID: &str = "<missing>";
+
 /// Maximum number of builds for one image, if the engine loses images of its cache while it builds.
 const BUILDS_MAX: usize = 5;
 
@@ -47,9 +50,10 @@ pub(crate) struct Build<'a> {
 /// Builds the image and returns its id.
 pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, RuntimeError> {
     let end = Instant::now() + Duration::from_secs(build.limits.seconds);
+    let cache = cache(engine, &build).await;
     let mut builds = 1;
     loop {
-        match build_once(engine, &build, end).await {
+        match build_once(engine, &build, cache.as_ref(), end).await {
             Err(error) if has_lost_cache(&error) && builds < BUILDS_MAX => builds += 1,
             built => return built,
         }
@@ -57,12 +61,13 @@ pub(crate) async fn build(engine: &Engine, build: Build<'_>) -> Result<String, R
 }
 
 /// How the engine says that it lost an image of its cache. Sources: moby, `daemon/internal/image/cache/cache.go`,
-/// `daemon/images/image.go`, `daemon/internal/image/store.go`.
-const LOST_IMAGE: [&str; 4] = [
+/// `daemon/images/image.go`, `daemon/internal/image/store.go`, `daemon/internal/image/fs.go`.
+const LOST_IMAGE: [&str; 5] = [
     "unable to find image \"sha256:",
     "No such image: sha256:",
     "unknown parent image ID sha256:",
     "failed to get layer sha256:",
+    "failed to get digest sha256:",
 ];
 
 /// Whether the engine lost an image that it had found in its cache. If another client removes an image during a
@@ -75,9 +80,20 @@ fn has_lost_cache(error: &RuntimeError) -> bool {
     LOST_IMAGE.iter().any(|lost| message.starts_with(lost))
 }
 
+/// The earlier version, if it was pulled: its layers are no cache unless the build names it. Layers that were built here
+/// are a cache anyhow, together with those of other capsules, which a name would exclude. Source: moby,
+/// `image/cache/cache.go`.
+async fn cache(engine: &Engine, build: &Build<'_>) -> Option<String> {
+    let earlier = build.image.earlier.clone()?;
+    let history = engine.query(engine.docker.image_history(&earlier)).await;
+    let mut parents = history.ok()?.into_iter().skip(1);
+    parents.all(|parent| parent.id == NO_ID).then_some(earlier)
+}
+
 async fn build_once(
     engine: &Engine,
     build: &Build<'_>,
+    cache: Option<&String>,
     end: Instant,
 ) -> Result<String, RuntimeError> {
     let context = tokio::fs::File::open(&build.image.context)
@@ -94,7 +110,7 @@ async fn build_once(
     let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
     let body = body_try_stream(ReaderStream::new(context));
     let mut stream = docker
-        .build_image(options(build), credentials, Some(body))
+        .build_image(options(build, cache), credentials, Some(body))
         .boxed();
     let mut log = Log {
         lines: VecDeque::new(),
@@ -161,11 +177,10 @@ async fn unfit(engine: &Engine, look: &str, id: &str) -> Result<Option<String>, 
 /// image whose base is for another processor.
 async fn platforms(engine: &Engine, id: &str) -> Result<Vec<String>, CallError> {
     let history = engine.query(engine.docker.image_history(id)).await?;
-    // Source: moby; the parents of a pulled image have no ids.
     let made_here = history
         .into_iter()
         .map(|layer| layer.id)
-        .filter(|id| id != "<missing>");
+        .filter(|id| id != NO_ID);
     let mut platforms = Vec::new();
     for id in made_here {
         if let Some(image) = image::inspect(engine, &id).await? {
@@ -187,7 +202,7 @@ async fn id_of_tag(engine: &Engine, tag: &str) -> Result<String, RuntimeError> {
         })
 }
 
-fn options(build: &Build<'_>) -> BuildImageOptions {
+fn options(build: &Build<'_>, cache: Option<&String>) -> BuildImageOptions {
     let version = build
         .image
         .tag
@@ -201,6 +216,7 @@ fn options(build: &Build<'_>) -> BuildImageOptions {
         rm: true,
         forcerm: true,
         labels: Some(labels),
+        cachefrom: cache.map(|image| vec![image.clone()]),
         ..BuildImageOptions::default()
     }
 }

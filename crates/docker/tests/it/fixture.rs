@@ -61,13 +61,7 @@ impl Drop for Fixture {
         for container in containers.lines() {
             docker(&["rm", "-fv", container]);
         }
-        // The engine removes an image only after the images that are based on it.
-        for _ in 0..3 {
-            let images = docker(&["images", "-aq", "--no-trunc", "--filter", &filter]);
-            for image in images.lines() {
-                docker(&["rmi", "-f", image]);
-            }
-        }
+        self.remove_images();
     }
 }
 
@@ -100,6 +94,18 @@ impl Outcome {
 }
 
 impl Fixture {
+    /// Removes all images of the cluster.
+    pub(crate) fn remove_images(&self) {
+        let filter = format!("label=dev.aod.cluster={}", self.cluster);
+        // The engine removes an image only after the images that are based on it.
+        for _ in 0..3 {
+            let images = docker(&["images", "-aq", "--no-trunc", "--filter", &filter]);
+            for image in images.lines() {
+                docker(&["rmi", "-f", image]);
+            }
+        }
+    }
+
     pub(crate) async fn new() -> Self {
         Self::with(|config| config).await
     }

@@ -256,6 +256,43 @@ async fn a_rebuilt_image_moves_only_its_changed_layer() {
     assert!(fixture.runtime.has_image(first).await.expect("an answer"));
 }
 
+/// A node that did not build the earlier version reuses its layers after it has fetched it.
+#[tokio::test]
+async fn build_reuses_layers_of_a_fetched_version() {
+    let fixture = Fixture::new().await;
+    let (runtime, artifacts) = (&fixture.runtime, &fixture.artifacts);
+    let make = async |version: &str, earlier: Option<String>| {
+        // Only a reused step has the same random bytes.
+        let steps = "RUN busybox dd if=/dev/urandom of=/random bs=1024 count=1\nRUN echo";
+        let rest = format!("{steps} {version} > /version\nCMD busybox cat /version");
+        let context = context(&fixture, &format!("FROM scratch\nADD root.tar /\n{rest}"));
+        let tag = format!("aod/{}:{version}", fixture.cluster);
+        let (progress, _lines) = mpsc::channel(1_000);
+        let build = ImageBuild {
+            earlier,
+            ..ImageBuild::new(context, "demo", &tag, progress.clone())
+        };
+        let id = runtime.build_image(build).await.expect("it builds");
+        let stored = runtime.store_image(&id, artifacts, progress).await;
+        stored.expect("it is stored")
+    };
+    let layers = |image: &Image| match &image.content {
+        ImageContent::Layers { layers, .. } => layers.clone(),
+        ImageContent::Archive { .. } => Vec::new(),
+    };
+    let first = make("one", None).await;
+    fixture.remove_images();
+    runtime
+        .fetch_image(&first, artifacts)
+        .await
+        .expect("it is fetched");
+    let second = make("two", Some(first.config_digest.clone())).await;
+    let (old, new) = (layers(&first), layers(&second));
+    let shared = old.len() - 1;
+    assert_eq!(old[..shared], new[..shared]);
+    assert_ne!(old[shared..], new[shared..]);
+}
+
 /// A dropped call ends its push early, and leaves no name of the transfer.
 #[tokio::test]
 async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {

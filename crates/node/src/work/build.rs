@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
-use aod_domain::capsule::{Image, image_tag};
+use aod_domain::capsule::{self, Image, image_tag};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Outcome, Payload, RunError};
+use aod_domain::subject;
+use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::StoreError;
 use aod_ports::container_runtime::{ImageBuild, RuntimeError};
 use aod_ports::log_stream::Output;
 use serde_json::json;
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::common::{runtime_error, store_logs, with_last_lines, within};
 use crate::attempt::{Attempt, Finish};
 use crate::secrets::redaction::Redaction;
+use crate::shared::Shared;
 use aod_services::error::chain;
 
 /// Lines of build output that wait for the logs.
@@ -94,11 +97,32 @@ async fn make(
     let context = artifacts.get_file(content, size).await?;
     let tag = image_tag(name, content);
     let path = context.path().to_path_buf();
-    let build = ImageBuild::new(path, name.as_str(), &tag, progress.clone());
+    let tenant = &attempt.run.launched.event.tenant;
+    let build = ImageBuild {
+        earlier: earlier(shared, tenant, name).await,
+        ..ImageBuild::new(path, name.as_str(), &tag, progress.clone())
+    };
     let config_digest = runtime.build_image(build).await?;
     shared.host.images.found(&config_digest);
     // The build may have found an image that was last used long ago, which the node would remove soon.
     shared.host.images.touch(&config_digest);
     let stored = runtime.store_image(&config_digest, artifacts, progress);
     stored.await
+}
+
+/// The image of the registered version, fetched so that the build can reuse its layers, whichever node built it; none
+/// without such a version, or if it cannot be fetched: the build then takes longer.
+async fn earlier(shared: &Shared, tenant: &Tenant, name: &CapsuleName) -> Option<String> {
+    let filter = subject::capsule_of(tenant, name);
+    let stored = shared.runs.log().read_last(&filter).await.ok()??;
+    let event = stored.decode::<capsule::Event>().ok()?.event;
+    let image = event.into_registration()?.image;
+    let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
+    match runtime.fetch_image(&image, artifacts).await {
+        Ok(_) => Some(image.config_digest),
+        Err(error) => {
+            debug!(error = %chain(&error), "the build cannot reuse layers of the registered version");
+            None
+        }
+    }
 }

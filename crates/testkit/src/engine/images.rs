@@ -99,6 +99,7 @@ impl Images {
             name,
             tag,
             progress,
+            ..
         } = build;
         let bytes = std::fs::read(context).map_err(failed("opening a build's context"))?;
         let cell = Arc::clone(self.state().building.entry(tag.to_owned()).or_default());

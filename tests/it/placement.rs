@@ -11,6 +11,7 @@ use aod_domain::capsule::{Needs, Registration};
 use aod_domain::manifest::Secret;
 use aod_domain::placement::{Devices, Equipment, Name, Requirements};
 use aod_node::DirectorySecrets;
+use aod_ports::container_runtime::ContainerRuntime as _;
 use aod_testkit::capsules::registration;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
@@ -462,6 +463,48 @@ async fn callees_follow_their_files_and_leave_a_full_node() {
     assert!(!nodes[1..].contains(&place.node(0)), "{nodes:?}");
     let others: BTreeSet<&String> = nodes[1..].iter().collect();
     assert_eq!(others.len(), 1, "{nodes:?}");
+}
+
+/// A node on which a capsule ran fetches the capsule's next version before a run asks for it; other nodes do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_fetches_the_next_version_of_a_capsule_that_ran_on_it() {
+    let mut place = Place::new().await;
+    let capacity = Capacity {
+        slots: 4,
+        containers_max: 64,
+        memory_bytes: 64 << 30,
+    };
+    let mut engines = Vec::new();
+    for attribute in ["used", "idle"] {
+        let all = [("tell", tell()), ("next", tell())];
+        let engine = runtime(all.map(|(name, command)| (name.to_owned(), command)));
+        engine.images().forget("next");
+        let attribute = Equipment::read_attribute(attribute).expect("an attribute");
+        place.cluster.equipment.attributes = BTreeMap::from([attribute]);
+        let on_node = Arc::clone(&engine);
+        place.cluster.add_node(&["any"], capacity, on_node).await;
+        engines.push(engine);
+    }
+    let used = json!({"require": ["used"]});
+    let run = place.client.start_with("tell", json!({}), used).await;
+    assert_eq!(place.node_of(&run).await, place.node(0));
+
+    let builder = runtime([("next".to_owned(), tell())]);
+    let artifacts = Arc::clone(&place.cluster.artifacts);
+    let (progress, _) = tokio::sync::mpsc::channel(1);
+    let stored = builder.store_image("next", &artifacts, progress).await;
+    let schema = store_schema(artifacts.as_ref(), &any_schema()).await;
+    let next = Registration {
+        image: stored.expect("it is stored"),
+        ..registration("tell", schema)
+    };
+    let broker = place.cluster.broker("tests").await;
+    append_registration(&broker, next).await;
+    eventually("the next version", async || {
+        engines[0].has_image("next").await.expect("an answer")
+    })
+    .await;
+    assert!(!engines[1].has_image("next").await.expect("an answer"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

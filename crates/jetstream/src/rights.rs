@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use aod_domain::subject::{CANCELS, LAUNCHES, PLACEMENTS};
+use aod_domain::subject::{CANCELS, CAPSULES, LAUNCHES, PLACEMENTS};
 use aod_domain::writer::Writer;
 
 use crate::config::inbox;
@@ -25,9 +25,9 @@ pub const OWNER: &str = "AOD";
 /// The streams of a cluster, created by its first gateway.
 const STREAMS: [&str; 5] = [EVENTS, WORK, LOGS, PRESENCE, FILES];
 
-/// Events that nodes follow in the log: cancellations, orders of operators to nodes, and requirements of
-/// queues.
-const FOLLOWED_BY_NODES: [&str; 3] = [CANCELS, "ev.*.node.*.>", PLACEMENTS];
+/// Events that nodes follow in the log: cancellations, orders of operators to nodes, requirements of queues, and
+/// registrations of capsules.
+const FOLLOWED_BY_NODES: [&str; 4] = [CANCELS, "ev.*.node.*.>", PLACEMENTS, CAPSULES];
 
 /// A part of a cluster, with its rights at the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod images;
 mod launch;
 mod offers;
 mod orders;
+mod prefetch;
 mod pull;
 mod queues;
 pub(crate) mod reconcile;
@@ -49,6 +50,7 @@ async fn run_loops(shared: &Arc<Shared>) {
         queues::follow_for_ever(shared, &queues),
         offers::take_for_ever(shared, readiness.subscribe()),
         orders::follow_cancels(shared),
+        prefetch::prefetch_for_ever(shared),
         reconcile::reconcile_for_ever(shared),
         images::collect_for_ever(shared),
         leftovers::remove_for_ever(&shared.host.directories.leftovers),

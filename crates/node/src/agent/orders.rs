@@ -91,7 +91,13 @@ pub(super) async fn follow_cancels(shared: &Shared) {
     .await;
 }
 
-async fn follow(shared: &Shared, filter: &str, from: From, mut take: impl FnMut(&StoredEvent)) {
+/// Passes each event to `take`, until the node stops.
+pub(super) async fn follow(
+    shared: &Shared,
+    filter: &str,
+    from: From,
+    mut take: impl FnMut(&StoredEvent),
+) {
     loop {
         match shared.runs.log().follow(filter, from).await {
             Ok(mut followed) => {

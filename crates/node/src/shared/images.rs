@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use aod_domain::manifest::CapsuleName;
 use aod_ports::container_runtime::ObservedImage;
 use aod_ports::presence::{IMAGES_MAX, image_key};
 use tokio::time::Instant;
@@ -14,10 +15,12 @@ use crate::lock::lock;
 #[derive(Debug, Default)]
 pub(crate) struct LastUses(Mutex<HashMap<String, Use>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Use {
     last: Instant,
     is_here: bool,
+    /// The capsule that ran with it; none for an image that was only built here.
+    capsule: Option<CapsuleName>,
 }
 
 impl Use {
@@ -25,6 +28,7 @@ impl Use {
         Self {
             last: Instant::now(),
             is_here: false,
+            capsule: None,
         }
     }
 }
@@ -33,6 +37,23 @@ impl LastUses {
     /// Records a use of the image.
     pub(crate) fn touch(&self, image: &str) {
         self.change(image, |image| image.last = Instant::now());
+    }
+
+    /// Records a run of `capsule` with the image.
+    pub(crate) fn run(&self, image: &str, capsule: &CapsuleName) {
+        self.change(image, |image| {
+            image.last = Instant::now();
+            image.capsule = Some(capsule.clone());
+        });
+    }
+
+    /// Whether `capsule` ran on this host within the time `lately`, by the images that are on this host.
+    pub(crate) fn has_run(&self, capsule: &CapsuleName, lately: Duration) -> bool {
+        lock(&self.0).values().any(|image| {
+            image.is_here
+                && image.capsule.as_ref() == Some(capsule)
+                && image.last.elapsed() <= lately
+        })
     }
 
     /// Records that the image is on this host.
@@ -75,5 +96,26 @@ impl LastUses {
         for image in here {
             self.found(&image.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn capsule_has_run_here_while_its_image_is_here_and_used() {
+        let (uses, hour) = (LastUses::default(), Duration::from_secs(3_600));
+        let [chart, map] = ["chart", "map"].map(|name| name.parse::<CapsuleName>().unwrap());
+        uses.run("one", &chart);
+        assert!(!uses.has_run(&chart, hour), "its image is not here");
+        uses.found("one");
+        uses.found("built");
+        assert!(uses.has_run(&chart, hour) && !uses.has_run(&map, hour));
+        tokio::time::advance(hour + Duration::from_secs(1)).await;
+        assert!(!uses.has_run(&chart, hour), "it ran long ago");
+        uses.run("two", &chart);
+        uses.retain(&[]);
+        assert!(!uses.has_run(&chart, hour), "its images are removed");
     }
 }

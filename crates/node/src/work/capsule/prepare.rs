@@ -10,6 +10,7 @@ use aod_domain::contract::Contract;
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::file_name::FileName;
+use aod_domain::manifest::CapsuleName;
 use aod_domain::run::{Launched, RunError};
 use aod_ports::container_runtime::IoPaths;
 use bytes::Bytes;
@@ -39,7 +40,7 @@ pub(super) async fn prepare(
         write_payload(shared, launched, &paths.input_json).await
     };
     let ((), (), contract) = try_join3(
-        ensure_image(shared, capsule.image, fetched),
+        ensure_image(shared, launched.work.name(), capsule.image, fetched),
         inputs,
         load_contract(shared, capsule.schema),
     )
@@ -48,9 +49,14 @@ pub(super) async fn prepare(
 }
 
 /// Brings the image from the artifact store unless the engine has it.
-async fn ensure_image(shared: &Shared, image: &Image, fetched: &AtomicU64) -> Result<(), RunError> {
+async fn ensure_image(
+    shared: &Shared,
+    name: &CapsuleName,
+    image: &Image,
+    fetched: &AtomicU64,
+) -> Result<(), RunError> {
     let runtime = &shared.ports.runtime;
-    shared.host.images.touch(&image.config_digest);
+    shared.host.images.run(&image.config_digest, name);
     let is_here = runtime.has_image(&image.config_digest).await;
     if is_here.map_err(|error| runtime_error(&error))? {
         shared.host.images.found(&image.config_digest);

@@ -1,6 +1,7 @@
 //! Types of `/v1/capsules`.
 
 use aod_domain::capsule::Resources;
+use aod_domain::capsule::layers::{Compared, Comparison};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use jiff::Timestamp;
@@ -38,10 +39,61 @@ pub struct CapsuleView {
     #[schema(value_type = String, format = DateTime)]
     pub registered_at: Timestamp,
     pub registered_by: String,
+    /// The layers of the image; missing in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayersView>,
     /// `{"input": …, "output": …}`; missing in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
+}
+
+/// The layers of an image as the artifact store has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LayersView {
+    /// Compressed size of all layers.
+    pub size_bytes: u64,
+    /// Compressed size of the layers that no other capsule has. The store can free them after the capsule is removed, once
+    /// garbage collection has deleted the runs that used them.
+    pub own_bytes: u64,
+    /// From the base up.
+    pub items: Vec<LayerView>,
+}
+
+/// A layer of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LayerView {
+    /// SHA-256 of the compressed layer.
+    #[schema(value_type = String)]
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// Whether another capsule, of any tenant, has this layer.
+    pub is_shared: bool,
+    /// Other capsules of the same tenant that have this layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_with: Vec<String>,
+}
+
+impl From<Comparison> for LayersView {
+    fn from(compared: Comparison) -> Self {
+        Self {
+            size_bytes: compared.size_bytes(),
+            own_bytes: compared.own_bytes(),
+            items: compared.layers.into_iter().map(LayerView::from).collect(),
+        }
+    }
+}
+
+impl From<Compared> for LayerView {
+    fn from(compared: Compared) -> Self {
+        let names = compared.shared_with.iter();
+        Self {
+            digest: compared.layer.digest,
+            size_bytes: compared.layer.size_bytes,
+            is_shared: compared.is_shared,
+            shared_with: names.map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// Upper limits of one container.

@@ -1,5 +1,7 @@
 //! A registered capsule with its image.
 
+pub mod layers;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 

@@ -235,6 +235,10 @@ pub struct InspectArguments {
     #[arg(value_name = "NAME|DIR")]
     pub capsule: String,
 
+    /// Show the layers of the image of a registered capsule: sizes, and which other capsules have them
+    #[arg(long)]
+    pub layers: bool,
+
     #[command(flatten)]
     pub connect: ConnectArguments,
 }

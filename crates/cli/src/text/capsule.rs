@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
+use aod_api::capsules::LayersView;
 use serde_json::{Map, Value};
 
 use super::units;
 use crate::commands::Inspection;
+
+/// Digits of a digest in a list of layers.
+const DIGEST_LENGTH: usize = 12;
 
 /// Names, digests, limits, callees, input and output, one per line.
 pub(crate) fn details(capsule: &Inspection) -> String {
@@ -64,6 +68,24 @@ pub(crate) fn details(capsule: &Inspection) -> String {
             let _ = write!(text, "{side}\n{}", fields(schema));
         }
     }
+    text
+}
+
+/// The layers of an image from the base up, one per line, and their sums.
+pub(crate) fn layers(layers: &LayersView) -> String {
+    let mut text = String::new();
+    for layer in &layers.items {
+        let shared = match (layer.is_shared, &layer.shared_with[..]) {
+            (false, _) => "only this capsule".to_owned(),
+            (true, []) => "also capsules of other tenants".to_owned(),
+            (true, names) => format!("also {}", names.join(", ")),
+        };
+        let (digest, size) = (layer.digest.to_string(), units::bytes(layer.size_bytes));
+        // Writing to memory does not fail.
+        let _ = writeln!(text, "{}  {size:>10}  {shared}", &digest[..DIGEST_LENGTH]);
+    }
+    let [all, own] = [layers.size_bytes, layers.own_bytes].map(units::bytes);
+    let _ = writeln!(text, "{all} together, {own} of it only in this capsule");
     text
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aod_api::capsules::{CapsuleView, RegisteredCapsule, ResourcesView};
+use aod_api::capsules::{CapsuleView, LayerView, LayersView, RegisteredCapsule, ResourcesView};
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
 use aod_api::events::{EventView, LogLineView, LogOutput};
 use aod_api::files::FileView;
@@ -231,8 +231,31 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
         egress: Vec::new(),
         registered_at: at(0),
         registered_by: "operator".to_owned(),
+        layers: None,
         schema: None,
     }
+}
+
+#[test]
+fn layers_are_printed_with_the_capsules_that_share_them() {
+    let layer = |name: &str, size_bytes, others: Option<&[&str]>| LayerView {
+        digest: Digest::of(name),
+        size_bytes,
+        is_shared: others.is_some(),
+        shared_with: others.map_or_else(Vec::new, |others| {
+            others.iter().map(|other| (*other).to_owned()).collect()
+        }),
+    };
+    let shown = super::capsule::layers(&LayersView {
+        size_bytes: 421_000_000,
+        own_bytes: 1_000,
+        items: vec![
+            layer("base", 320_000_000, Some(&["chart", "map"])),
+            layer("libraries", 100_999_000, Some(&[])),
+            layer("capsule", 1_000, None),
+        ],
+    });
+    insta::assert_snapshot!(shown);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use aod_domain::capsule::layers::{Comparison, Other};
 use aod_domain::capsule::{self, CapsuleChain, Catalogue, Event, Registration};
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::digest::Digest;
@@ -131,6 +132,25 @@ impl Capsules {
             .cloned()
             .map(Arc::new)
             .collect()
+    }
+
+    /// The layers of the image of `registered`, compared with those of all other registered capsules.
+    pub(crate) fn compared(&self, tenant: &Tenant, registered: &Registration) -> Comparison {
+        let catalogues = self.read();
+        let mut others = Vec::new();
+        for (owner, catalogue) in &*catalogues {
+            let is_own = owner == tenant;
+            for other in catalogue.iter().map(|recorded| &recorded.event) {
+                if !(is_own && other.name == registered.name) {
+                    others.push(Other {
+                        name: is_own.then(|| other.name.clone()),
+                        image: other.image.clone(),
+                    });
+                }
+            }
+        }
+        drop(catalogues);
+        Comparison::of(&registered.image, &others)
     }
 
     /// The capsule of `tenant` that `text` names: by exact title or alias first, then by name.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aod_api::capsules::{CapsuleList, CapsuleView, RegisteredCapsule, ResourcesView};
+use aod_api::capsules::{CapsuleList, CapsuleView, LayersView, RegisteredCapsule, ResourcesView};
 use aod_api::problem::Problem;
 use aod_api::runs::RunView;
 use aod_domain::capsule::{Handoffs, Openness};
@@ -185,7 +185,7 @@ pub(super) async fn list(
     Json(CapsuleList { items })
 }
 
-/// Shows a capsule with its schema.
+/// Shows a capsule with its schema and the layers of its image.
 #[utoipa::path(
     get, path = "/v1/capsules/{name}", tag = "capsules", operation_id = "get_capsule",
     params(("name" = String, Path, description = "Title, alias or name of the capsule")),
@@ -199,8 +199,13 @@ pub(super) async fn show(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> Result<Json<CapsuleView>> {
-    let registered = context.capsules.get(&principal.tenant(), &name).await?;
-    Ok(Json(view(&context, &registered).await?))
+    let tenant = principal.tenant();
+    let registered = context.capsules.get(&tenant, &name).await?;
+    let compared = context.capsules.compared(&tenant, &registered.event);
+    Ok(Json(CapsuleView {
+        layers: Some(LayersView::from(compared)),
+        ..view(&context, &registered).await?
+    }))
 }
 
 /// Removes a capsule.
@@ -266,6 +271,7 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
             .collect(),
         registered_at: registered.time,
         registered_by: registration.registered_by.clone(),
+        layers: None,
         schema: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use aod_api::capsules::{CapsuleView, ResourcesView};
+use aod_api::capsules::{CapsuleView, LayersView, ResourcesView};
 use aod_domain::digest::{Digest, Hasher};
 use aod_kit::{Source, pack};
 use serde::Serialize;
@@ -37,6 +37,9 @@ pub(crate) struct Inspection {
     /// Hosts that the capsule may connect to, if the operator permits them too.
     pub(crate) egress: Vec<String>,
     pub(crate) schema: Option<Value>,
+    /// The layers of the image; none for a directory.
+    #[serde(skip)]
+    pub(crate) layers: Option<LayersView>,
 }
 
 pub(super) async fn inspect(arguments: &InspectArguments, console: Console) -> Result<(), Failure> {
@@ -48,7 +51,14 @@ pub(super) async fn inspect(arguments: &InspectArguments, console: Console) -> R
         let path = format!("/v1/capsules/{}", encoded(&arguments.capsule));
         of_registered(client.get(&path, &[]).await?)
     };
-    console.show(&inspection, || text::capsule::details(&inspection))
+    if !arguments.layers {
+        return console.show(&inspection, || text::capsule::details(&inspection));
+    }
+    let Some(layers) = &inspection.layers else {
+        let text = format!("{} is a directory, which has no layers", arguments.capsule);
+        return Err(Failure::usage(text).with_hint("register it: `aod capsule build DIR`"));
+    };
+    console.show(layers, || text::capsule::layers(layers))
 }
 
 fn of_registered(view: CapsuleView) -> Inspection {
@@ -67,6 +77,7 @@ fn of_registered(view: CapsuleView) -> Inspection {
         secrets: view.secrets,
         egress: view.egress,
         schema: view.schema,
+        layers: view.layers,
     }
 }
 
@@ -100,6 +111,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
             .collect(),
         egress: agent.egress.iter().map(ToString::to_string).collect(),
         schema: serde_json::from_slice(&source.schema_json).ok(),
+        layers: None,
     })
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::ProgressStyle;
@@ -51,7 +52,7 @@ impl Console {
     #[expect(clippy::unused_self, reason = "only code with a console may print")]
     pub(crate) fn tell(self, text: &str) {
         // A broken stderr cannot be reported.
-        let _ = writeln!(stderr().lock(), "{}", visible(text));
+        let _ = above(|| writeln!(stderr().lock(), "{}", visible(text)));
     }
 
     /// Data to stdout: `value` as JSON, or `text`.
@@ -112,10 +113,11 @@ impl Console {
 
     fn write(self, text: &str) -> Result<(), Failure> {
         let text = self.for_stdout(text);
-        let mut output = stdout().lock();
-        let written = output
-            .write_all(text.as_bytes())
-            .and_then(|()| output.flush());
+        let written = above(|| {
+            let mut output = stdout().lock();
+            output.write_all(text.as_bytes())?;
+            output.flush()
+        });
         match written {
             // The reader, `head` for instance, has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -134,7 +136,8 @@ impl Console {
         }
     }
 
-    /// A line about `subject` that changes; nothing where progress cannot overwrite a line.
+    /// A line about `subject` that changes, and shows the time since its start; nothing where progress cannot overwrite
+    /// a line. Other outputs appear above it.
     pub(crate) fn status_line(self, subject: &str) -> StatusLine {
         if !self.is_interactive {
             return StatusLine::hidden();
@@ -145,7 +148,24 @@ impl Console {
             .with_style(style)
             .with_prefix(visible(subject).into_owned());
         bar.enable_steady_tick(TICK);
-        StatusLine(bar)
+        *current_line() = Some(bar.clone());
+        StatusLine(Arc::new(OwnedLine(bar)))
+    }
+}
+
+/// The line at the end of the terminal.
+static LINE: Mutex<Option<Bar>> = Mutex::new(None);
+
+fn current_line() -> MutexGuard<'static, Option<Bar>> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints above the line at the end of the terminal, if there is one.
+fn above<T>(print: impl FnOnce() -> T) -> T {
+    let line = current_line().clone();
+    match line {
+        Some(line) => line.suspend(print),
+        None => print(),
     }
 }
 
@@ -159,26 +179,40 @@ fn json_line<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("views are plain data with texts as keys")
 }
 
-/// The changing line at the end of a terminal.
+/// The changing line at the end of a terminal; removed with its last copy.
 #[derive(Clone, Debug)]
-pub(crate) struct StatusLine(Bar);
+pub(crate) struct StatusLine(Arc<OwnedLine>);
+
+#[derive(Debug)]
+struct OwnedLine(Bar);
+
+impl OwnedLine {
+    fn remove(&self) {
+        if !self.0.is_hidden() {
+            *current_line() = None;
+        }
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for OwnedLine {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
 
 impl StatusLine {
     pub(crate) fn hidden() -> Self {
-        Self(Bar::hidden())
+        Self(Arc::new(OwnedLine(Bar::hidden())))
     }
 
     pub(crate) fn set(&self, text: &str) {
-        self.0.set_message(visible(text).into_owned());
+        self.0.0.set_message(visible(text).into_owned());
     }
 
-    /// Prints a text above the line.
-    pub(crate) fn tell(&self, console: Console, text: &str) {
-        self.0.suspend(|| console.tell(text));
-    }
-
+    /// Removes the line before its last copy.
     pub(crate) fn remove(&self) {
-        self.0.finish_and_clear();
+        self.0.remove();
     }
 }
 
@@ -189,7 +223,7 @@ pub(crate) struct LogOutput;
 impl Write for LogOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        stderr().lock().write_all(visible(&text).as_bytes())?;
+        above(|| stderr().lock().write_all(visible(&text).as_bytes()))?;
         Ok(bytes.len())
     }
 

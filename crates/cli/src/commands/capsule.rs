@@ -76,6 +76,7 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
     let client = Client::connect(&arguments.connect)?;
     let package = packed(&arguments.directory, console)?;
     let query = query(arguments)?;
+    let _status = console.status_line("building");
     for _ in 0..REQUESTS_MAX {
         let headers = [
             (CONTENT_TYPE, "application/x-tar"),

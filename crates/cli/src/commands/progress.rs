@@ -56,18 +56,13 @@ impl Progress {
         let line = Line::begin(&run.capsule, console);
         let status = line.status.clone();
         let events = tokio::spawn(read_events(client.clone(), id, line.clone()));
-        let output = tokio::spawn(read_output(client.clone(), id, status.clone(), console));
+        let output = tokio::spawn(read_output(client.clone(), id, console));
         let show = move |reason| line.update(|shown| shown.reason = reason);
         Self {
             status,
             readers: vec![events, output],
             reasons: tokio::spawn(read_reasons(client, id, REASON_INTERVAL, show)),
         }
-    }
-
-    /// Prints a text above the line.
-    pub(super) fn tell(&self, console: Console, text: &str) {
-        self.status.tell(console, text);
     }
 
     /// Removes the line, after the last output of the run if it has ended.
@@ -138,8 +133,8 @@ async fn read_events(client: Client, id: RunId, line: Line) {
 }
 
 /// Prints the output of the run above the line.
-async fn read_output(client: Client, id: RunId, status: StatusLine, console: Console) {
-    let each = |line: &_| status.tell(console, &text::log::line(line));
+async fn read_output(client: Client, id: RunId, console: Console) {
+    let each = |line: &_| console.tell(&text::log::line(line));
     if let Err(failure) = logs::follow(&client, id, each).await {
         tracing::debug!(?failure, "cannot follow the output of the run");
     }

@@ -75,7 +75,7 @@ pub(super) async fn follow(
 ) -> Result<Exit, Failure> {
     let id = launched.summary.id.to_string();
     let progress = Progress::begin(client, &launched.summary, console);
-    let tell = |text: &str| progress.tell(console, text);
+    let tell = |text: &str| console.tell(text);
     let result = wait_or_cancel(client, &id, signals, tell).await;
     progress.end(result.is_ok()).await;
     finish(client, output_dir, &result?, console).await

@@ -35,6 +35,7 @@ use crate::arguments::{
     PolicyArguments, TraceArguments, UpArguments,
 };
 use crate::client::{Client, encoded};
+use crate::console::{Console, StatusLine};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -101,6 +102,24 @@ pub(crate) enum ImageOrigin {
     Built,
     /// No image: [`StandIns`] answer all calls.
     None,
+}
+
+/// What a registration reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told<'a> {
+    Line(&'a str),
+    /// Of interest only until the next text.
+    Passing(&'a str),
+}
+
+impl Told<'_> {
+    /// Prints a line, or shows a passing text in `status`.
+    pub(crate) fn show(self, status: &StatusLine, console: Console) {
+        match self {
+            Told::Line(text) => console.tell(text),
+            Told::Passing(text) => status.set(text),
+        }
+    }
 }
 
 impl Private {
@@ -179,7 +198,7 @@ impl Private {
         source: &Source,
         origin: ImageOrigin,
         openness: Openness,
-        tell: impl Fn(&str),
+        tell: impl Fn(Told<'_>),
     ) -> Result<(), Failure> {
         let package = pack(&source.directory)?;
         let path = package.file.path();
@@ -189,7 +208,7 @@ impl Private {
             ImageOrigin::None => stand_in::IMAGE.to_owned(),
             ImageOrigin::Built => {
                 if let Some(left_out) = &package.left_out {
-                    tell(&format!("{}: {left_out}", source.name));
+                    tell(Told::Line(&format!("{}: {left_out}", source.name)));
                 }
                 self.image(source, content.digest, content.size_bytes, tell)
                     .await?
@@ -268,7 +287,7 @@ impl Private {
         source: &Source,
         content: Digest,
         size_bytes: u64,
-        tell: impl Fn(&str),
+        tell: impl Fn(Told<'_>),
     ) -> Result<String, Failure> {
         let name = source.name.as_str();
         let tag = image_tag(&source.name, content);
@@ -281,7 +300,7 @@ impl Private {
         {
             return Ok(id);
         }
-        tell(&format!("{name}: building the image {tag}"));
+        tell(Told::Line(&format!("{name}: building the image {tag}")));
         let context = self.local.artifacts().get_file(content, size_bytes).await;
         let context = context.map_err(|error| unstored(&error))?;
         let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
@@ -291,9 +310,13 @@ impl Private {
             &tag,
             progress,
         ));
-        // The error of a failed build contains its last lines; discard the output of other builds.
-        let discarding = async { while lines.recv().await.is_some() {} };
-        let (built, ()) = tokio::join!(building, discarding);
+        // The error of a failed build contains its last lines.
+        let telling = async {
+            while let Some(line) = lines.recv().await {
+                tell(Told::Passing(&format!("{name}: {line}")));
+            }
+        };
+        let (built, ()) = tokio::join!(building, telling);
         built.map_err(|error| failed(&error))
     }
 

@@ -362,6 +362,53 @@ fn capsule_test_replaces_callees_by_canned_answers() {
     desk.assert_nothing_is_left();
 }
 
+/// On a terminal, a line shows what the command waits for, and the results appear above it.
+#[test]
+fn terminal_shows_what_a_test_waits_for() {
+    let desk = Desk::new();
+    write_capsule(&desk.path("echo"), ECHO);
+    desk.write("echo", "tests/cases/one/input.json", "{\"a\": 1}");
+    desk.write(
+        "echo",
+        "tests/cases/one/expect.json",
+        "{\"output\": {\"a\": 1}}",
+    );
+    let command = desk.command(&["test", &desk.name("echo")]);
+    let words: Vec<_> = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut terminal = Command::new("script");
+    terminal
+        .args([
+            "--quiet",
+            "--return",
+            "--command",
+            &words.join(" "),
+            "/dev/null",
+        ])
+        .current_dir(desk.directory.path())
+        .env("TERM", "xterm")
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => terminal.env(name, value),
+            None => terminal.env_remove(name),
+        };
+    }
+    let ended: Ended = terminal.output().expect("the program starts").into();
+    let shown = ended.with(0).stdout;
+    for text in [
+        "starting a private cluster",
+        "building the image",
+        "1 case passed",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    desk.assert_nothing_is_left();
+}
+
 #[test]
 fn capsule_test_passes_the_model_script_to_the_capsule() {
     let desk = Desk::new();

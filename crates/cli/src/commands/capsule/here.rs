@@ -15,15 +15,22 @@ use crate::client::Client;
 use crate::commands::inputs::{self, Inputs};
 use crate::commands::runs::path;
 use crate::commands::{logs, run};
-use crate::console::Console;
+use crate::console::{Console, StatusLine};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::service::private::{ImageOrigin, Private};
+use crate::service::private::{ImageOrigin, Private, Told};
 use crate::service::signals::Signals;
 use crate::text;
 
 /// Maximum time to print the remaining output after the end of the run.
 const REST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the command shows what it does.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    status: &'a StatusLine,
+    console: Console,
+}
 
 pub(super) async fn run_here(
     arguments: &CapsuleRunArguments,
@@ -39,9 +46,15 @@ pub(super) async fn run_here(
     let inputs = inputs_of(&family.members[0], &arguments.call)?;
     // Signals wait while the cluster starts and stops, so that no part of it remains.
     let mut signals = Signals::listen()?;
+    let status = console.status_line(family.members[0].name.as_str());
+    status.set("starting a private cluster");
     let mut cluster = Private::start(&arguments.docker, &arguments.policy, None).await?;
+    let shown = Shown {
+        status: &status,
+        console,
+    };
     let outcome = tokio::select! {
-        launched = launch(&cluster, &family, arguments.openness.openness(), inputs, console) => launched,
+        launched = launch(&cluster, &family, arguments.openness.openness(), inputs, shown) => launched,
         () = signals.next() => {
             Err(Failure::new(Exit::Cancelled, "interrupted before the run was created"))
         }
@@ -53,7 +66,8 @@ pub(super) async fn run_here(
             return Err(failure);
         }
     };
-    let outcome = wait(&mut cluster, run, arguments, &mut signals, console).await;
+    let outcome = wait(&mut cluster, run, arguments, &mut signals, &status, console).await;
+    status.remove();
     let hint = match cluster.end(arguments.keep).await? {
         None => "use --keep to keep the data for inspection".to_owned(),
         Some(directory) => {
@@ -77,10 +91,10 @@ async fn launch(
     family: &Family,
     openness: Openness,
     inputs: Inputs,
-    console: Console,
+    shown: Shown<'_>,
 ) -> Result<RunView, Failure> {
     for source in &family.members {
-        let tell = |text: &str| console.tell(text);
+        let tell = |told: Told<'_>| told.show(shown.status, shown.console);
         cluster
             .register(source, ImageOrigin::Built, openness, tell)
             .await?;
@@ -97,11 +111,12 @@ async fn wait(
     launched: RunView,
     arguments: &CapsuleRunArguments,
     signals: &mut Signals,
+    status: &StatusLine,
     console: Console,
 ) -> Result<Exit, Failure> {
     let client = cluster.client().clone();
     let id = launched.summary.id.to_string();
-    let telling = tokio::spawn(tell_of(client.clone(), launched, console));
+    let telling = tokio::spawn(tell_of(client.clone(), launched, status.clone(), console));
     let result = tokio::select! {
         result = run::wait_or_cancel(&client, &id, signals, |text| console.tell(text)) => result?,
         failure = cluster.watch() => return Err(failure),
@@ -116,7 +131,7 @@ async fn wait(
 }
 
 /// Prints the progress and the output of a run until the run ends.
-async fn tell_of(client: Client, run: RunView, console: Console) {
+async fn tell_of(client: Client, run: RunView, status: StatusLine, console: Console) {
     let (id, name) = (run.summary.id, run.summary.capsule);
     let lines = async {
         let each = |line: &aod_api::events::LogLineView| {
@@ -132,7 +147,9 @@ async fn tell_of(client: Client, run: RunView, console: Console) {
             let Ok(event) = serde_json::from_str::<EventView>(&event.data) else {
                 continue;
             };
-            console.tell(&format!("{name}: {}", text::event::short(&event)));
+            let short = text::event::short(&event);
+            console.tell(&format!("{name}: {short}"));
+            status.set(&short);
             if text::event::is_result(&event) {
                 return;
             }

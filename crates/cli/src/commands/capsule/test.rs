@@ -1,13 +1,16 @@
 //! `aod capsule test`: runs the test cases of capsules in one private cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use aod_api::events::LogLineView;
 use aod_api::problem::Problem;
 use aod_api::runs::{CreateRun, RunResult};
 use aod_domain::capsule::Openness;
+use aod_domain::id::RunId;
 use aod_domain::manifest::{CapsuleName, slug};
 use aod_kit::cases::{self, Case};
 use aod_kit::expectation::{MadeFile, Outcome};
@@ -21,8 +24,8 @@ use super::junit;
 use crate::arguments::CapsuleTestArguments;
 use crate::client::{Client, ClientError, Upload};
 use crate::commands::inputs::Inputs;
-use crate::commands::run;
-use crate::console::{Console, Format};
+use crate::commands::{logs, run};
+use crate::console::{Console, Format, StatusLine};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::service::private::{ImageOrigin, Private};
@@ -82,6 +85,8 @@ pub(super) async fn test(
     let stand_ins = Arc::new(StandIns::default());
     // Signals wait while the cluster starts and stops, so that no part of it remains.
     let mut signals = Signals::listen()?;
+    let status = console.status_line("testing");
+    status.set("starting a private cluster");
     let cluster = Private::start(
         &arguments.docker,
         &arguments.policy,
@@ -89,10 +94,11 @@ pub(super) async fn test(
     )
     .await?;
     let results = tokio::select! {
-        results = in_cluster(&cluster, &family, plan, arguments.openness.openness(), &stand_ins, console) => Some(results),
+        results = in_cluster(&cluster, &family, plan, arguments.openness.openness(), &stand_ins, &status, console) => Some(results),
         () = signals.next() => None,
     };
     cluster.end(false).await?;
+    status.remove();
     let Some(results) = results else {
         return Err(Failure::new(
             Exit::Cancelled,
@@ -133,6 +139,7 @@ async fn in_cluster(
     plan: Vec<Planned>,
     openness: Openness,
     stand_ins: &StandIns,
+    status: &StatusLine,
     console: Console,
 ) -> Result<Vec<Tested>, Failure> {
     let running = running(family, &plan);
@@ -143,7 +150,7 @@ async fn in_cluster(
             ImageOrigin::None
         };
         cluster
-            .register(source, origin, openness, |text| console.tell(text))
+            .register(source, origin, openness, |told| told.show(status, console))
             .await?;
     }
     let mut answered: BTreeMap<&String, Vec<&Answer>> = BTreeMap::new();
@@ -160,7 +167,7 @@ async fn in_cluster(
     }
     let concurrency = std::thread::available_parallelism().map_or(1, usize::from);
     let mut running = stream::iter(plan)
-        .map(|planned| one(cluster.client(), planned, stand_ins))
+        .map(|planned| one(cluster.client(), planned, stand_ins, status))
         .buffered(concurrency);
     let mut results = Vec::new();
     while let Some(tested) = running.next().await {
@@ -196,7 +203,12 @@ fn running(family: &Family, plan: &[Planned]) -> BTreeSet<CapsuleName> {
     running
 }
 
-async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<Tested, Failure> {
+async fn one(
+    client: &Client,
+    planned: Planned,
+    stand_ins: &StandIns,
+    status: &StatusLine,
+) -> Result<Tested, Failure> {
     let began = Instant::now();
     let Planned {
         capsule,
@@ -218,8 +230,14 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
         Err(ClientError::Refused(problem)) => refused(&problem),
         Err(error) => return Err(error.into()),
         Ok(view) => {
-            stand_ins.add(view.summary.id, Arc::clone(&script));
-            let result = run::wait(client, &view.summary.id.to_string()).await?;
+            let id = view.summary.id;
+            stand_ins.add(id, Arc::clone(&script));
+            let (name, text) = (format!("{capsule} {}", case.name), id.to_string());
+            status.set(&name);
+            let result = tokio::select! {
+                result = run::wait(client, &text) => result?,
+                never = show_output(client, id, &name, status) => match never {},
+            };
             outcome(client, &result, &case).await?
         }
     };
@@ -239,6 +257,16 @@ async fn one(client: &Client, planned: Planned, stand_ins: &StandIns) -> Result<
         seconds: began.elapsed().as_secs_f64(),
         differences,
     })
+}
+
+/// Shows the last line of the output of a case while it runs.
+async fn show_output(client: &Client, id: RunId, name: &str, status: &StatusLine) -> Infallible {
+    let each = |line: &LogLineView| status.set(&format!("{name}: {}", line.text));
+    // A case does not fail because its output is not shown.
+    if let Err(failure) = logs::follow(client, id, each).await {
+        tracing::debug!(?failure, "cannot follow the output of a case");
+    }
+    std::future::pending().await
 }
 
 /// The outcome of a rejected request, reported like a failed run.

@@ -40,8 +40,8 @@ pub struct BrokerArguments {
     )]
     pub nats_credentials: Option<PathBuf>,
 
-    /// PEM file of the authorities that signed the broker's certificates [default: on a node, the file of
-    /// --certificate-authority, or else the system's authorities]
+    /// PEM file of the authorities that signed the broker's certificates [default: the system's
+    /// authorities; on a node with --certificate-authority, that file]
     #[arg(long, env = "AOD_NATS_CA", value_name = "FILE", hide_env_values = true)]
     pub nats_ca: Option<PathBuf>,
 

@@ -5,7 +5,7 @@ use aod_domain::contract::canonical;
 use aod_domain::file_name::Directory;
 use aod_domain::id::RunId;
 use aod_domain::launch::{self, Checked, Origin, Wanted};
-use aod_domain::run::{Command, Launched, Payload, Run};
+use aod_domain::run::{Command, Launched, Payload, Phase, Run};
 use aod_ports::event_log::EventLog;
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -65,9 +65,11 @@ pub(crate) async fn launch(
     let waiter = context.waiters.register(id);
     let command = Command::Launch(Box::new(launched));
     let run = context.runs.handle(id, &command, None).await?;
-    context
-        .metrics
-        .count_launch(run.launched.event.placement.class);
+    // A run that waits for admission counts when it is admitted.
+    if !matches!(run.phase, Phase::Requested) {
+        let class = run.launched.event.placement.class;
+        context.metrics.count_launch(class);
+    }
     Ok(Started { run, waiter })
 }
 

@@ -143,7 +143,7 @@ impl ModelAccess {
                     settlement.refused();
                 }
                 let reason = chain(&error.without_url());
-                let text = format!("the node cannot reach {name}: {reason}");
+                let text = format!("the node cannot reach the provider {name}: {reason}");
                 Err(Box::new(Problem::new(ErrorCode::ModelUnreachable, text)))
             }
         }

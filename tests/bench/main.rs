@@ -14,6 +14,7 @@ mod docker;
 mod flow;
 mod handoff;
 mod http;
+mod images;
 mod logs;
 mod machine;
 mod nats;
@@ -71,6 +72,7 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
             proxy::NAME,
             flow::NAME,
             logs::NAME,
+            images::NAME,
             scale::NAME,
         ]
         .map(str::to_owned)
@@ -81,6 +83,7 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
             proxy::NAME,
             flow::NAME,
             logs::NAME,
+            images::NAME,
             scale::NAME,
             scale::SMALL,
         ];
@@ -90,11 +93,12 @@ async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if let Some(name) = unknown {
         say(&format!("error: unknown benchmark {name:?}"));
         say(&format!(
-            "hint: {}, {}, {}, {}, {}, {}, or a part of the first: {}",
+            "hint: {}, {}, {}, {}, {}, {}, {}, or a part of the first: {}",
             handoff::NAME,
             proxy::NAME,
             flow::NAME,
             logs::NAME,
+            images::NAME,
             scale::NAME,
             scale::SMALL,
             handoff::parts().join(", ")
@@ -121,6 +125,7 @@ async fn measure(name: &str) -> anyhow::Result<Vec<Measurement>> {
         proxy::NAME => proxy::measure().await,
         flow::NAME => flow::measure().await,
         logs::NAME => logs::measure().await,
+        images::NAME => images::measure().await,
         scale::NAME | scale::SMALL => scale::measure(name).await,
         name => handoff::run(name).await,
     }

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use aod_services::connections::HEADER_BYTES_MAX;
 use aod_services::program::spawn;
 use axum::Router;
 use axum::http::Request;
@@ -31,9 +32,6 @@ use crate::egress::proxy::{self, Slot};
 
 /// Concurrent connections.
 const CONNECTIONS_MAX: usize = 64;
-
-/// Maximum size of headers, in bytes.
-const HEADERS_BYTES_MAX: usize = 32 * 1024;
 
 /// How long a client may take to send its headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,7 +103,7 @@ async fn connection(
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_TIMEOUT)
-        .max_buf_size(HEADERS_BYTES_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
         .half_close(false)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_api::CONNECTION_IDLE_SECONDS_MAX;
+use aod_services::connections::{HEADER_BYTES_MAX, accept};
 use aod_services::program::inherit;
 use axum::Router;
 use hyper::server::conn::http1;
@@ -11,21 +12,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::tls::Tls;
 
-/// Maximum size of the headers of a request with its first line, in bytes. The server reads ahead, and may accept
-/// headers of twice this size that arrive together.
-const HEADER_BYTES_MAX: usize = 32 * 1024;
-
 /// Maximum number of connections: every waiting caller holds one, and each takes some ten KiB.
 const CONNECTIONS_MAX: usize = 16_384;
-
-/// Pause after a failure to accept a connection, for example if the system has no free file handle.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves `router` on `listener` until `shutdown`, with TLS if configured; `tasks` counts the connections.
 pub(crate) async fn serve(
@@ -35,33 +28,14 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let permit = tokio::select! {
-            biased;
-            permit = Arc::clone(&room).acquire_owned() => permit.expect("the semaphore is never closed"),
-            () = shutdown.cancelled() => return,
-        };
-        let accepted = tokio::select! {
-            biased;
-            accepted = listener.accept() => accepted,
-            () = shutdown.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let connection =
-                    serve_connection(stream, tls.clone(), router.clone(), shutdown.clone());
-                tasks.spawn(inherit(async move {
-                    connection.await;
-                    drop(permit);
-                }));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+    let accepting = accept(listener, CONNECTIONS_MAX, |stream, permit| {
+        let connection = serve_connection(stream, tls.clone(), router.clone(), shutdown.clone());
+        tasks.spawn(inherit(async move {
+            connection.await;
+            drop(permit);
+        }));
+    });
+    shutdown.run_until_cancelled(accepting).await;
 }
 
 async fn serve_connection(

@@ -7,27 +7,6 @@ use aod_domain::digest::Digest;
 use aod_ports::artifact_store::StoreError;
 use object_store::Error;
 
-/// Maps an error of the disk `place`.
-pub(crate) fn from_io(place: &str, source: io::Error) -> StoreError {
-    let place = place.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::NoRoom {
-            place,
-            source: source.into(),
-        },
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            StoreError::Refused {
-                place,
-                source: source.into(),
-            }
-        }
-        _ => StoreError::Unavailable {
-            place,
-            source: source.into(),
-        },
-    }
-}
-
 /// Maps an error of an object store for `digest`. AOD's own store reports actionable causes as kinds of IO
 /// errors.
 pub(crate) fn from_object_store(place: &str, digest: Digest, source: Error) -> StoreError {
@@ -135,7 +114,7 @@ mod tests {
 
     #[test]
     fn errors_of_disks_are_mapped() {
-        let sorted = |kind: io::ErrorKind| from_io("place", kind.into());
+        let sorted = |kind: io::ErrorKind| StoreError::from_io("place", kind.into());
         assert!(matches!(
             sorted(io::ErrorKind::QuotaExceeded),
             StoreError::NoRoom { .. }

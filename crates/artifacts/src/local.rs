@@ -17,7 +17,6 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use crate::OpenError;
-use crate::error::from_io;
 use crate::shelf::{Durability, Shelf, check_size};
 use crate::spool::{self, Spool, Spooled, blocking};
 use crate::stream as content;
@@ -75,7 +74,7 @@ impl ArtifactStore for LocalStore {
                     spool::discard(&given)?;
                     Ok(stored)
                 }
-                Err(error) => Err(from_io(&objects.place(), error)),
+                Err(error) => Err(StoreError::from_io(&objects.place(), error)),
             }
         })
         .await
@@ -88,7 +87,7 @@ impl ArtifactStore for LocalStore {
     ) -> Result<Content, StoreError> {
         let objects = Arc::clone(&self.objects);
         let opened = blocking(move || content::open(&objects.path(digest))).await;
-        let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
+        let opened = opened.map_err(|error| StoreError::from_io(&self.objects.place(), error))?;
         let (file, size_bytes) = opened.ok_or(StoreError::Missing { digest })?;
         content::of_file(
             file,
@@ -110,14 +109,14 @@ impl ArtifactStore for LocalStore {
     async fn size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         let objects = Arc::clone(&self.objects);
         let opened = blocking(move || content::open(&objects.path(digest))).await;
-        let opened = opened.map_err(|error| from_io(&self.objects.place(), error))?;
+        let opened = opened.map_err(|error| StoreError::from_io(&self.objects.place(), error))?;
         Ok(opened.map(|(_, size_bytes)| size_bytes))
     }
 
     async fn renew(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
         let objects = Arc::clone(&self.objects);
         let renewed = blocking(move || objects.renew(digest)).await;
-        renewed.map_err(|error| from_io(&self.objects.place(), error))
+        renewed.map_err(|error| StoreError::from_io(&self.objects.place(), error))
     }
 
     async fn renew_intact(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
@@ -135,7 +134,7 @@ impl ArtifactStore for LocalStore {
             let objects = Arc::clone(&objects);
             blocking(move || {
                 let listed = objects.list(first);
-                listed.map_err(|error| from_io(&objects.place(), error))
+                listed.map_err(|error| StoreError::from_io(&objects.place(), error))
             })
         });
         let listed = shards.map_ok(|shard| stream::iter(shard.into_iter().map(Ok)));
@@ -145,7 +144,7 @@ impl ArtifactStore for LocalStore {
     async fn remove(&self, digest: Digest, before: Timestamp) -> Result<Removal, StoreError> {
         let objects = Arc::clone(&self.objects);
         let removed = blocking(move || objects.remove_old(digest, before.into())).await;
-        removed.map_err(|error| from_io(&self.objects.place(), error))
+        removed.map_err(|error| StoreError::from_io(&self.objects.place(), error))
     }
 
     async fn space(&self) -> Result<Option<Space>, StoreError> {
@@ -153,7 +152,7 @@ impl ArtifactStore for LocalStore {
         let space = blocking(move || objects.space()).await;
         space
             .map(Some)
-            .map_err(|error| from_io(&self.objects.place(), error))
+            .map_err(|error| StoreError::from_io(&self.objects.place(), error))
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -169,6 +168,6 @@ impl ArtifactStore for LocalStore {
 fn install(objects: &Shelf, spooled: &Spooled) -> Result<Stored, StoreError> {
     objects
         .install(spooled)
-        .map_err(|error| from_io(&objects.place(), error))?;
+        .map_err(|error| StoreError::from_io(&objects.place(), error))?;
     Ok(spooled.stored)
 }

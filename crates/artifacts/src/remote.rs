@@ -27,7 +27,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
 use tokio::sync::Semaphore;
 
 use crate::cache::{Cache, Pinned, Reservation};
-use crate::error::{from_io, from_object_store};
+use crate::error::from_object_store;
 use crate::shelf::{check_size, relative};
 use crate::spool::{self, Spool, Spooled, blocking};
 use crate::{CacheConfig, OpenError, stream};
@@ -118,7 +118,9 @@ impl RemoteStore {
                 Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
                     spool::discard(&spooled)?;
                 }
-                kept => drop(kept.map_err(|error| from_io(&remote.cache.place(), error))?),
+                kept => {
+                    drop(kept.map_err(|error| StoreError::from_io(&remote.cache.place(), error))?);
+                }
             }
             Ok(spooled.stored)
         })
@@ -155,7 +157,7 @@ impl ArtifactStore for RemoteStore {
                 let path = pinned.path.clone();
                 let place = self.remote.cache.place();
                 let opened = blocking(move || std::fs::File::open(path)).await;
-                let file = opened.map_err(|error| from_io(&place, error))?;
+                let file = opened.map_err(|error| StoreError::from_io(&place, error))?;
                 stream::of_file(file, place, pinned.stored, range.as_ref(), pinned)
             }
             None => self.remote.stream(digest, range).await,
@@ -316,7 +318,7 @@ impl Remote {
         let cache = Arc::clone(&self.cache);
         blocking(move || {
             let inserted = cache.insert(&spooled, Some(reservation));
-            inserted.map_err(|error| from_io(&cache.place(), error))
+            inserted.map_err(|error| StoreError::from_io(&cache.place(), error))
         })
         .await
     }

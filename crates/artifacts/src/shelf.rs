@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
-use crate::error::from_io;
 use crate::spool::{self, Spooled};
 
 /// Maximum number of files remembered as verified: 8 MiB of memory. Above it, all are hashed again.
@@ -126,7 +125,7 @@ impl Shelf {
     /// The file of `digest`, if it exists; hashes a file that is not yet verified. Blocks.
     pub(crate) fn verified(&self, digest: Digest) -> Result<Option<(PathBuf, Stored)>, StoreError> {
         let path = self.path(digest);
-        let unreadable = |error| from_io(&self.place(), error);
+        let unreadable = |error| StoreError::from_io(&self.place(), error);
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

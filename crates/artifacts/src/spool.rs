@@ -14,8 +14,6 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::task::{JoinError, JoinHandle};
 use uuid::Uuid;
 
-use crate::error::from_io;
-
 /// Size of a read, in bytes: larger reads are not faster.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
 
@@ -139,7 +137,7 @@ impl Spool {
         // A caller cannot pass this name to `put_file` by accident.
         let path = self.directory.join(format!(".{number}.incoming"));
         let place = || self.directory.display().to_string();
-        let file = File::create_new(&path).map_err(|error| from_io(&place(), error))?;
+        let file = File::create_new(&path).map_err(|error| StoreError::from_io(&place(), error))?;
         let nothing = Stored {
             digest: Hasher::new().finish(),
             size_bytes: 0,
@@ -234,7 +232,7 @@ impl Open {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.file
             .write_all(bytes)
-            .map_err(|error| from_io(&self.place, error))?;
+            .map_err(|error| StoreError::from_io(&self.place, error))?;
         self.hasher.update(bytes);
         self.spooled.stored.size_bytes += bytes.len() as u64;
         Ok(())

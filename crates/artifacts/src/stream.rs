@@ -12,7 +12,6 @@ use aod_ports::artifact_store::{Content, Outgoing, StoreError, Stored};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 
-use crate::error::from_io;
 use crate::shelf::describe;
 use crate::spool::{READ_BYTES, blocking};
 
@@ -56,7 +55,7 @@ pub(crate) fn of_file(
                 return Ok(None);
             }
             let read = blocking(move || read_at(&file, offset, count)).await;
-            let bytes = read.map_err(|error| from_io(&place, error))?;
+            let bytes = read.map_err(|error| StoreError::from_io(&place, error))?;
             if bytes.is_empty() {
                 let found = format!("the file ends after {offset} bytes");
                 return Err(StoreError::Corrupt {

@@ -53,8 +53,8 @@ pub struct DockerRuntime {
     remover: Remover,
     builds: Coalesce<String>,
     fetches: Coalesce<()>,
-    loopback: Arc<Loopback>,
-    compressed: Arc<Compressed>,
+    loopback: Loopback,
+    compressed: Compressed,
 }
 
 impl DockerRuntime {
@@ -92,17 +92,17 @@ impl DockerRuntime {
             remover,
             builds: Coalesce::default(),
             fetches: Coalesce::default(),
-            loopback: Arc::new(loopback),
-            compressed: Arc::default(),
+            loopback,
+            compressed: Compressed::default(),
         })
     }
 
-    fn mover(&self, artifacts: &Arc<dyn ArtifactStore>) -> Mover {
+    const fn mover<'a>(&'a self, artifacts: &'a Arc<dyn ArtifactStore>) -> Mover<'a> {
         Mover {
-            engine: self.engine.clone(),
-            loopback: Arc::clone(&self.loopback),
-            compressed: Arc::clone(&self.compressed),
-            artifacts: Arc::clone(artifacts),
+            engine: &self.engine,
+            loopback: &self.loopback,
+            compressed: &self.compressed,
+            artifacts,
         }
     }
 
@@ -166,9 +166,7 @@ impl ContainerRuntime for DockerRuntime {
         artifacts: &Arc<dyn ArtifactStore>,
         progress: mpsc::Sender<String>,
     ) -> Result<Image, RuntimeError> {
-        self.mover(artifacts)
-            .store(image.to_owned(), progress)
-            .await
+        self.mover(artifacts).store(image, progress).await
     }
 
     async fn fetch_image(
@@ -178,7 +176,7 @@ impl ContainerRuntime for DockerRuntime {
     ) -> Result<u64, RuntimeError> {
         let fetched = AtomicU64::new(0);
         let work = async {
-            let bytes = self.mover(artifacts).fetch(image.clone()).await?;
+            let bytes = self.mover(artifacts).fetch(image).await?;
             fetched.store(bytes, Ordering::Relaxed);
             Ok(())
         };

@@ -8,7 +8,7 @@
 //! respects, whatever is deleted in the meantime.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -257,4 +257,19 @@ pub enum StoreError {
     /// The store did not answer, or broke off; a later retry is harmless.
     #[error("{place} is not available")]
     Unavailable { place: String, source: BoxError },
+}
+
+impl StoreError {
+    /// The error of a disk, by what the caller does about it.
+    pub fn from_io(place: &str, source: io::Error) -> Self {
+        let (place, kind) = (place.to_owned(), source.kind());
+        let source = source.into();
+        match kind {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::NoRoom { place, source },
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                Self::Refused { place, source }
+            }
+            _ => Self::Unavailable { place, source },
+        }
+    }
 }

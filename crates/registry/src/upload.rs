@@ -4,7 +4,6 @@ use aod_domain::digest::{Digest, Hasher};
 use aod_ports::artifact_store::{ArtifactStore, StoreError, Stored};
 use axum::body::Body;
 use futures::StreamExt as _;
-use std::io::ErrorKind;
 use std::time::Duration;
 use tempfile::TempPath;
 use tokio::fs::File;
@@ -93,11 +92,5 @@ impl Upload {
 }
 
 fn unwritten(source: std::io::Error) -> StoreError {
-    let place = "the spool directory".to_owned();
-    let kind = source.kind();
-    let source = Box::new(source);
-    match kind {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoRoom { place, source },
-        _ => StoreError::Unavailable { place, source },
-    }
+    StoreError::from_io("the spool directory", source)
 }

@@ -13,7 +13,7 @@ use object_store::{Error, MultipartUpload, ObjectStoreExt as _, PutMode};
 use tokio::task::JoinSet;
 
 use super::{Remote, object_path};
-use crate::error::{from_io, from_object_store, from_put};
+use crate::error::{from_object_store, from_put};
 use crate::spool::{Spooled, blocking};
 
 /// Files below this size, in bytes, are sent in one request, which fails if the object exists.
@@ -234,7 +234,7 @@ impl Remote {
 
     async fn read(&self, file: Arc<File>, offset: u64, count: u64) -> Result<Bytes, StoreError> {
         let read = self.upload_memory.read(file, offset, count).await;
-        read.map_err(|error| from_io(&self.cache.place(), error))
+        read.map_err(|error| StoreError::from_io(&self.cache.place(), error))
     }
 }
 

@@ -45,69 +45,55 @@ struct WrongImage {
     found: String,
 }
 
-/// What a transfer needs; cloned into a task of its own.
-#[derive(Clone, Debug)]
-pub(crate) struct Mover {
-    pub(crate) engine: Engine,
-    pub(crate) loopback: Arc<Loopback>,
-    pub(crate) compressed: Arc<saved::Compressed>,
-    pub(crate) artifacts: Arc<dyn ArtifactStore>,
+/// Moves images between the engine and one artifact store.
+#[derive(Debug)]
+pub(crate) struct Mover<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) loopback: &'a Loopback,
+    pub(crate) compressed: &'a saved::Compressed,
+    pub(crate) artifacts: &'a Arc<dyn ArtifactStore>,
 }
 
-impl Mover {
+impl Mover<'_> {
     /// Stores the parts of the image that the artifact store lacks.
     pub(crate) async fn store(
-        self,
-        image: String,
+        &self,
+        image: &str,
         progress: mpsc::Sender<String>,
     ) -> Result<Image, RuntimeError> {
-        let is_here = image::has(&self.engine, &image).await;
+        let (engine, artifacts) = (self.engine, self.artifacts);
+        let is_here = image::has(engine, image).await;
         if !is_here.map_err(|error| error.during(STORING))? {
-            return Err(RuntimeError::ImageMissing { image });
+            return Err(RuntimeError::ImageMissing {
+                image: image.to_owned(),
+            });
         }
-        let Self {
-            engine,
-            compressed,
-            artifacts,
-            ..
-        } = self.clone();
-        let registry = self.loopback.registry(&engine, &artifacts).await;
-        let pushed = match registry {
+        let pushed = match self.loopback.registry(engine, artifacts).await {
             Some(registry) => {
-                let transfer = registry.push(&artifacts);
-                let image = image.clone();
+                let transfer = registry.push(artifacts);
+                let (engine, image) = (engine.clone(), image.to_owned());
                 let progress = progress.clone();
-                detached(move |dropped| push(self.engine, transfer, image, progress, dropped))
-                    .await?
+                detached(|dropped| push(engine, transfer, image, progress, dropped)).await?
             }
             None => None,
         };
         let stored = match pushed {
             Some(pushed) => pushed,
             None => {
-                saved::store(&engine, &compressed, &image, artifacts.as_ref(), &progress).await?
+                let (known, store) = (self.compressed, artifacts.as_ref());
+                saved::store(engine, known, image, store, &progress).await?
             }
         };
         let found = stored.config_digest.clone();
-        let wrong = || {
-            failed(
-                STORING,
-                WrongImage {
-                    expected: image.clone(),
-                    found,
-                },
-            )
-        };
-        stored.named(&image).ok_or_else(wrong)
+        let named = stored.named(image);
+        named.ok_or_else(|| wrong_image(STORING, image, found))
     }
 
     /// Brings `image` to the engine; returns the bytes that came from elsewhere.
-    pub(crate) async fn fetch(self, image: Image) -> Result<u64, RuntimeError> {
-        let Self {
-            engine, artifacts, ..
-        } = self.clone();
+    pub(crate) async fn fetch(&self, image: &Image) -> Result<u64, RuntimeError> {
+        let (engine, artifacts) = (self.engine, self.artifacts);
         let id = &image.config_digest;
-        let is_here = image::has(&engine, id).await;
+        let is_here = image::has(engine, id).await;
         if is_here.map_err(|error| error.during(FETCHING))? {
             return Ok(0);
         }
@@ -117,26 +103,35 @@ impl Mover {
         } = &image.content
         {
             let file = artifacts.get_file(*archive, *archive_size_bytes).await?;
-            saved::load(&engine, id, file.path()).await?;
+            saved::load(engine, id, file.path()).await?;
             return Ok(file.fetched_bytes());
         }
-        let pulled = match self.loopback.registry(&engine, &artifacts).await {
+        let pulled = match self.loopback.registry(engine, artifacts).await {
             Some(registry) => {
-                let transfer = match registry.pull(&image, &artifacts).await {
-                    Ok(transfer) => transfer,
-                    Err(PullError::Store(error)) => return Err(error.into()),
-                    Err(error) => return Err(failed(FETCHING, error)),
-                };
-                let id = id.clone();
-                detached(move |dropped| pull(self.engine, transfer, id, dropped)).await?
+                let transfer = registry.pull(image, artifacts).await;
+                let transfer = transfer.map_err(not_pulled)?;
+                let (engine, id) = (engine.clone(), id.clone());
+                detached(|dropped| pull(engine, transfer, id, dropped)).await?
             }
             None => None,
         };
         match pulled {
             Some(bytes) => Ok(bytes),
-            None => saved::fetch(&engine, &image, artifacts.as_ref()).await,
+            None => saved::fetch(engine, image, artifacts.as_ref()).await,
         }
     }
+}
+
+fn not_pulled(error: PullError) -> RuntimeError {
+    match error {
+        PullError::Store(error) => error.into(),
+        error => failed(FETCHING, error),
+    }
+}
+
+fn wrong_image(action: &'static str, expected: &str, found: String) -> RuntimeError {
+    let expected = expected.to_owned();
+    failed(action, WrongImage { expected, found })
 }
 
 /// Runs a transfer in a task of its own: a dropped caller ends it early, but it still removes its name.
@@ -229,7 +224,10 @@ async fn pull(
         Some(Ok(())) if transfer.was_used() => {
             let found = name_pulled(&engine, &name).await;
             untag(&engine, &name).await;
-            expect(&id, found?, FETCHING)?;
+            let found = found?;
+            if found != id {
+                return Err(wrong_image(FETCHING, &id, found));
+            }
             return Ok(Some(transfer.moved_bytes()));
         }
         // A stranger's registry may have answered.
@@ -326,14 +324,6 @@ async fn reported(
 
 pub(super) fn megabytes(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(MEBIBYTE))
-}
-
-fn expect(expected: &str, found: String, action: &'static str) -> Result<(), RuntimeError> {
-    if found == expected {
-        return Ok(());
-    }
-    let expected = expected.to_owned();
-    Err(failed(action, WrongImage { expected, found }))
 }
 
 /// Removes the name of a transfer, unless it is the only one: the engine would remove the image with it.

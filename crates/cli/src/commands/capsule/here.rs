@@ -25,13 +25,6 @@ use crate::text;
 /// Maximum time to print the remaining output after the end of the run.
 const REST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the command shows what it does.
-#[derive(Clone, Copy)]
-struct Shown<'a> {
-    status: &'a StatusLine,
-    console: Console,
-}
-
 pub(super) async fn run_here(
     arguments: &CapsuleRunArguments,
     console: Console,
@@ -49,12 +42,8 @@ pub(super) async fn run_here(
     let status = console.status_line(family.members[0].name.as_str());
     status.set("starting a private cluster");
     let mut cluster = Private::start(&arguments.docker, &arguments.policy, None).await?;
-    let shown = Shown {
-        status: &status,
-        console,
-    };
     let outcome = tokio::select! {
-        launched = launch(&cluster, &family, arguments.openness.openness(), inputs, shown) => launched,
+        launched = launch(&cluster, &family, arguments.openness.openness(), inputs, &status, console) => launched,
         () = signals.next() => {
             Err(Failure::new(Exit::Cancelled, "interrupted before the run was created"))
         }
@@ -91,10 +80,11 @@ async fn launch(
     family: &Family,
     openness: Openness,
     inputs: Inputs,
-    shown: Shown<'_>,
+    status: &StatusLine,
+    console: Console,
 ) -> Result<RunView, Failure> {
     for source in &family.members {
-        let tell = |told: Told<'_>| told.show(shown.status, shown.console);
+        let tell = |told: Told<'_>| told.show(status, console);
         cluster
             .register(source, ImageOrigin::Built, openness, tell)
             .await?;

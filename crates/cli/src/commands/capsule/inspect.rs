@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use aod_api::capsules::{CapsuleView, LayersView, ResourcesView};
+use aod_api::capsules::{CapsuleView, ResourcesView};
 use aod_domain::digest::{Digest, Hasher};
 use aod_kit::{Source, pack};
 use serde::Serialize;
@@ -37,28 +37,38 @@ pub(crate) struct Inspection {
     /// Hosts that the capsule may connect to, if the operator permits them too.
     pub(crate) egress: Vec<String>,
     pub(crate) schema: Option<Value>,
-    /// The layers of the image; none for a directory.
-    #[serde(skip)]
-    pub(crate) layers: Option<LayersView>,
 }
 
 pub(super) async fn inspect(arguments: &InspectArguments, console: Console) -> Result<(), Failure> {
     let directory = Path::new(&arguments.capsule);
+    if arguments.layers {
+        return layers(arguments, console).await;
+    }
     let inspection = if directory.is_dir() {
         of_directory(&Source::read(directory)?)?
     } else {
-        let client = Client::connect(&arguments.connect)?;
-        let path = format!("/v1/capsules/{}", encoded(&arguments.capsule));
-        of_registered(client.get(&path, &[]).await?)
+        of_registered(registered(arguments).await?)
     };
-    if !arguments.layers {
-        return console.show(&inspection, || text::capsule::details(&inspection));
-    }
-    let Some(layers) = &inspection.layers else {
+    console.show(&inspection, || text::capsule::details(&inspection))
+}
+
+async fn layers(arguments: &InspectArguments, console: Console) -> Result<(), Failure> {
+    if Path::new(&arguments.capsule).is_dir() {
         let text = format!("{} is a directory, which has no layers", arguments.capsule);
         return Err(Failure::usage(text).with_hint("register it: `aod capsule build DIR`"));
-    };
-    console.show(layers, || text::capsule::layers(layers))
+    }
+    let view = registered(arguments).await?;
+    let layers = view.layers.ok_or_else(|| {
+        Failure::environment("the gateway does not list the layers of images")
+            .with_hint("update the gateway")
+    })?;
+    console.show(&layers, || text::capsule::layers(&layers))
+}
+
+async fn registered(arguments: &InspectArguments) -> Result<CapsuleView, Failure> {
+    let client = Client::connect(&arguments.connect)?;
+    let path = format!("/v1/capsules/{}", encoded(&arguments.capsule));
+    Ok(client.get(&path, &[]).await?)
 }
 
 fn of_registered(view: CapsuleView) -> Inspection {
@@ -77,7 +87,6 @@ fn of_registered(view: CapsuleView) -> Inspection {
         secrets: view.secrets,
         egress: view.egress,
         schema: view.schema,
-        layers: view.layers,
     }
 }
 
@@ -111,7 +120,6 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
             .collect(),
         egress: agent.egress.iter().map(ToString::to_string).collect(),
         schema: serde_json::from_slice(&source.schema_json).ok(),
-        layers: None,
     })
 }
 

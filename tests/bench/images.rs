@@ -15,7 +15,7 @@ use aod_domain::capsule::{Image, ImageContent};
 use aod_domain::id::NodeId;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::{Clock as _, SystemClock};
-use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild};
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, ImagePush};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -114,7 +114,7 @@ async fn cold(desk: &Desk, image: &Image) -> anyhow::Result<Measurement> {
     let path = desk.directory.path().join("image.tar");
     let shown = path.display().to_string();
     docker(&["save", "-o", &shown, &image.config_digest])?;
-    let stored = desk.artifacts.put_file(&path, None).await?;
+    let stored = desk.artifacts.put_file(&path).await?;
     let archive = Image {
         config_digest: image.config_digest.clone(),
         content: ImageContent::Archive {
@@ -223,10 +223,12 @@ impl Desk {
         let id = self.runtime.build_image(build).await?;
         let build_seconds = began.elapsed().as_secs_f64();
         let began = Instant::now();
-        let image = self
-            .runtime
-            .store_image(&id, &self.artifacts, progress)
-            .await?;
+        let push = ImagePush {
+            image: &id,
+            artifacts: &self.artifacts,
+            progress,
+        };
+        let image = self.runtime.store_image(push).await?;
         let store_seconds = began.elapsed().as_secs_f64();
         discarding.await?;
         Ok(Made {

@@ -64,42 +64,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// The benchmarks that run without a name.
+const ALL: [&str; 6] = [
+    handoff::NAME,
+    proxy::NAME,
+    flow::NAME,
+    logs::NAME,
+    images::NAME,
+    scale::NAME,
+];
+
 /// Runs the named benchmarks, or all, until a signal.
 async fn benchmarks(mut names: Vec<String>) -> anyhow::Result<u8> {
     if names.is_empty() {
-        names = [
-            handoff::NAME,
-            proxy::NAME,
-            flow::NAME,
-            logs::NAME,
-            images::NAME,
-            scale::NAME,
-        ]
-        .map(str::to_owned)
-        .into();
+        names = ALL.map(str::to_owned).into();
     }
-    let is_known = |name: &String| {
-        let names = [
-            proxy::NAME,
-            flow::NAME,
-            logs::NAME,
-            images::NAME,
-            scale::NAME,
-            scale::SMALL,
-        ];
-        names.contains(&name.as_str()) || handoff::is_known(name)
-    };
+    let is_known =
+        |name: &str| ALL.contains(&name) || name == scale::SMALL || handoff::is_known(name);
     let unknown = names.iter().find(|name| !is_known(name));
     if let Some(name) = unknown {
         say(&format!("error: unknown benchmark {name:?}"));
         say(&format!(
-            "hint: {}, {}, {}, {}, {}, {}, {}, or a part of the first: {}",
-            handoff::NAME,
-            proxy::NAME,
-            flow::NAME,
-            logs::NAME,
-            images::NAME,
-            scale::NAME,
+            "hint: {}, {}, or a part of the first: {}",
+            ALL.join(", "),
             scale::SMALL,
             handoff::parts().join(", ")
         ));

@@ -11,7 +11,7 @@ use aod_domain::capsule::{Needs, Registration};
 use aod_domain::manifest::Secret;
 use aod_domain::placement::{Devices, Equipment, Name, Requirements};
 use aod_node::DirectorySecrets;
-use aod_ports::container_runtime::ContainerRuntime as _;
+use aod_ports::container_runtime::{ContainerRuntime as _, ImagePush};
 use aod_testkit::capsules::registration;
 use aod_tests::client::{Client, eventually};
 use aod_tests::cluster::{Cluster, any_schema, append_registration, store_schema};
@@ -492,7 +492,12 @@ async fn node_fetches_the_next_version_of_a_capsule_that_ran_on_it() {
     let builder = runtime([("next".to_owned(), tell())]);
     let artifacts = Arc::clone(&place.cluster.artifacts);
     let (progress, _) = tokio::sync::mpsc::channel(1);
-    let stored = builder.store_image("next", &artifacts, progress).await;
+    let push = ImagePush {
+        image: "next",
+        artifacts: &artifacts,
+        progress,
+    };
+    let stored = builder.store_image(push).await;
     let schema = store_schema(artifacts.as_ref(), &any_schema()).await;
     let next = Registration {
         image: stored.expect("it is stored"),

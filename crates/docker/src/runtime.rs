@@ -10,13 +10,14 @@ use aod_domain::capsule::Image;
 use aod_domain::node::ObservedContainer;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ObservedImage, RuntimeError,
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush, ObservedImage,
+    RuntimeError,
 };
 use async_trait::async_trait;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::ListContainersOptions;
 use thiserror::Error;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use crate::coalesce::Coalesce;
 use crate::config::Config;
@@ -160,13 +161,10 @@ impl ContainerRuntime for DockerRuntime {
         self.builds.run(tag, work).await
     }
 
-    async fn store_image(
-        &self,
-        image: &str,
-        artifacts: &Arc<dyn ArtifactStore>,
-        progress: mpsc::Sender<String>,
-    ) -> Result<Image, RuntimeError> {
-        self.mover(artifacts).store(image, progress).await
+    async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError> {
+        self.mover(push.artifacts)
+            .store(push.image, push.progress)
+            .await
     }
 
     async fn fetch_image(

@@ -21,7 +21,7 @@ use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
     ObservedImage, RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// The image of capsules that exist only as canned answers.
 pub const IMAGE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -245,13 +245,8 @@ impl ContainerRuntime for StandInRuntime {
         self.engine.build_image(build).await
     }
 
-    async fn store_image(
-        &self,
-        image: &str,
-        artifacts: &Arc<dyn ArtifactStore>,
-        progress: mpsc::Sender<String>,
-    ) -> Result<Image, RuntimeError> {
-        self.engine.store_image(image, artifacts, progress).await
+    async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError> {
+        self.engine.store_image(push).await
     }
 
     async fn fetch_image(

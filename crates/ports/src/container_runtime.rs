@@ -236,6 +236,15 @@ impl<'a> ImageBuild<'a> {
     }
 }
 
+/// An image whose parts are to be stored.
+#[derive(Clone, Debug)]
+pub struct ImagePush<'a> {
+    pub image: &'a str,
+    pub artifacts: &'a Arc<dyn ArtifactStore>,
+    /// Receives a line each second: what was stored so far.
+    pub progress: mpsc::Sender<String>,
+}
+
 /// A container engine with the images of this cluster and the containers of this node.
 #[async_trait]
 pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
@@ -247,13 +256,8 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
     /// Builds the image and returns its config digest, `sha256:…`.
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError>;
 
-    /// Stores the parts of the image that `artifacts` lacks, and renews the others, so that an event may name them.
-    async fn store_image(
-        &self,
-        image: &str,
-        artifacts: &Arc<dyn ArtifactStore>,
-        progress: mpsc::Sender<String>,
-    ) -> Result<Image, RuntimeError>;
+    /// Stores the parts of the image that the artifact store lacks, and renews the others, so that an event may name them.
+    async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError>;
 
     /// Brings a stored image to this engine, and fails unless the engine has exactly this image then. Several callers
     /// share one transfer. Returns the number of bytes that came from `artifacts`.

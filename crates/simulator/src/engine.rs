@@ -12,13 +12,12 @@ use aod_domain::node::ObservedContainer;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
     ObservedImage, RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
 
 use crate::capsule;
 use crate::link::Switch;
@@ -217,14 +216,9 @@ impl ContainerRuntime for Engine {
         self.double.build_image(build).await
     }
 
-    async fn store_image(
-        &self,
-        image: &str,
-        artifacts: &Arc<dyn ArtifactStore>,
-        progress: mpsc::Sender<String>,
-    ) -> Result<Image, RuntimeError> {
+    async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError> {
         self.act("store image").await?;
-        self.double.store_image(image, artifacts, progress).await
+        self.double.store_image(push).await
     }
 
     async fn fetch_image(

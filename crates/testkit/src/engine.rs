@@ -14,7 +14,7 @@ use aod_domain::node::ObservedContainer;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
     ObservedImage, RuntimeError, Verdict,
 };
 use async_trait::async_trait;
@@ -221,13 +221,11 @@ impl ContainerRuntime for Engine {
         self.0.images.build(build).await
     }
 
-    async fn store_image(
-        &self,
-        image: &str,
-        artifacts: &Arc<dyn ArtifactStore>,
-        _progress: mpsc::Sender<String>,
-    ) -> Result<Image, RuntimeError> {
-        self.0.images.store(image, artifacts.as_ref()).await
+    async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError> {
+        self.0
+            .images
+            .store(push.image, push.artifacts.as_ref())
+            .await
     }
 
     async fn fetch_image(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aod_docker::config::BuildLimits;
 use aod_domain::capsule::{Image, ImageContent};
-use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, RuntimeError};
+use aod_ports::container_runtime::{ContainerRuntime as _, ImageBuild, ImagePush, RuntimeError};
 use tokio::sync::mpsc;
 
 use crate::fixture::{Fixture, docker, files, finish};
@@ -222,10 +222,9 @@ async fn a_rebuilt_image_moves_only_its_changed_layer() {
         let build = ImageBuild::new(context, "demo", &tag, progress.clone());
         let id = fixture.runtime.build_image(build).await;
         let id = id.expect("it builds");
-        let storing = fixture
-            .runtime
-            .store_image(&id, &fixture.artifacts, progress);
-        let image = storing.await.expect("it is stored");
+        let push = push(&fixture, &id, progress);
+        let image = fixture.runtime.store_image(push).await;
+        let image = image.expect("it is stored");
         let mut last = String::new();
         while let Some(line) = lines.recv().await {
             last = line;
@@ -273,7 +272,7 @@ async fn build_reuses_layers_of_a_fetched_version() {
             ..ImageBuild::new(context, "demo", &tag, progress.clone())
         };
         let id = runtime.build_image(build).await.expect("it builds");
-        let stored = runtime.store_image(&id, artifacts, progress).await;
+        let stored = runtime.store_image(push(&fixture, &id, progress)).await;
         stored.expect("it is stored")
     };
     let layers = |image: &Image| match &image.content {
@@ -293,6 +292,14 @@ async fn build_reuses_layers_of_a_fetched_version() {
     assert_ne!(old[shared..], new[shared..]);
 }
 
+fn push<'a>(fixture: &'a Fixture, image: &'a str, progress: mpsc::Sender<String>) -> ImagePush<'a> {
+    ImagePush {
+        image,
+        artifacts: &fixture.artifacts,
+        progress,
+    }
+}
+
 /// A dropped call ends its push early, and leaves no name of the transfer.
 #[tokio::test]
 async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {
@@ -303,7 +310,7 @@ async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {
     let (progress, mut lines) = mpsc::channel(1_000);
     let build = ImageBuild::new(context, "demo", &tag, progress.clone());
     let id = fixture.runtime.build_image(build).await.expect("it builds");
-    let (runtime, artifacts) = (&fixture.runtime, &fixture.artifacts);
+    let runtime = &fixture.runtime;
     let begun = async {
         while let Some(line) = lines.recv().await {
             if line.starts_with("Storing the image: ") {
@@ -314,7 +321,7 @@ async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {
     tokio::select! {
         biased;
         () = begun => (),
-        stored = runtime.store_image(&id, artifacts, progress.clone()) => panic!("{stored:?}"),
+        stored = runtime.store_image(push(&fixture, &id, progress.clone())) => panic!("{stored:?}"),
     }
     let names = || docker(&["inspect", "--format", "{{.RepoTags}}", &id]);
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -322,7 +329,7 @@ async fn dropped_push_leaves_no_name_and_no_failure_of_the_next() {
         assert!(tokio::time::Instant::now() < end, "{}", names());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let stored = runtime.store_image(&id, artifacts, progress).await;
+    let stored = runtime.store_image(push(&fixture, &id, progress)).await;
     assert_eq!(stored.expect("it is stored").config_digest, id);
     assert_eq!(names().trim(), format!("[{tag}]"));
 }

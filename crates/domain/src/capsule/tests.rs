@@ -5,27 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
-use crate::run::fixtures::{NOW, image};
-
-fn registration(name: &str, content: &str) -> Registration {
-    Registration {
-        name: name.parse().expect("a name"),
-        title: None,
-        description: None,
-        aliases: Vec::new(),
-        content: Digest::of(content),
-        schema: Digest::of("schema"),
-        agent: None,
-        tools: None,
-        image: image(),
-        resources: Resources::default(),
-        handoffs: Handoffs::Listed(Vec::new()),
-        models: None,
-        needs: Needs::default(),
-        pool: Pool::any(),
-        registered_by: "operator".into(),
-    }
-}
+use crate::run::fixtures::{NOW, registration};
 
 fn recorded(sequence: u64, event: Event) -> Recorded<Event> {
     let header = Header {

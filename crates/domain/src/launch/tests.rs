@@ -4,9 +4,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::capsule::{Handoffs, Needs};
 use crate::contract::FileKind;
-use crate::run::fixtures::{NOW, image, node_holder, requested, root, run_of};
+use crate::run::fixtures::{self, NOW, node_holder, requested, root, run_of};
 use crate::run::{Event, Lease};
 
 const SCHEMA: &str = r#"{
@@ -24,21 +23,8 @@ const SCHEMA: &str = r#"{
 
 fn registration() -> Registration {
     Registration {
-        name: "chart".parse().unwrap(),
-        title: None,
-        description: None,
-        aliases: Vec::new(),
-        content: Digest::of("content"),
         schema: Digest::of(SCHEMA),
-        agent: None,
-        tools: None,
-        image: image(),
-        resources: Resources::default(),
-        handoffs: Handoffs::Listed(Vec::new()),
-        models: None,
-        needs: Needs::default(),
-        pool: Pool::any(),
-        registered_by: "ada".into(),
+        ..fixtures::registration("chart", "content")
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     Recompute, Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage,
     Work, WorkPosition,
 };
-use crate::capsule::{Handoffs, Image, ImageContent, Needs, Resources};
+use crate::capsule::{Handoffs, Image, ImageContent, Needs, Registration, Resources};
 use crate::digest::Digest;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
@@ -48,6 +48,27 @@ pub fn image() -> Image {
             archive: Digest::of("archive"),
             archive_size_bytes: 1_000,
         },
+    }
+}
+
+/// A version of a capsule that may call nothing.
+pub fn registration(name: &str, content: &str) -> Registration {
+    Registration {
+        name: name.parse().expect("a name"),
+        title: None,
+        description: None,
+        aliases: Vec::new(),
+        content: Digest::of(content),
+        schema: Digest::of("schema"),
+        agent: None,
+        tools: None,
+        image: image(),
+        resources: Resources::default(),
+        handoffs: Handoffs::Listed(Vec::new()),
+        models: None,
+        needs: Needs::default(),
+        pool: Pool::any(),
+        registered_by: "operator".into(),
     }
 }
 

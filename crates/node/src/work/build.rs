@@ -10,7 +10,7 @@ use aod_domain::run::{Outcome, Payload, RunError};
 use aod_domain::subject;
 use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::StoreError;
-use aod_ports::container_runtime::{ImageBuild, RuntimeError};
+use aod_ports::container_runtime::{ImageBuild, ImagePush, RuntimeError};
 use aod_ports::log_stream::Output;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -106,8 +106,12 @@ async fn make(
     shared.host.images.found(&config_digest);
     // The build may have found an image that was last used long ago, which the node would remove soon.
     shared.host.images.touch(&config_digest);
-    let stored = runtime.store_image(&config_digest, artifacts, progress);
-    stored.await
+    let push = ImagePush {
+        image: &config_digest,
+        artifacts,
+        progress,
+    };
+    runtime.store_image(push).await
 }
 
 /// The image of the registered version, fetched so that the build can reuse its layers, whichever node built it; none

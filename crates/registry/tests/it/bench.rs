@@ -63,6 +63,13 @@ impl Bench {
         self.client.request(method, url)
     }
 
+    /// Begins an upload; returns its path within the repository.
+    pub(crate) async fn begin_upload(&self, transfer: &Transfer) -> String {
+        let begun = send(self.request(transfer, Method::POST, "blobs/uploads/")).await;
+        let id = begun.headers()["docker-upload-uuid"].to_str();
+        format!("blobs/uploads/{}", id.expect("a text"))
+    }
+
     /// Uploads a blob as Docker does: begin, append, finish.
     pub(crate) async fn upload(&self, transfer: &Transfer, bytes: &[u8]) -> Blob {
         let begun = self.request(transfer, Method::POST, "blobs/uploads/");

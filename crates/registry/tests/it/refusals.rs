@@ -83,12 +83,7 @@ async fn wrong_bytes_are_not_stored() {
         message.contains(&Digest::of("wrong").to_string()),
         "{message}"
     );
-    let begun = send(bench.request(&transfer, Method::POST, "blobs/uploads/")).await;
-    let id = begun.headers()["docker-upload-uuid"]
-        .to_str()
-        .expect("a text")
-        .to_owned();
-    let path = format!("blobs/uploads/{id}");
+    let path = bench.begin_upload(&transfer).await;
     let jump = bench.request(&transfer, Method::PATCH, &path);
     let jump = send(jump.header("content-range", "5-6").body("ab")).await;
     assert_eq!(refusal(jump).await.0, 416);

@@ -58,12 +58,7 @@ async fn second_version_sends_only_its_new_layer() {
 async fn upload_in_pieces_and_in_one_request() {
     let bench = Bench::new().await;
     let transfer = bench.push();
-    let begun = send(bench.request(&transfer, Method::POST, "blobs/uploads/")).await;
-    let id = begun.headers()["docker-upload-uuid"]
-        .to_str()
-        .expect("a text")
-        .to_owned();
-    let path = format!("blobs/uploads/{id}");
+    let path = bench.begin_upload(&transfer).await;
     for (range, piece, received) in [("0-2", "abc", "0-2"), ("3-4", "de", "0-4")] {
         let appended = bench.request(&transfer, Method::PATCH, &path);
         let appended = send(appended.header("content-range", range).body(piece)).await;

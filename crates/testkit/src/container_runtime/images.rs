@@ -2,7 +2,7 @@
 
 use aod_domain::capsule::{Image, ImageContent};
 use aod_domain::digest::Digest;
-use aod_ports::container_runtime::{ImageBuild, RuntimeError};
+use aod_ports::container_runtime::{ImageBuild, ImagePush, RuntimeError};
 use aod_ports::log_stream::Output;
 use tokio::sync::mpsc;
 
@@ -96,10 +96,13 @@ async fn a_build_that_fails_says_what_it_last_said(bench: &dyn Bench) {
 
 async fn store(bench: &dyn Bench, image: &str) -> Result<Image, RuntimeError> {
     let (progress, _lines) = mpsc::channel(LINES_MAX);
-    let storing = bench
-        .runtime()
-        .store_image(image, bench.artifacts(), progress);
-    soon(storing).await
+    let artifacts = bench.artifacts();
+    let push = ImagePush {
+        image,
+        artifacts,
+        progress,
+    };
+    soon(bench.runtime().store_image(push)).await
 }
 
 async fn fetch(bench: &dyn Bench, image: &Image) -> Result<u64, RuntimeError> {

@@ -122,14 +122,19 @@ pub struct BuildLimits {
     pub memory_bytes: u64,
     /// Time limit of the whole build.
     pub seconds: u64,
+    /// Maximum size of the files in all layers of the image, uncompressed, in bytes. A layer of zeros needs a thousandth
+    /// of its size in the artifact store, and its whole size on the disk of each host.
+    pub image_size_bytes: u64,
 }
 
 impl Default for BuildLimits {
-    /// 4 GiB and half an hour: enough to install scientific Python packages over a slow connection.
+    /// 4 GiB and half an hour: enough to install scientific Python packages over a slow connection. 64 GiB: more than
+    /// twice the size of images with CUDA and a model.
     fn default() -> Self {
         Self {
             memory_bytes: 4 << 30,
             seconds: 1_800,
+            image_size_bytes: 64 << 30,
         }
     }
 }

@@ -142,22 +142,35 @@ async fn build_once(
         Some(id) => id,
         None => id_of_tag(engine, build.image.tag).await?,
     };
-    match unfit(engine, &build.look, &id).await? {
+    match unfit(engine, build, &id).await? {
         None => Ok(id),
         Some(message) => Err(log.failure(message)),
     }
 }
 
 /// Why this node can never start a container of the image: reported to the author now instead of to callers later.
-async fn unfit(engine: &Engine, look: &str, id: &str) -> Result<Option<String>, RuntimeError> {
+async fn unfit(
+    engine: &Engine,
+    build: &Build<'_>,
+    id: &str,
+) -> Result<Option<String>, RuntimeError> {
     let failed = |error: CallError| error.during(ACTION);
     let inspected = image::inspect(engine, id).await.map_err(failed)?;
-    let facts = ImageFacts::from(inspected.unwrap_or_default());
+    let inspected = inspected.unwrap_or_default();
+    let size_bytes = inspected.size.and_then(|bytes| u64::try_from(bytes).ok());
+    let size_bytes_max = build.limits.image_size_bytes;
+    if let Some(size_bytes) = size_bytes.filter(|bytes| *bytes > size_bytes_max) {
+        return Ok(Some(format!(
+            "the files of the image have {size_bytes} bytes, expected at most {size_bytes_max}; remove files in the step \
+             that creates them, or use a smaller base image"
+        )));
+    }
+    let facts = ImageFacts::from(inspected);
     if facts.command.is_empty() {
         let text = "the image has neither ENTRYPOINT nor CMD; set one in the Dockerfile";
         return Ok(Some(text.to_owned()));
     }
-    match layout::check(engine, look, id, &facts).await {
+    match layout::check(engine, &build.look, id, &facts).await {
         Err(RuntimeError::ImageRefused { message }) => return Ok(Some(message)),
         checked => checked?,
     }

@@ -120,6 +120,7 @@ async fn build_has_limits() {
         let limits = BuildLimits {
             memory_bytes: 64 << 20,
             seconds,
+            image_size_bytes: 32 << 20,
         };
         let fixture = Fixture::with(|config| aod_docker::Config {
             build: limits,
@@ -143,6 +144,10 @@ async fn build_has_limits() {
     };
     let message = build(60, "exec busybox tail /dev/zero").await;
     assert!(message.contains("137"), "{message}");
+    // A layer that gzip compresses to a thousandth.
+    let zeros = "busybox dd if=/dev/zero of=/zeros bs=1048576 count=40";
+    let message = build(60, zeros).await;
+    assert!(message.contains("at most 33554432"), "{message}");
     let message = build(3, "busybox sleep 600").await;
     assert!(message.contains("3 seconds"), "{message}");
 }

@@ -183,12 +183,26 @@ pub struct ArtifactCount {
     pub size_bytes: u64,
 }
 
+/// What a registered capsule occupies in the artifact store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapsuleStorage {
+    pub tenant: String,
+    pub capsule: String,
+    /// Size of its image, package and manifests. Parts that it shares with other capsules count in full.
+    pub size_bytes: u64,
+    /// Size of what only this capsule needs: after `aod capsule rm`, garbage collection may delete it.
+    pub own_bytes: u64,
+}
+
 /// Result of a garbage collection; with `dry_run`, nothing was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Collection {
     pub dry_run: bool,
     pub deleted: Vec<ArtifactCount>,
     pub kept: Vec<ArtifactCount>,
+    /// What registered capsules occupy; those that occupy most come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capsules: Vec<CapsuleStorage>,
     /// Artifacts that the gateway could not delete; the next garbage collection tries again.
     pub failed: u64,
     /// Error of the first of these artifacts.

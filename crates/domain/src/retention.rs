@@ -21,7 +21,7 @@ pub use self::policy::{
     CAPSULES_MAX, Class, Event, HOLDS_MAX, Hold, KEEP_SECONDS_MAX, Keep, LABELS_MAX, MalformedKeep,
     POLICIES_MAX, Policy, Rejection, Retention, TENANTS_MAX, check,
 };
-pub use self::survey::{Collectable, Kept, Plan, Survey, Tally};
+pub use self::survey::{Collectable, Kept, Plan, Storage, Survey, Tally};
 use crate::digest::Digest;
 pub use crate::flow::RuleName as PolicyName;
 use crate::subject::{self, Subject};

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use aod_api::retention::{ArtifactCount, Collection, HoldView, PolicyView, SetPolicy};
+use aod_api::retention::{
+    ArtifactCount, CapsuleStorage, Collection, HoldView, PolicyView, SetPolicy,
+};
 
 use super::table::{finish, nothing, plain};
 use super::units;
@@ -77,7 +79,7 @@ pub(crate) fn holds(holds: &[HoldView]) -> String {
     finish(&mut table)
 }
 
-/// Deleted artifacts by class, then kept artifacts by reason, one per line.
+/// Deleted artifacts by class, then kept artifacts by reason, one per line; then a table of registered capsules.
 pub(crate) fn collection(collection: &Collection) -> String {
     let mut text = String::new();
     let (verb, kept) = if collection.dry_run {
@@ -91,7 +93,23 @@ pub(crate) fn collection(collection: &Collection) -> String {
         let failed = collection.failed;
         let _ = writeln!(text, "{failed} could not be deleted: {failure}");
     }
+    if !collection.capsules.is_empty() {
+        let _ = write!(text, "\n{}", capsules(&collection.capsules));
+    }
     text
+}
+
+fn capsules(capsules: &[CapsuleStorage]) -> String {
+    let mut table = plain(&["CAPSULE", "TENANT", "STORED", "ONLY THIS CAPSULE"]);
+    for it in capsules {
+        table.add_row([
+            it.capsule.clone(),
+            it.tenant.clone(),
+            units::bytes(it.size_bytes),
+            units::bytes(it.own_bytes),
+        ]);
+    }
+    finish(&mut table)
 }
 
 fn lines(text: &mut String, head: &str, counts: &[ArtifactCount], words: fn(&str) -> &str) {
@@ -164,6 +182,12 @@ mod tests {
             dry_run: false,
             deleted: vec![count("unnamed", 3, 3 << 20), count("logs", 120, 1 << 30)],
             kept: vec![count("held", 7, 512), count("young", 1, 0)],
+            capsules: vec![CapsuleStorage {
+                tenant: "default".into(),
+                capsule: "survey".into(),
+                size_bytes: 400 << 20,
+                own_bytes: 12 << 10,
+            }],
             failed: 2,
             failure: Some("the store is offline".into()),
             as_of: 7,
@@ -174,10 +198,14 @@ mod tests {
         kept                7      512 B  of trees with a hold
         kept                1        0 B  stored or named within the last day
         2 could not be deleted: the store is offline
+
+        CAPSULE  TENANT   STORED     ONLY THIS CAPSULE
+        survey   default  400.0 MiB  12.0 KiB
         ");
         result = Collection {
             dry_run: true,
             deleted: Vec::new(),
+            capsules: Vec::new(),
             failure: None,
             ..result
         };

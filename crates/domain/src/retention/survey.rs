@@ -85,15 +85,28 @@ pub struct Collectable {
     pub class: Option<Class>,
 }
 
+/// What a registered capsule occupies in the store. An artifact that it names several times counts once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    pub tenant: Tenant,
+    pub capsule: CapsuleName,
+    /// The artifacts that its registration names.
+    pub named: Tally,
+    /// Those that no other capsule, tree or policy keeps: without the capsule, they may be deleted.
+    pub own: Tally,
+}
+
 /// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the order of their digests.
     pub collect: Vec<Collectable>,
     pub kept: BTreeMap<Kept, Tally>,
+    /// In the order of tenants and names.
+    pub capsules: Vec<Storage>,
 }
 
-/// An artifact of the store that is old enough to delete.
+/// An artifact of the store.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     size_bytes: u64,
@@ -137,7 +150,6 @@ pub struct Survey<'a> {
     ended: BTreeMap<RunId, Verdict>,
     ended_in_order: VecDeque<RunId>,
     registered: BTreeMap<(Tenant, CapsuleName), Vec<Named>>,
-    kept: BTreeMap<Kept, Tally>,
 }
 
 impl<'a> Survey<'a> {
@@ -153,7 +165,6 @@ impl<'a> Survey<'a> {
             ended: BTreeMap::new(),
             ended_in_order: VecDeque::new(),
             registered: BTreeMap::new(),
-            kept: BTreeMap::new(),
         }
     }
 
@@ -165,13 +176,11 @@ impl<'a> Survey<'a> {
     /// Adds an artifact of the store. All artifacts come before the first event.
     pub fn found(&mut self, digest: Digest, size_bytes: u64, modified: Timestamp) {
         // The empty artifact is used to check stores.
-        if modified >= self.before || size_bytes == 0 {
-            return self.kept.entry(Kept::Young).or_default().add(size_bytes);
-        }
+        let is_young = modified >= self.before || size_bytes == 0;
         let candidate = Candidate {
             size_bytes,
             class: None,
-            kept: None,
+            kept: is_young.then_some(Kept::Young),
         };
         self.candidates.insert(digest, candidate);
     }
@@ -212,13 +221,13 @@ impl<'a> Survey<'a> {
             let verdict = [Some(self.while_live(root)); Class::ALL.len()];
             self.judge(&tree.named, verdict);
         }
+        let mut plan = Plan {
+            capsules: self.storage(),
+            ..Plan::default()
+        };
         for named in std::mem::take(&mut self.registered).into_values().flatten() {
             self.keep(named.digest, Some(named.role.into()), Kept::Registered);
         }
-        let mut plan = Plan {
-            collect: Vec::new(),
-            kept: self.kept,
-        };
         for (digest, candidate) in self.candidates {
             let Candidate {
                 size_bytes,
@@ -235,6 +244,39 @@ impl<'a> Survey<'a> {
             }
         }
         plan
+    }
+
+    /// What each registered capsule occupies; before registrations keep anything.
+    fn storage(&self) -> Vec<Storage> {
+        let capsules = self.registered.iter().map(|(capsule, named)| {
+            let digests: BTreeSet<Digest> = named.iter().map(|named| named.digest).collect();
+            (capsule, digests)
+        });
+        let capsules: Vec<_> = capsules.collect();
+        let mut naming: BTreeMap<Digest, usize> = BTreeMap::new();
+        for digest in capsules.iter().flat_map(|(_, digests)| digests) {
+            *naming.entry(*digest).or_default() += 1;
+        }
+        let capsules = capsules.into_iter().map(|((tenant, capsule), digests)| {
+            let (mut named, mut own) = (Tally::default(), Tally::default());
+            for digest in digests {
+                let Some(candidate) = self.candidates.get(&digest) else {
+                    continue;
+                };
+                named.add(candidate.size_bytes);
+                let is_kept = candidate.kept.is_some_and(|kept| kept != Kept::Young);
+                if naming[&digest] == 1 && !is_kept {
+                    own.add(candidate.size_bytes);
+                }
+            }
+            Storage {
+                tenant: tenant.clone(),
+                capsule: capsule.clone(),
+                named,
+                own,
+            }
+        });
+        capsules.collect()
     }
 
     fn take_state(&mut self, run: RunId, subject: &str, bytes: &[u8]) -> bool {

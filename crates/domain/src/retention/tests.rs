@@ -11,10 +11,11 @@ use crate::dead_letter;
 use crate::error_code::ErrorCode;
 use crate::event::{CloudEvent, Header, Recorded};
 use crate::id::{EventId, RunId};
-use crate::run::fixtures::{NOW, child, ended, error, file, image, launched, launched_child, root};
+use crate::run::fixtures::{
+    self, NOW, child, ended, error, file, image, launched, launched_child, root,
+};
 use crate::run::{Ended, Event as RunEvent, LogsSummary, Outcome, Payload};
 use crate::spending::{self, Answered, Contents, ModelCall, Settled};
-use crate::subject::Pool;
 use crate::tenant::Tenant;
 
 const DAY: u64 = 24 * 60 * 60;
@@ -268,23 +269,7 @@ fn tree_with_a_hold_keeps_all_its_artifacts() {
 
 #[test]
 fn registered_capsule_stays_and_its_former_version_follows_policies() {
-    let registration = |content: &str| Registration {
-        name: "survey".parse().expect("a name"),
-        title: None,
-        description: None,
-        aliases: Vec::new(),
-        content: Digest::of(content),
-        schema: Digest::of("schema"),
-        agent: None,
-        tools: None,
-        image: image(),
-        resources: capsule::Resources::default(),
-        handoffs: capsule::Handoffs::Open,
-        models: None,
-        needs: capsule::Needs::default(),
-        pool: Pool::any(),
-        registered_by: "operator".into(),
-    };
+    let registration = |content: &str| fixtures::registration("survey", content);
     let log = one_tree().register("default", registration("content"), NOW);
     let zero = retention([policy("all", 0, 0, 0)]);
     let files = ["nobody's", "logs", "penguins.csv", "report.pdf"];
@@ -302,6 +287,46 @@ fn registered_capsule_stays_and_its_former_version_follows_policies() {
     let log = log.remove("acme", "survey", later(8));
     assert_plan(&zero, later(8) + UNNAMED_FOR / 2, &log, &files);
     assert_plan(&zero, later(9) + UNNAMED_FOR, &log, &gone);
+}
+
+#[test]
+fn storage_of_a_capsule_counts_shared_parts_once_and_tells_what_only_it_needs() {
+    let register = |log: Log, tenant: &str, name: &str, content: &str| {
+        log.register(tenant, fixtures::registration(name, content), NOW)
+    };
+    let none = retention([]);
+    let stored = |log: &Log, now| {
+        let plan = plan(&none, now, log);
+        let shown = plan.capsules.iter().map(|storage| {
+            let (named, own) = (storage.named, storage.own);
+            (
+                storage.capsule.to_string(),
+                named.size_bytes,
+                own.size_bytes,
+            )
+        });
+        shown.collect::<Vec<_>>()
+    };
+    // `schema`, `content` and `archive`, of 10 bytes each.
+    let alone = register(Log::default(), "default", "survey", "content");
+    assert_eq!(stored(&alone, later(9)), [("survey".into(), 30, 30)]);
+    let is_young = NOW + SignedDuration::from_secs(1);
+    assert_eq!(stored(&alone, is_young), [("survey".into(), 30, 30)]);
+    // A capsule of another tenant shares all but the package.
+    let two = register(alone, "acme", "chart", "logs");
+    let both = [("chart".into(), 30, 10), ("survey".into(), 30, 10)];
+    assert_eq!(stored(&two, later(9)), both);
+    let kept: u64 = plan(&none, later(9), &two)
+        .kept
+        .values()
+        .map(|it| it.artifacts)
+        .sum();
+    assert_eq!(kept, 4, "each artifact counts once");
+    // Without a policy, an ended tree keeps what it names.
+    let used = register(one_tree(), "default", "survey", "content");
+    assert_eq!(stored(&used, later(9)), [("survey".into(), 30, 0)]);
+    let removed = used.remove("default", "survey", NOW);
+    assert_eq!(stored(&removed, later(9)), []);
 }
 
 #[test]

@@ -5,10 +5,11 @@
 //! deletion keeps its tree. The store rejects the deletion of an artifact that was put or renewed in the meantime.
 //! Several gateways may therefore collect garbage concurrently, and may die at any point.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aod_api::retention::{ArtifactCount, Collection};
+use aod_api::retention::{ArtifactCount, CapsuleStorage, Collection};
 use aod_domain::error_code::ErrorCode;
 use aod_domain::retention::{
     ArtifactEvent, Class, Collectable, Plan, Retention, Survey, Tally, batches,
@@ -219,11 +220,25 @@ impl<T: FnMut(Progress) -> bool + Send> Collector<'_, T> {
             kept: kept
                 .map(|(kept, tally)| count(kept.as_str(), tally))
                 .collect(),
+            capsules: capsules(&planned.plan),
             failed: removed.failed,
             failure: removed.failure,
             as_of: planned.as_of,
         }
     }
+}
+
+/// The largest first.
+fn capsules(plan: &Plan) -> Vec<CapsuleStorage> {
+    let views = plan.capsules.iter().map(|capsule| CapsuleStorage {
+        tenant: capsule.tenant.to_string(),
+        capsule: capsule.capsule.to_string(),
+        size_bytes: capsule.named.size_bytes,
+        own_bytes: capsule.own.size_bytes,
+    });
+    let mut views: Vec<_> = views.collect();
+    views.sort_by_key(|view| Reverse((view.own_bytes, view.size_bytes)));
+    views
 }
 
 impl Removed {

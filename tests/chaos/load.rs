@@ -140,6 +140,21 @@ impl Load {
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// The number of the next run.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A person at one of the gateways, in turn.
+    pub(crate) fn person(&self, number: u64) -> &Person {
+        let gateways = self.people.len() as u64;
+        &self.people[usize::try_from(number % gateways).unwrap_or_default()]
+    }
 }
 
 /// One client.
@@ -166,16 +181,9 @@ impl Asker {
 
     /// Requests one run after the other until the load ends.
     pub(crate) async fn work(mut self) {
-        while !self.load.is_over.load(Ordering::Relaxed) {
-            let number = self.load.next.fetch_add(1, Ordering::Relaxed);
-            let index = self.note(|seen| {
-                seen.asked.push(Asked {
-                    number,
-                    run: None,
-                    verdict: None,
-                });
-                seen.asked.len() - 1
-            });
+        while !self.load.is_over() {
+            let number = self.load.next_number();
+            let index = self.begin(number);
             let verdict = self.run(number, index).await;
             self.note(|seen| seen.asked[index].verdict = Some(verdict));
             self.load.ended.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +191,19 @@ impl Asker {
         }
     }
 
-    fn note<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+    /// Notes that a run is requested; returns its place in [`Seen::asked`].
+    pub(crate) fn begin(&self, number: u64) -> usize {
+        self.note(|seen| {
+            seen.asked.push(Asked {
+                number,
+                run: None,
+                verdict: None,
+            });
+            seen.asked.len() - 1
+        })
+    }
+
+    pub(crate) fn note<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
         change(
             &mut self
                 .seen
@@ -209,6 +229,28 @@ impl Asker {
             "arguments": {"table": TABLE, "seconds": request.seconds},
             "files": [{"name": TABLE, "file": parsed(&uploaded)["file"]}],
         });
+        let result = self.result(number, index, &body).await?;
+        if result["output"] != request.expected() {
+            return Err(format!("wrong answer: {result}"));
+        }
+        let run = result["id"].as_str().ok_or("no id in the result")?;
+        let path = format!("/v1/runs/{run}/files/made.bin");
+        let (_, made) = self
+            .ask(|person, http, _| person.request(http, "GET", &path))
+            .await?;
+        if made != request.made() {
+            return Err("the file has other bytes".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Requests the run of `body`, and waits for its result.
+    pub(crate) async fn result(
+        &mut self,
+        number: u64,
+        index: usize,
+        body: &Value,
+    ) -> Result<Value, String> {
         let key = format!("chaos-{}-{number}", self.load.seed);
         let (_, started) = self
             .ask(|person, http, is_first| {
@@ -221,7 +263,7 @@ impl Asker {
                     .request(http, "POST", "/v1/runs")
                     .header("prefer", prefer)
                     .header("idempotency-key", &key)
-                    .json(&body)
+                    .json(body)
             })
             .await?;
         let run = parsed(&started)["id"]
@@ -229,7 +271,7 @@ impl Asker {
             .ok_or("no id in the answer")?
             .to_owned();
         self.note(|seen| seen.asked[index].run = Some(run.clone()));
-        let result = loop {
+        loop {
             let (status, result) = self
                 .ask(|person, http, is_first| {
                     let wait = if is_first { WAIT_SECONDS } else { 0 };
@@ -237,20 +279,9 @@ impl Asker {
                 })
                 .await?;
             if status == StatusCode::OK {
-                break parsed(&result);
+                return Ok(parsed(&result));
             }
-        };
-        if result["output"] != request.expected() {
-            return Err(format!("wrong answer: {result}"));
         }
-        let path = format!("/v1/runs/{run}/files/made.bin");
-        let (_, made) = self
-            .ask(|person, http, _| person.request(http, "GET", &path))
-            .await?;
-        if made != request.made() {
-            return Err("the file has other bytes".to_owned());
-        }
-        Ok(())
     }
 
     /// Repeats a request at one gateway after the other until there is an answer; the closure learns whether this is
@@ -284,7 +315,7 @@ impl Asker {
 }
 
 /// A usable answer: none from a gateway that is temporarily unable, which is worth a retry.
-async fn answer(request: RequestBuilder) -> Option<(StatusCode, Vec<u8>)> {
+pub(crate) async fn answer(request: RequestBuilder) -> Option<(StatusCode, Vec<u8>)> {
     let response = request.send().await.ok()?;
     let status = response.status();
     let passes = status == StatusCode::TOO_MANY_REQUESTS || matches!(status.as_u16(), 502..=504);
@@ -294,6 +325,6 @@ async fn answer(request: RequestBuilder) -> Option<(StatusCode, Vec<u8>)> {
     Some((status, response.bytes().await.ok()?.to_vec()))
 }
 
-fn parsed(body: &[u8]) -> Value {
+pub(crate) fn parsed(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }

@@ -10,6 +10,7 @@
 //! depends on the machine. Exit codes: 0; 1 after a violation or an error; 2 for invalid arguments; 130 after a
 //! signal.
 
+mod author;
 mod calls;
 mod faults;
 mod history;

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::author::{Author, Registrations};
 use crate::faults::{Done, Faults};
 use crate::history::History;
 use crate::kind::{Kind, Part, Size};
@@ -74,7 +75,9 @@ pub(crate) fn play(
     let docker = cluster.nodes[0]
         .host()
         .docker(&["version", "--format", "{{.Server.Version}}"]);
-    let (mut clients, seen) = begin_load(runtime, &load);
+    let author = Author::new(&load);
+    let registrations = author.registrations();
+    let (mut clients, seen) = begin_load(runtime, &load, author);
     let began = Instant::now();
     let mut faults = Faults::new(&mut cluster, runtime.handle().clone(), nodes);
     let mut player = Player {
@@ -103,6 +106,8 @@ pub(crate) fn play(
         takeover::all(&done, &nodes, &history, &seen.questions, &cluster);
     let answered = judge(&seen, &mut violations);
     violations.extend(history.violations(seen.asked.len()));
+    let registrations = take(&registrations);
+    violations.extend(registrations.violations.iter().cloned());
     violations.extend(untried(&done, length));
     violations.extend(unmeasured(&takeovers, length));
     violations.extend(orphans::look(&cluster));
@@ -119,13 +124,7 @@ pub(crate) fn play(
         machine,
         judges_takeovers: matches!(length, Length::Minutes(_)),
         faults: count(&done),
-        runs: Runs {
-            roots: counts.roots,
-            nested: counts.nested,
-            answered,
-            admitted: history.bucket.admitted,
-            most_admitted_at_once: history.bucket.most,
-        },
+        runs: runs(&history, answered, &registrations),
         again: Again {
             client_retries: load.retries.load(Ordering::Relaxed),
             runs_with_more_attempts: counts.run_again,
@@ -135,6 +134,19 @@ pub(crate) fn play(
         takeovers,
         violations,
     }))
+}
+
+fn runs(history: &History, answered: usize, registrations: &Registrations) -> Runs {
+    let counts = history.counts();
+    Runs {
+        roots: counts.roots,
+        nested: counts.nested,
+        answered,
+        admitted: history.bucket.admitted,
+        most_admitted_at_once: history.bucket.most,
+        versions_tried: registrations.tried,
+        versions_registered: registrations.registered,
+    }
 }
 
 async fn start() -> ProgramCluster {
@@ -166,9 +178,13 @@ async fn node_ids(cluster: &ProgramCluster) -> BTreeMap<usize, String> {
         .collect()
 }
 
+fn take<T: Default>(shared: &Mutex<T>) -> T {
+    std::mem::take(&mut shared.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 type AllSeen = Vec<Arc<Mutex<Seen>>>;
 
-fn begin_load(runtime: &Runtime, load: &Arc<Load>) -> (JoinSet<()>, AllSeen) {
+fn begin_load(runtime: &Runtime, load: &Arc<Load>, author: Author) -> (JoinSet<()>, AllSeen) {
     let mut clients = JoinSet::new();
     let seen = (0..CLIENTS).map(|number| {
         let asker = Asker::new(Arc::clone(load), number);
@@ -176,7 +192,9 @@ fn begin_load(runtime: &Runtime, load: &Arc<Load>) -> (JoinSet<()>, AllSeen) {
         clients.spawn_on(asker.work(), runtime.handle());
         seen
     });
-    let seen = seen.collect();
+    let mut seen: AllSeen = seen.collect();
+    seen.push(author.requests());
+    clients.spawn_on(author.work(), runtime.handle());
     (clients, seen)
 }
 

@@ -59,6 +59,9 @@ pub(crate) struct Runs {
     /// Admitted by the rule, whose limit is the number of clients less one.
     pub(crate) admitted: usize,
     pub(crate) most_admitted_at_once: usize,
+    /// Versions of a capsule that its author tried to register.
+    pub(crate) versions_tried: u64,
+    pub(crate) versions_registered: u64,
 }
 
 /// The number of repetitions.
@@ -114,7 +117,7 @@ impl Report {
             out,
             "{} runs of clients, {} nested, {} answered correctly; {} requests repeated, {} runs \
              with another attempt, {} callees joined by one, {} programs restarted, {} admitted, at most {} \
-             concurrently",
+             concurrently; {} of {} versions of a capsule registered",
             runs.roots,
             runs.nested,
             runs.answered,
@@ -123,7 +126,9 @@ impl Report {
             again.callees_joined,
             again.programs_restarted,
             runs.admitted,
-            runs.most_admitted_at_once
+            runs.most_admitted_at_once,
+            runs.versions_registered,
+            runs.versions_tried
         )?;
         for (kind, count) in &self.faults {
             writeln!(out, "  {kind:<20} {count:>4}")?;

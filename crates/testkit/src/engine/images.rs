@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use aod_domain::capsule::{Blob, Image, ImageContent};
 use aod_domain::digest::Digest;
 use aod_domain::manifest::CapsuleName;
-use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::artifact_store::{ArtifactStore, StoreError, Stored};
 use aod_ports::container_runtime::{ImageBuild, ObservedImage, RuntimeError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
@@ -142,31 +142,30 @@ impl Images {
         }
     }
 
-    /// Stores the name as configuration, and as the only layer.
+    /// Stores the parts that `artifacts` lacks and renews the others, one after the other: a layer that all images share,
+    /// a layer with the name of the image, and a manifest.
     pub(super) async fn store(
         &self,
         image: &str,
         artifacts: &dyn ArtifactStore,
     ) -> Result<Image, RuntimeError> {
         self.ensure(image)?;
-        let bytes = Bytes::from(image.to_owned());
-        let layer = artifacts.put_stream(stream::iter([Ok(bytes)]).boxed());
-        let layer = layer.await?;
-        let manifest = Bytes::from(format!("manifest of {image}"));
-        let manifest = artifacts.put_stream(stream::iter([Ok(manifest)]).boxed());
+        let mut layers = Vec::new();
+        for layer in [BASE, image] {
+            layers.push(push(artifacts, layer).await?);
+        }
+        let manifest = push(artifacts, &format!("manifest of {image}")).await?;
         Ok(Image {
             config_digest: image.to_owned(),
             content: ImageContent::Layers {
-                manifest: manifest.await?.digest,
+                manifest: manifest.digest,
                 config: None,
-                layers: vec![Blob {
-                    digest: layer.digest,
-                    size_bytes: layer.size_bytes,
-                }],
+                layers,
             },
         })
     }
 
+    /// Fetches all parts, and returns the bytes that came from elsewhere.
     pub(super) async fn fetch(
         &self,
         image: &Image,
@@ -176,27 +175,21 @@ impl Images {
         if self.has(id) {
             return Ok(0);
         }
-        let (digest, size_bytes) = match &image.content {
-            ImageContent::Archive {
-                archive,
-                archive_size_bytes,
-            } => (*archive, *archive_size_bytes),
-            ImageContent::Layers { layers, .. } => {
-                layers.first().map_or((Digest::of(""), 0), |layer| {
-                    (layer.digest, layer.size_bytes)
-                })
-            }
-        };
-        let file = artifacts.get_file(digest, size_bytes).await?;
-        let saved = std::fs::read_to_string(file.path()).map_err(failed("fetching an image"))?;
+        let (mut texts, mut fetched_bytes) = (Vec::new(), 0);
+        for part in parts(image) {
+            let file = artifacts.get_file(part.digest, part.size_bytes).await?;
+            let text = std::fs::read_to_string(file.path());
+            texts.push(text.map_err(failed("fetching an image"))?);
+            fetched_bytes += file.fetched_bytes();
+        }
         let mut state = self.state();
-        if saved != *id || !state.made.contains_key(id) {
+        if texts.last() != Some(id) || !state.made.contains_key(id) {
             return Err(failed("fetching an image")(io::Error::other(format!(
-                "the layer holds {saved:?}"
+                "the layers hold {texts:?}"
             ))));
         }
-        state.here.insert(saved);
-        Ok(file.fetched_bytes())
+        state.here.insert(id.clone());
+        Ok(fetched_bytes)
     }
 
     fn ensure(&self, image: &str) -> Result<(), RuntimeError> {
@@ -210,6 +203,35 @@ impl Images {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of the layer that all images share.
+const BASE: &str = "base";
+
+/// The stored part; sent only if the store lacks it.
+async fn push(artifacts: &dyn ArtifactStore, text: &str) -> Result<Blob, StoreError> {
+    let digest = Digest::of(text);
+    if let Some(size_bytes) = artifacts.renew_intact(digest).await? {
+        return Ok(Blob { digest, size_bytes });
+    }
+    let bytes = Bytes::from(text.to_owned());
+    let stored = artifacts.put_stream(stream::iter([Ok(bytes)]).boxed());
+    let Stored { digest, size_bytes } = stored.await?;
+    Ok(Blob { digest, size_bytes })
+}
+
+/// The layers, or the archive, whose bytes are the name of the image.
+fn parts(image: &Image) -> Vec<Blob> {
+    match &image.content {
+        ImageContent::Layers { layers, .. } => layers.clone(),
+        ImageContent::Archive {
+            archive,
+            archive_size_bytes,
+        } => vec![Blob {
+            digest: *archive,
+            size_bytes: *archive_size_bytes,
+        }],
     }
 }
 

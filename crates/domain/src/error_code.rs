@@ -133,7 +133,7 @@ error_codes! {
     BudgetExhausted => "budget_exhausted", Caller, false, "the model call could exceed a budget";
     ModelKeyMissing => "model_key_missing", Platform, false, "the operator has no API key for the model provider";
     ModelUnreachable => "model_unreachable", Platform, true, "the model provider is unreachable";
-    EgressRefused => "egress_refused", Caller, false, "the capsule may not connect to this host";
+    EgressRefused => "egress_refused", Capsule, false, "the capsule may not connect to this host";
     EgressUnreachable => "egress_unreachable", Platform, true, "an external host is unreachable";
     TooManyQueues => "too_many_queues", Caller, true, "runs have too many different sets of requirements";
     LogFull => "log_full", Platform, true, "the event log is nearly full; gateways reject new root runs";

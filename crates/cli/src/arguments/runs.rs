@@ -154,8 +154,8 @@ pub struct LogsArguments {
     #[arg(long, value_name = "TIME", value_parser = time::time)]
     pub since: Option<Timestamp>,
 
-    /// Print the output of the run and of all runs below it; each line begins with the capsule and the end of the run's
-    /// id
+    /// Print the output of the run and of all runs below it; each line begins with the name of the
+    /// capsule and the last characters of the run id
     #[arg(long)]
     pub tree: bool,
 

@@ -54,8 +54,8 @@ pub struct BrokerArguments {
     )]
     pub nats_monitoring: Option<String>,
 
-    /// Number of copies of each stream that a gateway or `aod up` creates, at most one per broker server; does not change
-    /// existing streams
+    /// Number of copies of each stream that a gateway creates, at most one per broker server; does not change existing
+    /// streams. No effect on a node
     #[arg(long, env = "AOD_NATS_REPLICAS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=5), hide_env_values = true)]
     pub nats_replicas: u8,
@@ -99,8 +99,8 @@ pub struct GatewayArguments {
     )]
     pub public_url: Option<String>,
 
-    /// File with the administrator token. Without this file, --listen must be a loopback address, or the gateway does
-    /// not start; clients on this host then need no token
+    /// File with the administrator token. Without this file, the gateway starts only if --listen is a loopback address,
+    /// and clients on this host need no token
     #[arg(
         long,
         env = "AOD_TOKEN_FILE",

@@ -31,6 +31,7 @@ pub mod lineage;
 pub mod manifest;
 pub mod name;
 pub mod node;
+pub mod peers;
 pub mod placement;
 pub mod rerun;
 pub mod resources;

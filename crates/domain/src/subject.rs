@@ -65,6 +65,12 @@ pub const RETENTION: &str = "ev.*.retention.>";
 /// Commands of operators to nodes.
 pub const NODES: &str = "ev.*.node.>";
 
+/// The messages of nodes to each other about artifacts, which no stream stores.
+pub const PEERS: &str = "peer.*";
+
+/// The questions of nodes about an artifact, to all nodes.
+pub const PEER_QUESTIONS: &str = "peer.ask";
+
 /// The subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject(String);
@@ -348,6 +354,11 @@ pub(crate) fn first_digit(digest: &Digest) -> u8 {
 /// Commands of operators to `node`.
 pub fn asked_of(node: NodeId) -> String {
     format!("ev.{CLUSTER}.node.{}.>", node.token())
+}
+
+/// The requests of other nodes to `node` for pieces of artifacts.
+pub fn peer(node: NodeId) -> String {
+    format!("peer.{}", node.token())
 }
 
 pub(crate) fn node_event(node: NodeId, kind: &str) -> Subject {

@@ -225,6 +225,8 @@ fn forbidden_to_gateways() -> Vec<Attempt> {
         event("log.default.r.r.1"),
         event("$KV.PRESENCE.node.n"),
         event("offer.n"),
+        event("peer.ask"),
+        event("peer.n"),
         ("$JS.API.CONSUMER.MSG.NEXT.WORK.any-root", next),
         ("$JS.ACK.WORK.any-root.1.1.1.1.0", "+ACK".to_owned()),
     ];
@@ -371,12 +373,14 @@ async fn host_with_its_own_user_has_a_private_inbox() {
     let inbox = tokyo.inbox();
     let refused = berlin.request(&inbox, b"").unwrap_err();
     assert!(refused.contains("Permissions Violation"), "{refused}");
-    tokyo.subscribe("offer.n");
-    let _ = tokyo.hear();
-    let nobody = berlin.request("offer.n", b"").expect("an answer");
-    let text = String::from_utf8_lossy(&nobody.bytes);
-    assert!(text.contains("503"), "{text}");
-    assert!(tokyo.hear().messages.is_empty());
+    for subject in ["offer.n", "peer.ask", "peer.n"] {
+        tokyo.subscribe(subject);
+        let _ = tokyo.hear();
+        let nobody = berlin.request(subject, b"").expect("an answer");
+        let text = String::from_utf8_lossy(&nobody.bytes);
+        assert!(text.contains("503"), "{text}");
+        assert!(tokyo.hear().messages.is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

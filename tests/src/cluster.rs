@@ -12,6 +12,7 @@ use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
 use aod_domain::digest::Digest;
 use aod_domain::egress::Permission;
+use aod_domain::id::NodeId;
 use aod_domain::placement::{Devices, Equipment};
 use aod_domain::retention::UNNAMED_FOR;
 use aod_domain::tenant::Tenant;
@@ -28,6 +29,7 @@ use aod_ports::clock::{Clock, SystemClock};
 use aod_ports::container_runtime::ContainerRuntime;
 use aod_ports::event_log::EventLog;
 use aod_ports::network::Network;
+use aod_ports::peers::Peers;
 use aod_ports::secrets::{NoSecrets, SecretStore};
 use aod_services::runs::Runs;
 use aod_testkit::capsules::{registered_for, registration};
@@ -166,7 +168,7 @@ impl Cluster {
         }
         if cluster.ways.limited {
             let broker = cluster.broker("artifacts").await;
-            cluster.artifacts = cluster.artifacts_of("artifacts", &broker).await;
+            cluster.artifacts = cluster.artifacts_of("artifacts", &broker, None).await;
         }
         cluster
     }
@@ -205,8 +207,13 @@ impl Cluster {
         Broker::connect(config).await.expect("the broker takes us")
     }
 
-    /// The artifacts through the connection of the program `name`.
-    async fn artifacts_of(&self, name: &str, broker: &Broker) -> Arc<dyn ArtifactStore> {
+    /// The artifacts through the connection of the program `name`, which may be the node `node`.
+    async fn artifacts_of(
+        &self,
+        name: &str,
+        broker: &Broker,
+        node: Option<NodeId>,
+    ) -> Arc<dyn ArtifactStore> {
         if !self.ways.limited {
             return Arc::clone(&self.artifacts);
         }
@@ -221,14 +228,21 @@ impl Cluster {
             directory: self.data(name).join("artifacts"),
             bytes_max: 1 << 30,
         };
-        aod_artifacts::over(Arc::new(store.expect("a store")), None, &cache).expect("a store")
+        let mut peers: Option<Arc<dyn Peers>> = None;
+        if let Some(node) = node {
+            peers = Some(Arc::new(
+                broker.open_peers(node).await.expect("the way to peers"),
+            ));
+        }
+        let store = Arc::new(store.expect("a store"));
+        aod_artifacts::over_among(store, None, &cache, peers).expect("a store")
     }
 
     pub async fn add_gateway(&mut self) {
         let name = format!("gateway-{}", self.gateways_added);
         self.gateways_added += 1;
         let broker = self.broker_as(&name, "gateway").await;
-        let artifacts = self.artifacts_of(&name, &broker).await;
+        let artifacts = self.artifacts_of(&name, &broker, None).await;
         let config = aod_gateway::Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
             public_url: self.ways.gateway_url.clone(),
@@ -269,10 +283,11 @@ impl Cluster {
         let name = format!("node-{}", self.nodes_added);
         self.nodes_added += 1;
         let broker = self.broker_as(&name, "node").await;
-        let artifacts = self.artifacts_of(&name, &broker).await;
+        let data = self.data(&name);
+        let id = load_or_draw(&data, &SystemClock).expect("a data directory");
+        let artifacts = self.artifacts_of(&name, &broker, Some(id)).await;
         let authority = self.ways.authority.as_ref();
         let authority = authority.map(|path| fs::read(path).expect("an authority"));
-        let data = self.data(&name);
         let config = NodeConfig {
             data: data.clone(),
             pools: pools
@@ -305,7 +320,6 @@ impl Cluster {
             secrets: Arc::clone(&self.secrets),
             network: Arc::clone(&self.network),
         };
-        let id = load_or_draw(&data, &SystemClock).expect("a data directory");
         let node = Node::start(
             config,
             id,

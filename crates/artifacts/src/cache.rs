@@ -119,6 +119,11 @@ impl Cache {
         }
     }
 
+    /// Whether the file of `digest` is cached, verified or not.
+    pub(crate) fn holds(&self, digest: Digest) -> bool {
+        self.lock().entries.contains_key(&digest)
+    }
+
     /// Moves a spool file into its reserved space and pins it. Blocks.
     pub(crate) fn insert(
         self: &Arc<Self>,

@@ -3,7 +3,7 @@
 //!
 //! Every store has the layout `sha256/<first two digits>/<digest>`. Only AOD reads and writes a
 //! directory (`local`): a synced rename makes a spool file the object. All other stores use a spool
-//! directory and a bounded cache of whole files (`remote`).
+//! directory and a bounded cache of whole files (`remote`). Nodes may fetch files from each other's caches.
 //! Callers decide which artifacts to remove; the store never removes an artifact that was just put again.
 
 mod cache;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use aod_ports::BoxError;
 use aod_ports::artifact_store::{ArtifactStore, Limited};
+use aod_ports::peers::Peers;
 use object_store::ObjectStore;
 use thiserror::Error;
 
@@ -68,11 +69,24 @@ pub enum OpenError {
 ///
 /// Sends no request to the store; [`ArtifactStore::check`] does.
 pub fn open(url: &str, cache: &CacheConfig) -> Result<Arc<dyn ArtifactStore>, OpenError> {
+    open_among(url, cache, None)
+}
+
+/// As [`open`], for a node that fetches artifacts from other nodes and serves them; `file:` does not use `peers`.
+///
+/// # Panics
+///
+/// With `peers`, outside of a runtime.
+pub fn open_among(
+    url: &str,
+    cache: &CacheConfig,
+    peers: Option<Arc<dyn Peers>>,
+) -> Result<Arc<dyn ArtifactStore>, OpenError> {
     match location::parse(url)? {
         Location::Directory(directory) => Ok(Arc::new(LocalStore::open(&directory)?)),
-        Location::Remote { store, removing } => {
-            Ok(Arc::new(RemoteStore::open(store, removing, None, cache)?))
-        }
+        Location::Remote { store, removing } => Ok(Arc::new(RemoteStore::open(
+            store, removing, None, cache, peers,
+        )?)),
     }
 }
 
@@ -83,8 +97,22 @@ pub fn over(
     limited: Option<Arc<dyn Limited>>,
     cache: &CacheConfig,
 ) -> Result<Arc<dyn ArtifactStore>, OpenError> {
+    over_among(store, limited, cache, None)
+}
+
+/// As [`over`], for a node that fetches artifacts from other nodes and serves them.
+///
+/// # Panics
+///
+/// With `peers`, outside of a runtime.
+pub fn over_among(
+    store: Arc<dyn ObjectStore>,
+    limited: Option<Arc<dyn Limited>>,
+    cache: &CacheConfig,
+    peers: Option<Arc<dyn Peers>>,
+) -> Result<Arc<dyn ArtifactStore>, OpenError> {
     let removing = Arc::clone(&store);
     Ok(Arc::new(RemoteStore::open(
-        store, removing, limited, cache,
+        store, removing, limited, cache, peers,
     )?))
 }

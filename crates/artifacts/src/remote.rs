@@ -1,8 +1,9 @@
 //! An object store with a spool and a cache: a put sends and caches the file; a get fetches the artifact
-//! once, verifies and caches it.
+//! once, from another node that has it or from the store, verifies and caches it.
 
 mod download;
 mod memory;
+mod neighbors;
 mod removal;
 mod upload;
 
@@ -19,13 +20,16 @@ use aod_ports::artifact_store::{
     ArtifactStore, Content, Incoming, Limited, Listing, LocalFile, RENEWED_AFTER, Removal,
     StoreError, Stored,
 };
+use aod_ports::peers::Peers;
 use async_trait::async_trait;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
+use self::neighbors::Neighbors;
 use crate::cache::{Cache, Pinned, Reservation};
 use crate::error::from_object_store;
 use crate::shelf::{check_size, relative};
@@ -48,6 +52,8 @@ pub(crate) struct RemoteStore {
     remote: Arc<Remote>,
     /// The underlying store, if it has a size limit.
     limited: Option<Arc<dyn Limited>>,
+    /// Serves other nodes.
+    serving: Option<JoinHandle<()>>,
 }
 
 /// State that the store shares with fetches, which outlive their first caller.
@@ -68,6 +74,7 @@ struct Remote {
     large_fetches: Semaphore,
     small_fetches: Semaphore,
     fetches: Mutex<HashMap<Digest, Fetch>>,
+    neighbors: Option<Arc<Neighbors>>,
 }
 
 /// A fetch in progress, shared by its callers.
@@ -75,11 +82,16 @@ type Fetch = Shared<BoxFuture<'static, Result<Arc<Pinned>, Arc<StoreError>>>>;
 
 impl RemoteStore {
     /// `removing` is a client of the same store that repeats no request.
+    ///
+    /// # Panics
+    ///
+    /// With `peers`, outside of a runtime.
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         removing: Arc<dyn ObjectStore>,
         limited: Option<Arc<dyn Limited>>,
         config: &CacheConfig,
+        peers: Option<Arc<dyn Peers>>,
     ) -> Result<Self, OpenError> {
         let directory = &config.directory;
         let cache = Cache::open(directory, config.bytes_max)?;
@@ -88,6 +100,8 @@ impl RemoteStore {
                 path: directory.clone(),
                 source,
             })?;
+        let neighbors = peers.map(|peers| Neighbors::new(peers, Arc::clone(&cache)));
+        let serving = neighbors.clone().map(Neighbors::serve);
         let remote = Remote {
             place: store.to_string(),
             store,
@@ -100,10 +114,12 @@ impl RemoteStore {
             large_fetches: Semaphore::new(LARGE_FETCHES_MAX),
             small_fetches: Semaphore::new(SMALL_FETCHES_MAX),
             fetches: Mutex::default(),
+            neighbors,
         };
         Ok(Self {
             remote: Arc::new(remote),
             limited,
+            serving: serving.map(tokio::spawn),
         })
     }
 
@@ -125,6 +141,14 @@ impl RemoteStore {
             Ok(spooled.stored)
         })
         .await
+    }
+}
+
+impl Drop for RemoteStore {
+    fn drop(&mut self) {
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
     }
 }
 
@@ -314,7 +338,7 @@ impl Remote {
             .expect("the semaphores are never closed");
         let cache = Arc::clone(&self.cache);
         let reservation: Reservation = blocking(move || cache.reserve(size_bytes)).await;
-        let spooled = self.download(digest, size_bytes).await?;
+        let (spooled, _turn) = self.obtain(digest, size_bytes).await?;
         let cache = Arc::clone(&self.cache);
         blocking(move || {
             let inserted = cache.insert(&spooled, Some(reservation));

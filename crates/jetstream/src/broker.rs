@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::id::NodeId;
 use aod_ports::BoxError;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::stream::Stream;
@@ -19,6 +20,7 @@ use crate::feed::JetStreamFeed;
 use crate::link::{Link, LinkEvents};
 use crate::log_stream::JetStreamLogStream;
 use crate::object_store::{BucketConfig, JetStreamObjectStore, OpenError};
+use crate::peers::NatsPeers;
 use crate::presence::JetStreamPresence;
 use crate::streams::ensure::{Limits, StreamError, ensure};
 use crate::streams::{self, EVENTS};
@@ -89,12 +91,9 @@ impl Broker {
     /// rebuilds a missing queue with [`JetStreamWorkQueue::ensure_work`].
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let events = Arc::new(LinkEvents::default());
-        let client = connect_client(&config, &events).await?;
+        let client = connect_client(&config, options(&config, &events), &events).await?;
         let server_version = check_version(&client, &config)?;
-        let context = ContextBuilder::new()
-            .timeout(Duration::from_secs(ANSWER_SECONDS_MAX))
-            .build(client.clone());
-        let link = Link::new(client, context, &config.name, events);
+        let link = link(client, &config, events);
         let durability = durability::check(config.monitoring_url.as_deref()).await;
         let is_replicated = if config.makes_streams {
             ensure_streams(&link, &config).await?
@@ -173,11 +172,9 @@ impl Broker {
         &self,
         bucket: &BucketConfig,
     ) -> Result<JetStreamObjectStore, OpenError> {
-        let config = Config {
-            name: format!("{}-files", self.config.name),
-            ..(*self.config).clone()
-        };
-        let client = connect_client(&config, &Arc::default())
+        let config = self.config_of("files");
+        let events = Arc::default();
+        let client = connect_client(&config, options(&config, &events), &events)
             .await
             .map_err(|source| OpenError::Server {
                 stream: bucket.stream.clone(),
@@ -189,16 +186,41 @@ impl Broker {
             JetStreamObjectStore::open_as_guest(client, bucket).await
         }
     }
+
+    /// Opens the way to the other nodes of the cluster for `node`, with its own connection: bytes never delay events.
+    pub async fn open_peers(&self, node: NodeId) -> Result<NatsPeers, BoxError> {
+        let config = self.config_of("peers");
+        let events = Arc::default();
+        let options = options(&config, &events).no_echo();
+        let client = connect_client(&config, options, &events).await?;
+        NatsPeers::open(link(client, &config, events), node).await
+    }
+
+    /// The configuration of a separate connection.
+    fn config_of(&self, purpose: &str) -> Config {
+        Config {
+            name: format!("{}-{purpose}", self.config.name),
+            ..(*self.config).clone()
+        }
+    }
 }
 
-async fn connect_client(config: &Config, events: &Arc<LinkEvents>) -> Result<Client, ConnectError> {
+fn link(client: Client, config: &Config, events: Arc<LinkEvents>) -> Link {
+    let context = ContextBuilder::new()
+        .timeout(Duration::from_secs(ANSWER_SECONDS_MAX))
+        .build(client.clone());
+    Link::new(client, context, &config.name, events)
+}
+
+async fn connect_client(
+    config: &Config,
+    options: ConnectOptions,
+    events: &LinkEvents,
+) -> Result<Client, ConnectError> {
     let deadline = Instant::now() + Duration::from_secs(CONNECT_SECONDS_MAX);
     let mut state = events.subscribe();
     loop {
-        let error = match options(config, events)
-            .connect(config.servers.clone())
-            .await
-        {
+        let error = match options.clone().connect(config.servers.clone()).await {
             Ok(client) => {
                 // The state follows shortly; a link polls the client's state when it matters.
                 let is_up = state.wait_for(|state| state.is_up);

@@ -1,5 +1,5 @@
 //! The log, the queue of launches, the live tail of outputs, presence and an object store, on NATS
-//! JetStream. The only crate that uses the NATS client.
+//! JetStream, and transfers between nodes on core NATS. The only crate that uses the NATS client.
 //!
 //! Start with [`Broker::connect`]. `aod-ports` defines the ports; the modules of this crate describe how
 //! JetStream implements them.
@@ -14,6 +14,7 @@ mod feed;
 mod link;
 mod log_stream;
 pub mod object_store;
+mod peers;
 mod presence;
 pub mod rights;
 mod streams;
@@ -27,6 +28,7 @@ pub use durability::Durability;
 pub use event_log::JetStreamEventLog;
 pub use feed::JetStreamFeed;
 pub use log_stream::JetStreamLogStream;
+pub use peers::NatsPeers;
 pub use presence::JetStreamPresence;
 pub use streams::ensure::{Difference, StreamError};
 pub use version::{SERVER_VERSION_MIN, ServerVersion};

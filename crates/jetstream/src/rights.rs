@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use aod_domain::subject::{CANCELS, CAPSULES, LAUNCHES, PLACEMENTS};
+use aod_domain::subject::{CANCELS, CAPSULES, LAUNCHES, PEERS, PLACEMENTS};
 use aod_domain::writer::Writer;
 
 use crate::config::inbox;
@@ -157,10 +157,11 @@ fn heard(part: &Part) -> Vec<String> {
     }
 }
 
-/// Subjects that users of `part` may use among themselves, in their own account: nodes offer launches.
+/// Subjects that users of `part` may use among themselves, in their own account: nodes offer launches, and fetch
+/// artifacts from each other.
 fn among_themselves(part: &Part) -> Vec<String> {
     match part {
-        Part::Node => vec![OFFERS.to_owned()],
+        Part::Node => vec![OFFERS.to_owned(), PEERS.to_owned()],
         Part::Admin | Part::Gateway => Vec::new(),
     }
 }

@@ -8,6 +8,7 @@ pub mod feed;
 pub mod gateways;
 pub mod log_stream;
 pub mod network;
+pub mod peers;
 pub mod presence;
 pub mod secrets;
 pub mod work_queue;

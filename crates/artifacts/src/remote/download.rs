@@ -1,6 +1,7 @@
 //! Fetches into a spool file, hashes the bytes, and resumes an interrupted fetch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aod_domain::digest::Digest;
@@ -28,20 +29,20 @@ enum Broken {
 }
 
 impl Remote {
-    /// Fetches a whole artifact of `size_bytes`.
+    /// Fetches a whole artifact of `size_bytes` from the store; counts in `received`, which is 0, what has arrived.
     pub(super) async fn download(
         self: &Arc<Self>,
         digest: Digest,
         size_bytes: u64,
+        received: &AtomicU64,
     ) -> Result<Spooled, StoreError> {
         let mut writer = self.spool.writer();
         let mut offset = 0;
         let mut resumes = 0;
         while offset < size_bytes {
             let begin = offset;
-            let pulled = self
-                .pull(digest, &mut offset, size_bytes, &mut writer)
-                .await;
+            let pulled = self.pull(digest, received, size_bytes, &mut writer).await;
+            offset = received.load(Ordering::Relaxed);
             match pulled {
                 Ok(()) => (),
                 Err(Broken::Store(error @ StoreError::Unavailable { .. })) => {
@@ -70,17 +71,18 @@ impl Remote {
         Err(error)
     }
 
-    /// Reads from `offset` until the end or an error.
+    /// Reads what follows the `received` bytes, until the end or an error.
     async fn pull(
         &self,
         digest: Digest,
-        offset: &mut u64,
+        received: &AtomicU64,
         size_bytes: u64,
         writer: &mut Writer,
     ) -> Result<(), Broken> {
         let sort = |error| Broken::Store(from_object_store(&self.place, digest, error));
         let corrupt = |found| Broken::Store(StoreError::Corrupt { digest, found });
-        let range = (*offset > 0).then_some(GetRange::Bounded(*offset..size_bytes));
+        let mut offset = received.load(Ordering::Relaxed);
+        let range = (offset > 0).then_some(GetRange::Bounded(offset..size_bytes));
         let options = GetOptions {
             range,
             ..GetOptions::default()
@@ -97,10 +99,11 @@ impl Remote {
         let mut bytes = got.into_stream();
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(sort)?;
-            *offset += piece.len() as u64;
+            offset += piece.len() as u64;
+            received.store(offset, Ordering::Relaxed);
             writer.write(piece).await.map_err(Broken::Spool)?;
         }
-        if *offset < size_bytes {
+        if offset < size_bytes {
             let found = format!("the object ends after {offset} of {size_bytes} bytes");
             return Err(corrupt(found));
         }

@@ -254,7 +254,8 @@ async fn begin(
 ) -> Result<Started, Failure> {
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
     let connected = wiring::connect(&broker, GATEWAY).await?;
-    let artifacts = wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache")).await?;
+    let artifacts =
+        wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache"), None).await?;
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
         arguments,

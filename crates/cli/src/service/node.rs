@@ -61,10 +61,12 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     }
     let broker = wiring::connect(&broker_arguments, NODE).await?;
     let cache = directory.join("cache-node");
-    let artifacts = wiring::artifacts(&arguments.broker, &broker, NODE, &cache).await?;
+    let id = identify(&directory)?;
+    let peers = wiring::peers(&arguments.broker, &broker, id).await?;
+    let artifacts = wiring::artifacts(&arguments.broker, &broker, NODE, &cache, peers).await?;
     let setup = Setup {
         capacity: &arguments.capacity,
-        id: identify(&directory)?,
+        id,
         directory,
         cluster: arguments.cluster.clone(),
         host: arguments.host.clone(),

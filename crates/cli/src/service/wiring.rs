@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aod_artifacts::CacheConfig;
+use aod_domain::id::NodeId;
 use aod_jetstream::object_store::{BucketConfig, JetStreamObjectStore, SWEEP_AGE_SECONDS_MIN};
 use aod_jetstream::{Broker, Config, ConnectError, Credentials, StreamError};
 use aod_ports::artifact_store::ArtifactStore;
+use aod_ports::peers::Peers;
 
 use super::certificates::hint_of_refusal;
 use crate::arguments::BrokerArguments;
@@ -73,12 +75,31 @@ pub async fn connect(arguments: &BrokerArguments, kind: &str) -> Result<Broker, 
     })
 }
 
-/// Opens the artifact store for a program of the kind `kind`. No other process may use the directory `cache`.
+/// Opens the way to the other nodes for `node`; none if the store is a directory, which has no cache to serve from.
+pub async fn peers(
+    arguments: &BrokerArguments,
+    broker: &Broker,
+    node: NodeId,
+) -> Result<Option<Arc<dyn Peers>>, Failure> {
+    if arguments.store.starts_with("file:") {
+        return Ok(None);
+    }
+    let peers = broker.open_peers(node).await;
+    let peers = peers.map_err(|error| {
+        Failure::environment("cannot connect to the broker for transfers between nodes")
+            .because(&*error)
+    })?;
+    Ok(Some(Arc::new(peers)))
+}
+
+/// Opens the artifact store for a program of the kind `kind`, for a node among its `peers`. No other process may use the
+/// directory `cache`.
 pub async fn artifacts(
     arguments: &BrokerArguments,
     broker: &Broker,
     kind: &str,
     cache: &Path,
+    peers: Option<Arc<dyn Peers>>,
 ) -> Result<Arc<dyn ArtifactStore>, Failure> {
     let cache = CacheConfig {
         directory: cache.to_owned(),
@@ -89,7 +110,7 @@ pub async fn artifacts(
         Failure::environment(format!("cannot use the artifact store `{url}`")).because(error)
     };
     if url != STORE_IN_BROKER {
-        return aod_artifacts::open(url, &cache).map_err(|error| unusable(&error));
+        return aod_artifacts::open_among(url, &cache, peers).map_err(|error| unusable(&error));
     }
     let bucket = BucketConfig {
         stream: "FILES".into(),
@@ -103,7 +124,8 @@ pub async fn artifacts(
         tokio::spawn(sweep_forever(Arc::clone(&store)));
     }
     let limited = Arc::clone(&store) as _;
-    aod_artifacts::over(store, Some(limited), &cache).map_err(|error| unusable(&error))
+    let opened = aod_artifacts::over_among(store, Some(limited), &cache, peers);
+    opened.map_err(|error| unusable(&error))
 }
 
 /// Removes incomplete uploads; several programs may do so concurrently.

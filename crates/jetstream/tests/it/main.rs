@@ -11,6 +11,7 @@ mod follow;
 mod kills;
 mod live;
 mod object_store;
+mod peers;
 mod power_loss;
 mod support;
 mod witness;

@@ -8,6 +8,7 @@ pub mod channel;
 pub mod events;
 pub mod gate_protocol;
 pub mod handoff;
+pub mod images;
 pub mod logs;
 pub mod manifests;
 pub mod output;
@@ -22,11 +23,12 @@ mod tests;
 pub type Target = fn(&[u8]);
 
 /// All targets by name; the fuzz programs and the directories of the corpus have the same names.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("channel", channel::check),
     ("events", events::check),
     ("gate_protocol", gate_protocol::check),
     ("handoff", handoff::check),
+    ("images", images::check),
     ("logs", logs::check),
     ("manifests", manifests::check),
     ("output", output::check),

@@ -61,6 +61,7 @@ corpus_tests!(
     events,
     gate_protocol,
     handoff,
+    images,
     logs,
     manifests,
     output,

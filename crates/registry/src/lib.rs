@@ -5,12 +5,22 @@
 //! client without a transfer can do nothing. Blobs and manifests are artifacts under their own digests.
 //!
 //! Source of the API: OCI distribution specification 1.1.
+//!
+//! Images also leave and enter a host by name: [`remote`] sends and finds them in registries of others, [`layout`] in
+//! directories.
+
+pub mod exchange;
+pub mod index;
+pub mod labels;
+pub mod layout;
+pub mod manifest;
+pub mod reference;
+pub mod remote;
 
 mod auth;
 mod blobs;
 mod connections;
 mod error;
-pub mod manifest;
 mod manifests;
 mod transfer;
 mod upload;

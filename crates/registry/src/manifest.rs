@@ -17,7 +17,7 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
-const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const DOCKER_LAYER_PLAIN: &str = "application/vnd.docker.image.rootfs.diff.tar";
 const OCI_LAYERS: [&str; 2] = [
@@ -56,6 +56,29 @@ pub enum ManifestError {
     Layers(usize),
     #[error("config.size: {0} bytes, at most {CONFIG_BYTES_MAX} are allowed")]
     Config(u64),
+    #[error("the configuration is not JSON of an image: {0}")]
+    Configuration(String),
+    #[error("the manifest has both layers and manifests")]
+    Ambiguous,
+    #[error("the index has no image for {expected}, only for: {found}")]
+    Platform { expected: String, found: String },
+    #[error("indexes are nested more than {0} levels deep")]
+    Nested(usize),
+}
+
+/// Maximum length of a text of others in an error, in characters.
+const QUOTED_LENGTH_MAX: usize = 200;
+
+/// The beginning of a text for an error.
+pub(crate) fn quoted(text: &str) -> String {
+    text.chars().take(QUOTED_LENGTH_MAX).collect()
+}
+
+impl ManifestError {
+    /// An error of JSON may quote a value of any length.
+    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
+        Self::Malformed(quoted(&error.to_string()))
+    }
 }
 
 #[derive(Deserialize, Serialize)]
@@ -68,10 +91,10 @@ struct Wire {
     layers: Vec<Descriptor>,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Descriptor {
-    media_type: String,
+pub(crate) struct Descriptor {
+    pub(crate) media_type: String,
     size: u64,
     digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,8 +107,8 @@ impl Manifest {
         if bytes.len() > MANIFEST_BYTES_MAX {
             return Err(ManifestError::TooLarge(bytes.len()));
         }
-        let wire: Wire = serde_json::from_slice(bytes)
-            .map_err(|error| ManifestError::Malformed(error.to_string()))?;
+        let wire: Wire =
+            serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))?;
         if wire.schema_version != 2 {
             let text = format!("schemaVersion {}, expected 2", wire.schema_version);
             return Err(ManifestError::Malformed(text));
@@ -94,7 +117,7 @@ impl Manifest {
         if ![DOCKER_MANIFEST, OCI_MANIFEST].contains(&media_type.as_str()) {
             return Err(ManifestError::MediaType {
                 place: "manifest".into(),
-                found: media_type,
+                found: quoted(&media_type),
                 expected: "the manifest of one image",
             });
         }
@@ -138,6 +161,28 @@ impl Manifest {
         serde_json::to_vec(&wire).expect("texts and numbers are JSON")
     }
 
+    /// The manifest in `bytes` with the media types of OCI, as layouts need them. Docker's configuration and layers have
+    /// the formats of OCI under other names.
+    pub(crate) fn to_oci(bytes: &[u8]) -> Result<Vec<u8>, ManifestError> {
+        Self::parse(bytes)?;
+        let mut wire: Wire =
+            serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))?;
+        let rename = |media_type: &mut String| {
+            *media_type = match media_type.as_str() {
+                DOCKER_CONFIG => OCI_CONFIG.to_owned(),
+                DOCKER_LAYER_PLAIN => OCI_LAYERS[0].to_owned(),
+                DOCKER_LAYER => OCI_LAYERS[1].to_owned(),
+                _ => return,
+            };
+        };
+        wire.media_type = Some(OCI_MANIFEST.to_owned());
+        rename(&mut wire.config.media_type);
+        for layer in &mut wire.layers {
+            rename(&mut layer.media_type);
+        }
+        Ok(serde_json::to_vec(&wire).expect("texts and numbers are JSON"))
+    }
+
     /// Configuration and layers, each digest once.
     pub fn blobs(&self) -> impl Iterator<Item = Blob> {
         let mut seen = BTreeSet::new();
@@ -152,7 +197,7 @@ fn is_layer(media_type: &str) -> bool {
 }
 
 impl Descriptor {
-    fn of(blob: Blob, media_type: &str) -> Self {
+    pub(crate) fn of(blob: Blob, media_type: &str) -> Self {
         Self {
             media_type: media_type.to_owned(),
             size: blob.size_bytes,
@@ -161,7 +206,7 @@ impl Descriptor {
         }
     }
 
-    fn check(
+    pub(crate) fn check(
         &self,
         place: &str,
         is_expected: impl Fn(&str) -> bool,
@@ -177,7 +222,7 @@ impl Descriptor {
         if !is_expected(&self.media_type) {
             return Err(ManifestError::MediaType {
                 place: place.to_owned(),
-                found: self.media_type.clone(),
+                found: quoted(&self.media_type),
                 expected,
             });
         }
@@ -243,6 +288,21 @@ mod tests {
             let manifest = Manifest::parse(wire.to_string().as_bytes()).unwrap();
             assert_eq!(manifest.media_type, OCI_MANIFEST);
         }
+    }
+
+    #[test]
+    fn manifest_of_docker_gets_the_media_types_of_oci() {
+        let layers = [blob("one", 1), blob("two", 2)];
+        let docker = Manifest::docker(blob("config", 9), &layers);
+        let oci = Manifest::to_oci(&docker).unwrap();
+        let text = String::from_utf8(oci.clone()).unwrap();
+        assert!(!text.contains("docker"), "{text}");
+        let parsed = Manifest::parse(&oci).unwrap();
+        assert_eq!(
+            (parsed.config, &parsed.layers[..]),
+            (blob("config", 9), &layers[..])
+        );
+        assert_eq!(Manifest::to_oci(&oci).unwrap(), oci);
     }
 
     #[test]

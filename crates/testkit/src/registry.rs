@@ -1,4 +1,4 @@
-//! An image registry (Docker's own, `docker-registry`) that requires a user and a password.
+//! An image registry: Docker's own, `docker-registry`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,19 +23,33 @@ pub struct RegistryServer {
 }
 
 impl RegistryServer {
-    /// Starts on loopback; waits until it listens, 30 s at most.
+    /// Starts on loopback, for one user with a password; waits until it listens, 30 s at most.
     pub fn start() -> Self {
+        Self::serve(true)
+    }
+
+    /// As [`Self::start`], for everybody.
+    pub fn start_open() -> Self {
+        Self::serve(false)
+    }
+
+    fn serve(has_users: bool) -> Self {
         let directory = Scratch::new("registry");
         let (store, users) = (
             directory.path().join("store"),
             directory.path().join("users"),
         );
         std::fs::write(&users, USERS).expect("a test directory");
+        let users = if has_users {
+            let users = users.display();
+            format!("auth: {{htpasswd: {{realm: test, path: {users}}}}}\n")
+        } else {
+            String::new()
+        };
         let configuration = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
-             http: {{addr: \"127.0.0.1:0\"}}\nauth: {{htpasswd: {{realm: test, path: {}}}}}\n",
+             http: {{addr: \"127.0.0.1:0\"}}\n{users}",
             store.display(),
-            users.display()
         );
         let path = directory.path().join("config.yml");
         std::fs::write(&path, configuration).expect("a test directory");
@@ -63,6 +77,15 @@ impl RegistryServer {
     /// `address:port`, the start of its references.
     pub fn name(&self) -> String {
         self.address.to_string()
+    }
+
+    /// The file with the blob of a digest, 64 digits.
+    pub fn blob(&self, digest: &str) -> PathBuf {
+        let blobs = self
+            .directory
+            .path()
+            .join("store/docker/registry/v2/blobs/sha256");
+        blobs.join(&digest[..2]).join(digest).join("data")
     }
 
     /// A file with its user and password, as `docker login` writes it.

@@ -10,7 +10,8 @@ use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::manifest::MANIFEST_SIZE_BYTES_MAX;
 use aod_gate::protocol::PAYLOAD_SIZE_BYTES_MAX as FRAME_BYTES_MAX;
 use aod_node::fuzzing::answer_of_model;
-use aod_registry::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use aod_registry::labels::CapsuleLabels;
+use aod_registry::manifest::{CONFIG_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest};
 
 use super::*;
 
@@ -160,4 +161,34 @@ fn manifest_of_many_layers() {
         &text,
         16,
     );
+}
+
+#[test]
+fn index_of_many_images() {
+    let digest = "0".repeat(64);
+    let kind = "application/vnd.oci.image.index.v1+json";
+    let entry = format!("{{\"mediaType\":\"{kind}\",\"size\":1,\"digest\":\"sha256:{digest}\"}}");
+    let start = format!("{{\"schemaVersion\": 2, \"manifests\": [{entry}");
+    let text = filled(&start, &format!(",{entry}"), "]}", MANIFEST_BYTES_MAX);
+    check_memory(images::check, &text, 16);
+}
+
+#[test]
+fn configuration_of_many_labels() {
+    let start = "{\"config\": {\"Labels\": {\"dev.aod.name\": \"a\"";
+    let size = usize::try_from(CONFIG_BYTES_MAX).expect("a size in memory");
+    let text = filled(start, ",\"\":\"\"", "}}}", size);
+    let read = |bytes: &[u8]| {
+        let labels = CapsuleLabels::of(bytes).expect("labels");
+        assert_eq!(labels.name.as_deref(), Some("a"));
+    };
+    check_memory(read, &text, 16);
+}
+
+#[test]
+fn answer_of_registry_of_smallest_values() {
+    let token = filled("{\"x\": [0", ",[]", "], \"token\": \"a\"}", 64 << 10);
+    let header = filled("Bearer a=\"b\"", ",a=\"\\a\"", "", 64 << 10);
+    check_memory(images::check, &token, 16);
+    check_memory(images::check, &header, 16);
 }

@@ -7,6 +7,7 @@ use aod_artifacts::CacheConfig;
 use aod_domain::capsule::{Blob, Image};
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::ArtifactStore;
+use aod_registry::exchange::Parts;
 use aod_registry::manifest::Manifest;
 use aod_registry::{Registry, Transfer};
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -104,6 +105,13 @@ impl Bench {
         transfer.pushed().expect("an image")
     }
 
+    /// An image with these layers, as other places get it.
+    pub(crate) async fn parts(&self, layers: &[&[u8]]) -> Parts {
+        let image = self.image(layers).await;
+        let parts = Parts::of(&image, &self.artifacts).await;
+        parts.expect("the store has all parts")
+    }
+
     pub(crate) async fn put_manifest(&self, transfer: &Transfer, manifest: Vec<u8>) -> Response {
         let path = format!("manifests/{}", transfer.tag());
         send(self.request(transfer, Method::PUT, &path).body(manifest)).await
@@ -151,7 +159,7 @@ pub(crate) fn config(layers: &[&[u8]]) -> String {
     json!({
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": ["/nothing"]},
+        "config": {"Cmd": ["/nothing"], "Labels": {"dev.aod.name": "words", "other": "label"}},
         "rootfs": {"type": "layers", "diff_ids": ids.collect::<Vec<_>>()},
         "history": layers.iter().map(|_| json!({"created_by": "a test"})).collect::<Vec<_>>(),
     })

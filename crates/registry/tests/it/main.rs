@@ -1,6 +1,8 @@
-//! The registry over a real store, by HTTP.
+//! The registry over a real store, by HTTP; other registries and layouts, with real programs.
 
 mod bench;
+mod layouts;
 mod refusals;
+mod remote;
 mod skopeo;
 mod transfers;

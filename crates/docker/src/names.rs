@@ -19,7 +19,7 @@ pub(crate) const LABEL_CAPSULE: &str = "dev.aod.capsule";
 /// One launch of the container: distinguishes it from a container of an earlier launch.
 pub(crate) const LABEL_LAUNCH: &str = "dev.aod.launch";
 /// On images: the capsule's name.
-pub(crate) const LABEL_NAME: &str = "dev.aod.name";
+pub(crate) const LABEL_NAME: &str = aod_registry::labels::NAME;
 /// On images: the capsule's version, the part of the tag after the colon.
 pub(crate) const LABEL_VERSION: &str = "dev.aod.version";
 

@@ -23,9 +23,10 @@ pub enum CapsuleCommand {
     Test(CapsuleTestArguments),
     /// Check a capsule directory, build its image on a node and register the capsule
     Build(BuildArguments),
-    /// Build a capsule on this machine, and push its image with schema.json, agent.yaml and tools.yaml to a registry
+    /// Build a capsule on this machine, and push its image with schema.json, agent.yaml and tools.yaml to a registry or
+    /// into a directory
     Push(PushArguments),
-    /// Create a capsule directory from an image in a registry
+    /// Create a capsule directory from an image in a registry or in a directory
     Pull(PullArguments),
     /// List the registered capsules
     Ls(ConnectArguments),
@@ -117,7 +118,8 @@ pub struct PushArguments {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Target image, `registry/name:tag`
+    /// Target image: `registry/name:tag` in a registry, or `oci:PATH[:TAG]` in a directory, which becomes an OCI image
+    /// layout [default tag: latest]
     #[arg(value_name = "REFERENCE")]
     pub reference: String,
 
@@ -127,7 +129,8 @@ pub struct PushArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct PullArguments {
-    /// Image to pull, `registry/name:tag`
+    /// Image to pull: `registry/name:tag` from a registry, or `oci:PATH[:TAG]` from an OCI image layout in a directory,
+    /// without TAG its only image
     #[arg(value_name = "REFERENCE")]
     pub reference: String,
 

@@ -91,6 +91,24 @@ impl Mover<'_> {
 
     /// Brings `image` to the engine; returns the bytes that came from elsewhere.
     pub(crate) async fn fetch(&self, image: &Image) -> Result<u64, RuntimeError> {
+        self.fetch_as(image, None).await
+    }
+
+    /// Brings `image` to the engine under `name`. Its labels, which a stranger may have written, name nothing.
+    pub(crate) async fn load(&self, image: &Image, name: &str) -> Result<(), RuntimeError> {
+        let failed = |error: CallError| error.during(FETCHING);
+        self.fetch_as(image, Some(name)).await?;
+        let named = image::inspect(self.engine, name).await.map_err(failed)?;
+        let named = named.and_then(|found| found.id).unwrap_or_default();
+        if image.clone().named(&named).is_some() {
+            return Ok(());
+        }
+        // The engine had the image before, or has loaded it as a whole.
+        let tagged = tag(self.engine, &image.config_digest, name).await;
+        tagged.map_err(failed)
+    }
+
+    async fn fetch_as(&self, image: &Image, name: Option<&str>) -> Result<u64, RuntimeError> {
         let (engine, artifacts) = (self.engine, self.artifacts);
         let id = &image.config_digest;
         let is_here = image::has(engine, id).await;
@@ -110,8 +128,12 @@ impl Mover<'_> {
             Some(registry) => {
                 let transfer = registry.pull(image, artifacts).await;
                 let transfer = transfer.map_err(not_pulled)?;
-                let (engine, id) = (engine.clone(), id.clone());
-                detached(|dropped| pull(engine, transfer, id, dropped)).await?
+                let wanted = Wanted {
+                    image: image.clone(),
+                    name: name.map(str::to_owned),
+                };
+                let engine = engine.clone();
+                detached(|dropped| pull(engine, transfer, wanted, dropped)).await?
             }
             None => None,
         };
@@ -164,18 +186,13 @@ async fn push(
     progress: mpsc::Sender<String>,
     dropped: CancellationToken,
 ) -> Result<Option<Image>, RuntimeError> {
-    let name = transfer.repository();
-    let tag = TagImageOptions {
-        repo: Some(name.clone()),
-        tag: Some(transfer.tag().to_owned()),
-    };
-    let tagged = engine.query(engine.docker.tag_image(&image, Some(tag)));
+    let name = format!("{}:{}", transfer.repository(), transfer.tag());
     let pushing = async {
-        tagged.await?;
+        tag(&engine, &image, &name).await?;
         reported(&transfer, &progress, run_push(&engine, &transfer)).await
     };
     let pushed = dropped.run_until_cancelled(pushing).await;
-    untag(&engine, &format!("{name}:{}", transfer.tag())).await;
+    untag(&engine, &name).await;
     if let (Some(Err(_)), Some(refusal)) = (&pushed, transfer.refusal()) {
         return Err(RuntimeError::BuildFailed {
             message: format!("the image cannot be stored: {refusal}"),
@@ -209,11 +226,28 @@ async fn run_push(engine: &Engine, transfer: &Transfer) -> Result<(), CallError>
     Ok(())
 }
 
-/// Pulls the image `id`; none if the engine cannot reach the registry.
+/// A pull by the engine.
+struct Wanted {
+    image: Image,
+    /// The name of the image on the engine, instead of the name of its capsule.
+    name: Option<String>,
+}
+
+impl Wanted {
+    /// Whether the engine calls the image `id`. Only the image of a cluster already has the id of its engines.
+    fn is(&self, id: &str) -> bool {
+        match self.name {
+            None => self.image.config_digest == id,
+            Some(_) => self.image.clone().named(id).is_some(),
+        }
+    }
+}
+
+/// Pulls an image; none if the engine cannot reach the registry.
 async fn pull(
     engine: Engine,
     transfer: Transfer,
-    id: String,
+    wanted: Wanted,
     dropped: CancellationToken,
 ) -> Result<Option<u64>, RuntimeError> {
     let pulled = dropped
@@ -222,11 +256,11 @@ async fn pull(
     let name = format!("{}:{}", transfer.repository(), transfer.tag());
     let ended = match pulled {
         Some(Ok(())) if transfer.was_used() => {
-            let found = name_pulled(&engine, &name).await;
+            let found = name_pulled(&engine, &name, &wanted).await;
             untag(&engine, &name).await;
             let found = found?;
-            if found != id {
-                return Err(wrong_image(FETCHING, &id, found));
+            if !wanted.is(&found) {
+                return Err(wrong_image(FETCHING, &wanted.image.config_digest, found));
             }
             return Ok(Some(transfer.moved_bytes()));
         }
@@ -239,24 +273,38 @@ async fn pull(
     ended.map(|()| None)
 }
 
-/// Gives a pulled image the name of its capsule; returns its id.
-async fn name_pulled(engine: &Engine, name: &str) -> Result<String, RuntimeError> {
+/// Gives a pulled image its wanted name, or the name of its capsule; returns its id.
+async fn name_pulled(engine: &Engine, name: &str, wanted: &Wanted) -> Result<String, RuntimeError> {
     let found = image::inspect(engine, name).await;
     let found = found.map_err(|error| error.during(FETCHING))?;
     let found = found.unwrap_or_default();
+    let id = found.id.unwrap_or_default();
     let labels = found.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    if let (Some(capsule), Some(version)) = (labels.get(LABEL_NAME), labels.get(LABEL_VERSION)) {
-        let tag = TagImageOptions {
-            repo: Some(format!("aod/{capsule}")),
-            tag: Some(version.clone()),
-        };
-        let tagged = engine.query(engine.docker.tag_image(name, Some(tag)));
-        if let Err(error) = tagged.await {
-            debug!(%error, "a fetched image has no name of its capsule");
-        }
+    let of_capsule = || {
+        let (capsule, version) = (labels.get(LABEL_NAME)?, labels.get(LABEL_VERSION)?);
+        Some(format!("aod/{capsule}:{version}"))
+    };
+    let target = wanted.name.clone().or_else(of_capsule);
+    if wanted.is(&id)
+        && let Some(target) = target
+        && let Err(error) = tag(engine, name, &target).await
+    {
+        debug!(%error, target, "a fetched image has no name");
     }
-    Ok(found.id.unwrap_or_default())
+    Ok(id)
+}
+
+/// Gives an image the name `target`, with a tag after its last colon.
+async fn tag(engine: &Engine, image: &str, target: &str) -> Result<(), CallError> {
+    let (name, tag) = target.rsplit_once(':').unwrap_or((target, "latest"));
+    let options = TagImageOptions {
+        repo: Some(name.to_owned()),
+        tag: Some(tag.to_owned()),
+    };
+    engine
+        .query(engine.docker.tag_image(image, Some(options)))
+        .await
 }
 
 async fn run_pull(engine: &Engine, transfer: &Transfer) -> Result<(), CallError> {

@@ -15,6 +15,7 @@ pub mod dead_letter;
 pub mod difference;
 pub mod digest;
 pub mod disk;
+pub mod dockerfile;
 pub mod egress;
 pub mod error_code;
 pub mod event;

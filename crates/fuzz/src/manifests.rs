@@ -1,8 +1,10 @@
-//! The files that describe a capsule: `agent.yaml`, `tools.yaml`, names, and the tar file that contains them.
+//! The files that describe a capsule: `agent.yaml`, `tools.yaml`, `Dockerfile`, names, and the tar file that contains
+//! them.
 
 use std::collections::BTreeSet;
 
 use aod_domain::contract::Contract;
+use aod_domain::dockerfile::{rewritten, uses};
 use aod_domain::file_name::{
     COMPONENT_LENGTH_BYTES_MAX, Directory, FileName, NAME_DEPTH_MAX, NAME_LENGTH_BYTES_MAX,
     unique_name,
@@ -18,7 +20,7 @@ use crate::problems::{check_message, check_pointer};
 /// Maximum problems of a manifest.
 const PROBLEMS_MAX: usize = 50;
 
-/// The same bytes as either manifest, as a tar file, and each line as a name.
+/// The same bytes as either manifest, as a tar file, as a `Dockerfile`, and each line as a name.
 pub fn check(bytes: &[u8]) {
     check_manifest(bytes, AgentManifest::parse(bytes).err());
     check_manifest(bytes, ToolsManifest::parse(bytes).err());
@@ -32,6 +34,9 @@ pub fn check(bytes: &[u8]) {
             }
         }
     }
+    if let Ok(text) = str::from_utf8(bytes) {
+        check_dockerfile(text);
+    }
     for line in bytes.split(|&byte| byte == b'\n') {
         if let Ok(name) = FileName::from_bytes(line) {
             check_file_name(&name);
@@ -40,6 +45,25 @@ pub fn check(bytes: &[u8]) {
             check_names(text);
         }
     }
+}
+
+/// The uses of images are where the file has them, in order; other references leave the lines and stages as they are.
+fn check_dockerfile(text: &str) {
+    let found = uses(text);
+    let words: Vec<&str> = found.iter().map(|used| used.word.text).collect();
+    let mut rest = text;
+    for word in &words {
+        rest = rest.split_once(word).expect("the word follows").1;
+    }
+    let id = format!("sha256:{}", "0".repeat(64));
+    let new = rewritten(text, &found, |_| Some(&id));
+    assert_eq!(new.lines().count(), text.lines().count(), "{new:?}");
+    let changed = uses(&new);
+    assert_eq!(changed.len(), found.len(), "{new:?}");
+    for (new, old) in changed.iter().zip(&found) {
+        assert_eq!((&new.reference, new.is_final), (&id, old.is_final));
+    }
+    assert!(found.iter().filter(|used| used.is_final).count() <= 1);
 }
 
 /// Each problem of a manifest names an existing line.

@@ -1,5 +1,7 @@
 //! Static checks of the `Dockerfile`.
 
+use aod_domain::dockerfile::{Instruction, Word, instructions};
+
 use super::Check;
 use crate::place::Place;
 
@@ -44,7 +46,7 @@ impl Check<'_> {
                 return self.add(NAME, Place::default(), message);
             }
         }
-        let is_from = |found: &Instruction| found.word == "FROM";
+        let is_from = |found: &Instruction<'_>| found.word == "FROM";
         let last = instructions.iter().rposition(is_from).unwrap_or_default();
         let has_command = instructions[last..]
             .iter()
@@ -56,7 +58,7 @@ impl Check<'_> {
     }
 
     /// Reports what only BuildKit understands: nodes build with the classic builder, which every engine has.
-    fn buildkit(&mut self, text: &str, instructions: &[Instruction]) {
+    fn buildkit(&mut self, text: &str, instructions: &[Instruction<'_>]) {
         let is_directive = |line: &str| {
             let comment = line.trim_start().strip_prefix('#').map(str::trim_start);
             comment.is_some_and(|comment| comment.to_ascii_lowercase().starts_with("syntax="))
@@ -69,20 +71,21 @@ impl Check<'_> {
             line,
             word,
             options,
-            is_here_document,
+            document,
+            ..
         } in instructions
         {
             let known = OPTIONS.iter().find(|(name, _)| name == word);
             let known = known.map(|(_, known)| *known);
-            for option in options {
-                if known.is_some_and(|known| !known.contains(&option.as_str())) {
+            for option in options.iter().filter_map(name) {
+                if known.is_some_and(|known| !known.contains(&option)) {
                     let message = format!(
                         "{word} --{option} needs BuildKit, but AOD builds with Docker's classic builder; remove --{option}"
                     );
                     self.add(NAME, place(*line), message);
                 }
             }
-            if *is_here_document {
+            if document.is_some() {
                 let message = format!(
                     "a here-document (<<) needs BuildKit, but AOD builds with Docker's classic builder; write {word} without it"
                 );
@@ -92,85 +95,14 @@ impl Check<'_> {
     }
 }
 
-/// An instruction and what the classic builder may not know of it.
-struct Instruction {
-    /// From 1.
-    line: u64,
-    /// In upper case.
-    word: String,
-    /// The names of its options, without dashes and values.
-    options: Vec<String>,
-    is_here_document: bool,
-}
-
-impl Instruction {
-    /// Adds the options of `words`; returns whether more may follow.
-    fn take_options<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> bool {
-        for word in words {
-            let Some(option) = word.strip_prefix("--") else {
-                return word == "\\";
-            };
-            let name = option.split_once('=').map_or(option, |(name, _)| name);
-            self.options.push(name.to_owned());
-        }
-        true
-    }
+/// The name of an option, without dashes and value.
+fn name<'a>(option: &Word<'a>) -> Option<&'a str> {
+    let option = option.text.strip_prefix("--")?;
+    Some(option.split_once('=').map_or(option, |(name, _)| name))
 }
 
 fn place(line: u64) -> Place {
     Place { line, column: 1 }
-}
-
-/// All instructions. Source: "Dockerfile reference", format and escapes.
-fn instructions(text: &str) -> Vec<Instruction> {
-    let mut found: Vec<Instruction> = Vec::new();
-    let (mut is_continued, mut document) = (false, None::<String>);
-    let mut has_options = false;
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if let Some(end) = &document {
-            if line == end {
-                document = None;
-            }
-            continue;
-        }
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let mut words = line.split_whitespace();
-        if is_continued {
-            if let Some(last) = found.last_mut().filter(|_| has_options) {
-                has_options = last.take_options(words);
-            }
-        } else {
-            let word = words.next().unwrap_or_default().to_ascii_uppercase();
-            document = here_document(&word, line);
-            let mut new = Instruction {
-                line: number,
-                word,
-                options: Vec::new(),
-                is_here_document: document.is_some(),
-            };
-            has_options = new.take_options(words);
-            found.push(new);
-        }
-        is_continued = line.ends_with('\\');
-    }
-    found
-}
-
-/// The word that ends a here-document which starts on `line`, as in `RUN <<END`.
-fn here_document(instruction: &str, line: &str) -> Option<String> {
-    if !["ADD", "COPY", "RUN"].contains(&instruction) {
-        return None;
-    }
-    line.split_whitespace().find_map(|token| {
-        let token = token.trim_start_matches(|digit: char| digit.is_ascii_digit());
-        let word = token.strip_prefix("<<")?.trim_start_matches('-');
-        let word = word.trim_matches(['"', '\'']);
-        let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-        (!word.is_empty() && word.chars().all(is_name)).then(|| word.to_owned())
-    })
 }
 
 #[cfg(test)]

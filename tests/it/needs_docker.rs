@@ -4,6 +4,7 @@
 //! Each test starts a cluster, which takes seconds: therefore a test is a table of concurrent cases. The answers are
 //! in `snapshots`.
 
+mod bases;
 mod calls;
 mod canary;
 mod compatibility;

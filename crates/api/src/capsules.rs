@@ -1,7 +1,7 @@
 //! Types of `/v1/capsules`.
 
-use aod_domain::capsule::Resources;
 use aod_domain::capsule::layers::{Compared, Comparison};
+use aod_domain::capsule::{Base, Resources};
 use aod_domain::digest::Digest;
 use aod_domain::id::RunId;
 use jiff::Timestamp;
@@ -24,6 +24,9 @@ pub struct CapsuleView {
     pub content: Digest,
     /// The image id, `sha256:…`.
     pub image: String,
+    /// The images that its image is based on. The next version is built on the same ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<BaseView>,
     /// Pool of its runs unless a request names another one.
     pub pool: String,
     pub resources: ResourcesView,
@@ -46,6 +49,20 @@ pub struct CapsuleView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
+}
+
+/// An image that the image of a capsule is based on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BaseView {
+    /// As the `Dockerfile` names it, in `FROM` or `COPY --from`.
+    pub reference: String,
+    /// The image id, `sha256:…`.
+    pub image: String,
+    /// Its name in the registry, `name@sha256:…`; missing if it was made on a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Whether the artifact store has it, so that every node can build on it without a registry.
+    pub is_stored: bool,
 }
 
 /// The layers of an image as the artifact store has them.
@@ -72,6 +89,17 @@ pub struct LayerView {
     /// Other capsules of the same tenant that have this layer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_with: Vec<String>,
+}
+
+impl From<&Base> for BaseView {
+    fn from(base: &Base) -> Self {
+        Self {
+            reference: base.reference.clone(),
+            image: base.image.clone(),
+            digest: base.digest.clone(),
+            is_stored: base.stored.is_some(),
+        }
+    }
 }
 
 impl From<Comparison> for LayersView {

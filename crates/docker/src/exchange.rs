@@ -29,6 +29,8 @@ use crate::registries;
 /// Tag of the images that are built for other places: the same for every place, so that the image is the same too.
 const TAG: &str = "pushed";
 
+const PULLING: &str = "pulling an image";
+
 /// An engine that exchanges images with other places.
 #[derive(Debug)]
 pub struct Exchange {
@@ -97,39 +99,18 @@ impl Exchange {
         exact: &str,
         credentials: Option<&Credentials>,
     ) -> Result<(), RuntimeError> {
-        let options = CreateImageOptions {
-            from_image: Some(exact.to_owned()),
-            ..CreateImageOptions::default()
-        };
         let credentials = credentials.map(|credentials| DockerCredentials {
             username: Some(credentials.user.clone()),
             password: Some(credentials.password.clone()),
             ..DockerCredentials::default()
         });
-        let engine = &self.engine;
-        let failed = |error: CallError| error.during("pulling an image");
-        let pulled = engine.docker.create_image(Some(options), None, credentials);
-        let mut reports = pulled.boxed();
-        let limit = engine.timeouts.load;
-        while engine
-            .next(limit, &mut reports)
-            .await
-            .map_err(failed)?
-            .is_some()
-        {}
-        Ok(())
+        let (progress, _) = mpsc::channel(1);
+        pull(&self.engine, exact, credentials, &progress).await
     }
 
     /// The credentials for the registry of a reference, if the file has some.
     pub fn credentials(&self, reference: &Reference) -> Result<Option<Credentials>, RuntimeError> {
-        let Some(path) = &self.registries else {
-            return Ok(None);
-        };
-        let mut all = registries::read(path).map_err(|source| RuntimeError::Engine {
-            action: "reading the credentials for registries",
-            source,
-        })?;
-        let found = all.remove(reference.login());
+        let found = credentials(self.registries.as_deref(), reference)?;
         Ok(found.and_then(|found| {
             Some(Credentials {
                 user: found.username?,
@@ -153,6 +134,96 @@ impl Exchange {
     }
 }
 
+/// Pulls `reference` with the credentials of a node; sends what the engine reports about the whole image.
+///
+/// # Errors
+/// [`RuntimeError::Engine`] has the registry's message.
+pub(crate) async fn pull_for_node(
+    engine: &Engine,
+    registries: Option<&Path>,
+    reference: &str,
+    progress: &mpsc::Sender<String>,
+) -> Result<(), RuntimeError> {
+    let parsed: Reference = reference.parse().map_err(|error| RuntimeError::Engine {
+        action: PULLING,
+        source: Box::new(error),
+    })?;
+    let credentials = credentials(registries, &parsed)?;
+    pull(engine, reference, credentials, progress).await
+}
+
+async fn pull(
+    engine: &Engine,
+    reference: &str,
+    credentials: Option<DockerCredentials>,
+    progress: &mpsc::Sender<String>,
+) -> Result<(), RuntimeError> {
+    let (name, tag) = split(reference);
+    let options = CreateImageOptions {
+        from_image: Some(name.to_owned()),
+        tag: Some(tag.to_owned()),
+        ..CreateImageOptions::default()
+    };
+    let mut reports = engine
+        .docker
+        .create_image(Some(options), None, credentials)
+        .boxed();
+    let failed = |error: CallError| error.during(PULLING);
+    while let Some(report) = engine
+        .next(engine.timeouts.load, &mut reports)
+        .await
+        .map_err(failed)?
+    {
+        // With an id, it is about one layer: many lines.
+        if let (None, Some(status)) = (report.id, report.status) {
+            let _ = progress.try_send(status);
+        }
+    }
+    Ok(())
+}
+
+/// Name and digest; or name and tag, without which the engine would pull all tags.
+fn split(reference: &str) -> (&str, &str) {
+    if let Some(parts) = reference.split_once('@') {
+        return parts;
+    }
+    match reference.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, tag),
+        _ => (reference, "latest"),
+    }
+}
+
+fn credentials(
+    registries: Option<&Path>,
+    reference: &Reference,
+) -> Result<Option<DockerCredentials>, RuntimeError> {
+    let Some(path) = registries else {
+        return Ok(None);
+    };
+    let mut all = registries::read(path).map_err(|source| RuntimeError::Engine {
+        action: "reading the credentials for registries",
+        source,
+    })?;
+    Ok(all.remove(reference.login()))
+}
+
 async fn loopback() -> Loopback {
     Loopback::open(&RegistryUse::Loopback(None)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reference_has_a_name_and_a_tag_or_digest() {
+        for (reference, name, tag) in [
+            ("one", "one", "latest"),
+            ("host:5000/one", "host:5000/one", "latest"),
+            ("host:5000/one:2", "host:5000/one", "2"),
+            ("host:5000/one@sha256:12", "host:5000/one", "sha256:12"),
+        ] {
+            assert_eq!(split(reference), (name, tag), "{reference}");
+        }
+    }
 }

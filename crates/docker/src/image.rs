@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aod_ports::container_runtime::RuntimeError;
+use aod_ports::container_runtime::{NamedImage, RuntimeError};
 use bollard::models::ImageInspect;
 
 use crate::engine::{CallError, Engine};
 
 pub(crate) mod build;
+mod context;
 pub(crate) mod garbage;
 mod layout;
 pub(crate) mod look;
@@ -92,6 +93,23 @@ pub(crate) async fn inspect(
         Err(error) if error.is_status(404) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The image to which `reference` refers; none also for a text that is no reference.
+pub(crate) async fn named(
+    engine: &Engine,
+    reference: &str,
+) -> Result<Option<NamedImage>, CallError> {
+    let inspected = match inspect(engine, reference).await {
+        Err(error) if error.is_status(400) => return Ok(None),
+        inspected => inspected?,
+    };
+    Ok(inspected.and_then(|found| {
+        Some(NamedImage {
+            id: found.id?,
+            digests: found.repo_digests.unwrap_or_default(),
+        })
+    }))
 }
 
 /// Whether an image of exactly this id exists; a tag of the same text does not count.

@@ -7,23 +7,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aod_domain::capsule::Image;
+use aod_domain::digest::Digest;
 use aod_domain::node::ObservedContainer;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush, ObservedImage,
-    RuntimeError,
+    Container, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush, NamedImage,
+    ObservedImage, RuntimeError,
 };
 use async_trait::async_trait;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::ListContainersOptions;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::coalesce::Coalesce;
 use crate::config::Config;
 use crate::creation::HOSTS;
 use crate::description;
 use crate::engine::Engine;
+use crate::exchange;
 use crate::image::build::Build;
 use crate::image::saved::Compressed;
 use crate::image::transfer::Mover;
@@ -148,8 +150,25 @@ impl ContainerRuntime for DockerRuntime {
             .map_err(|error| error.during("inspecting an image"))
     }
 
+    async fn named_image(&self, reference: &str) -> Result<Option<NamedImage>, RuntimeError> {
+        image::named(&self.engine, reference)
+            .await
+            .map_err(|error| error.during("inspecting an image"))
+    }
+
+    async fn pull_image(
+        &self,
+        reference: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<(), RuntimeError> {
+        let registries = self.config.registries.as_deref();
+        exchange::pull_for_node(&self.engine, registries, reference, &progress).await
+    }
+
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {
-        let tag = build.tag;
+        // The same directory on other base images is another build.
+        let dockerfile = build.dockerfile.as_deref().unwrap_or_default();
+        let key = format!("{} {}", build.tag, Digest::of(dockerfile));
         let build = Build {
             labels: HashMap::from([(LABEL_CLUSTER.to_owned(), self.config.cluster.clone())]),
             image: build,
@@ -158,7 +177,7 @@ impl ContainerRuntime for DockerRuntime {
             registries: self.config.registries.as_deref(),
         };
         let work = Box::pin(image::build::build(&self.engine, build));
-        self.builds.run(tag, work).await
+        self.builds.run(&key, work).await
     }
 
     async fn store_image(&self, push: ImagePush<'_>) -> Result<Image, RuntimeError> {

@@ -2,7 +2,7 @@
 //!
 //! `audit` decides which of them belong into a bundle, `retention` decides how long they are kept.
 
-use crate::capsule::{Image, Registration};
+use crate::capsule::{Base, Image, Registration};
 use crate::digest::Digest;
 use crate::run::{Ended, Event, FileEntry, Launched, LogsSummary, Payload, Work};
 use crate::spending;
@@ -99,6 +99,7 @@ pub fn named_by_registration(registration: &Registration) -> Vec<Named> {
         .map(|digest| of(digest, Role::Manifest))
         .chain([of(registration.content, Role::Image)])
         .chain(of_image(&registration.image))
+        .chain(of_bases(registration))
         .collect()
 }
 
@@ -108,6 +109,11 @@ pub fn of_image(image: &Image) -> impl Iterator<Item = Named> {
         .artifacts()
         .into_iter()
         .map(|digest| of(digest, Role::Image))
+}
+
+fn of_bases(registration: &Registration) -> impl Iterator<Item = Named> {
+    let artifacts = registration.bases.iter().flat_map(Base::artifacts);
+    artifacts.map(|digest| of(digest, Role::Image))
 }
 
 const fn of(digest: Digest, role: Role) -> Named {

@@ -1,5 +1,6 @@
 //! A registered capsule with its image.
 
+pub mod base;
 pub mod layers;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::base::Base;
 use crate::chain::Chain;
 use crate::digest::Digest;
 use crate::egress::Permission;
@@ -95,6 +97,9 @@ pub struct Registration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Digest>,
     pub image: Image,
+    /// The images that its image is based on; empty for versions from before they were recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<Base>,
     pub resources: Resources,
     pub handoffs: Handoffs,
     /// None for a capsule without a model.
@@ -106,6 +111,23 @@ pub struct Registration {
     pub pool: Pool,
     /// The principal that registered the capsule.
     pub registered_by: String,
+}
+
+/// The result of a build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    #[serde(flatten)]
+    pub image: Image,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<Base>,
+}
+
+impl Built {
+    /// The artifacts of the image and of the images that it is based on.
+    pub fn artifacts(&self) -> Vec<Digest> {
+        let bases = self.bases.iter().flat_map(Base::artifacts);
+        self.image.artifacts().into_iter().chain(bases).collect()
+    }
 }
 
 /// The end of a registration.

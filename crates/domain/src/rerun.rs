@@ -164,6 +164,7 @@ pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registrati
         agent: None,
         tools: None,
         image,
+        bases: Vec::new(),
         resources: launched.event.resources.clone(),
         handoffs,
         models: models.map(|models| *models),

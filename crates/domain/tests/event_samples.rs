@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use aod_domain::access::{self, Role, Token};
 use aod_domain::archive::{self, Archive, Artifact, Segment};
 use aod_domain::audit::SealKey;
+use aod_domain::capsule::base::{Base, StoredBase};
 use aod_domain::capsule::{
     self, Blob, Handoffs, ImageContent, Needs, Registration, Removed, Resources,
 };
@@ -146,12 +147,39 @@ fn registration() -> Registration {
         agent: Some(Digest::of("agent")),
         tools: Some(Digest::of("tools")),
         image: image(),
+        bases: Vec::new(),
         resources: Resources::default(),
         handoffs: Handoffs::Listed(vec!["chart".into()]),
         models: None,
         needs: Needs::default(),
         pool: Pool::any(),
         registered_by: "operator".into(),
+    }
+}
+
+/// A base image from a registry below the capsule's own layers, and one that was made on a host.
+fn registration_with_bases() -> Registration {
+    let id = |name: &str| format!("sha256:{}", Digest::of(name));
+    Registration {
+        bases: vec![
+            Base {
+                reference: "python:3.11-slim".into(),
+                image: id("python"),
+                digest: Some(format!("python@{}", id("in a registry"))),
+                stored: Some(StoredBase {
+                    manifest: Digest::of("manifest of python"),
+                    config: None,
+                    layers: 1,
+                }),
+            },
+            Base {
+                reference: "tools:local".into(),
+                image: id("tools"),
+                digest: None,
+                stored: None,
+            },
+        ],
+        ..registration()
     }
 }
 
@@ -427,6 +455,20 @@ fn check_operator_commands() -> Vec<String> {
     names
 }
 
+fn check_capsules() -> [String; 3] {
+    let registered = |registration| capsule::Event::Registered(Box::new(registration));
+    let removed = Removed {
+        name: registration().name,
+        requested_by: "operator".into(),
+    };
+    let about = "capsule/capsule-b";
+    [
+        check(registered(registration()), about),
+        check_variant(registered(registration_with_bases()), about, ".bases"),
+        check(capsule::Event::Removed(removed), about),
+    ]
+}
+
 #[test]
 fn every_event_has_a_sample_that_is_read() {
     let run: RunId = root();
@@ -438,15 +480,7 @@ fn every_event_has_a_sample_that_is_read() {
     for note in notes() {
         names.insert(check::<Note>(note, &run.to_string()));
     }
-    names.insert(check(
-        capsule::Event::Registered(Box::new(registration())),
-        "capsule/capsule-b",
-    ));
-    let removed = Removed {
-        name: registration().name,
-        requested_by: "operator".into(),
-    };
-    names.insert(check(capsule::Event::Removed(removed), "capsule/capsule-b"));
+    names.extend(check_capsules());
     names.extend(check_operator_commands());
     for event in rule_events() {
         names.insert(check(event, "rule/teams"));

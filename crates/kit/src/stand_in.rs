@@ -22,14 +22,14 @@ use aod_domain::run::Exit;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
-    ObservedImage, RuntimeError, Verdict,
+    NamedImage, ObservedImage, RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// The image of capsules that exist only as canned answers.
 pub const IMAGE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -239,6 +239,18 @@ impl ContainerRuntime for StandInRuntime {
 
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         Ok(image == IMAGE || self.engine.has_image(image).await?)
+    }
+
+    async fn named_image(&self, reference: &str) -> Result<Option<NamedImage>, RuntimeError> {
+        self.engine.named_image(reference).await
+    }
+
+    async fn pull_image(
+        &self,
+        reference: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<(), RuntimeError> {
+        self.engine.pull_image(reference, progress).await
     }
 
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {

@@ -35,8 +35,12 @@ pub(crate) async fn run(attempt: &Attempt, seat: Seat) -> (Finish, Leftover) {
             };
             capsule::run(attempt, capsule, seat).await
         }
-        Work::Build { name, content } => {
-            let finish = build::run(attempt, name, *content).await;
+        Work::Build {
+            name,
+            content,
+            updates_bases,
+        } => {
+            let finish = build::run(attempt, name, *content, *updates_bases).await;
             (finish, Leftover::of(seat))
         }
     }

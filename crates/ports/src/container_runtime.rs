@@ -205,6 +205,15 @@ pub trait Container: Send + Sync {
     }
 }
 
+/// An image to which a reference refers on this engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedImage {
+    /// The config digest, `sha256:…`.
+    pub id: String,
+    /// Its names in registries, `name@sha256:…`.
+    pub digests: Vec<String>,
+}
+
 /// A build of an image.
 #[derive(Clone, Debug)]
 pub struct ImageBuild<'a> {
@@ -217,6 +226,8 @@ pub struct ImageBuild<'a> {
     pub progress: mpsc::Sender<String>,
     /// Id of an earlier version on this engine, whose layers the build may reuse.
     pub earlier: Option<String>,
+    /// Takes the place of the `Dockerfile` of the packed directory.
+    pub dockerfile: Option<String>,
 }
 
 impl<'a> ImageBuild<'a> {
@@ -232,6 +243,7 @@ impl<'a> ImageBuild<'a> {
             tag,
             progress,
             earlier: None,
+            dockerfile: None,
         }
     }
 }
@@ -252,6 +264,16 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
     async fn describe(&self) -> Result<EngineInfo, RuntimeError>;
 
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError>;
+
+    /// The image to which `reference` refers on this engine: `name:tag`, `name@sha256:…` or an id.
+    async fn named_image(&self, reference: &str) -> Result<Option<NamedImage>, RuntimeError>;
+
+    /// Pulls an image from the registry of `reference`, with the credentials of builds.
+    async fn pull_image(
+        &self,
+        reference: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<(), RuntimeError>;
 
     /// Builds the image and returns its config digest, `sha256:…`.
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError>;

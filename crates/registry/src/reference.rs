@@ -1,6 +1,7 @@
 //! Where images are: names in registries, and layouts in directories.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use aod_domain::digest::Digest;
 use reqwest::Url;
@@ -53,15 +54,27 @@ pub struct InvalidReference {
     problem: &'static str,
 }
 
+impl InvalidReference {
+    fn of(text: &str, problem: &'static str) -> Self {
+        let text = text.chars().take(NAME_BYTES_MAX).collect();
+        Self { text, problem }
+    }
+}
+
+impl FromStr for Reference {
+    type Err = InvalidReference;
+
+    fn from_str(text: &str) -> Result<Self, InvalidReference> {
+        Self::parse(text).map_err(|problem| InvalidReference::of(text, problem))
+    }
+}
+
 impl Place {
     /// Parses `registry/name:tag`, `registry/name@sha256:…` or `oci:PATH[:TAG]`.
     pub fn parse(text: &str) -> Result<Self, InvalidReference> {
-        let invalid = |problem| InvalidReference {
-            text: text.chars().take(NAME_BYTES_MAX).collect(),
-            problem,
-        };
+        let invalid = |problem| InvalidReference::of(text, problem);
         let Some(layout) = text.strip_prefix(LAYOUT) else {
-            return Reference::parse(text).map(Self::Registry).map_err(invalid);
+            return text.parse().map(Self::Registry);
         };
         let (path, tag) = match layout.rsplit_once(':') {
             Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),

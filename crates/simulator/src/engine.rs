@@ -13,11 +13,12 @@ use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
-    ObservedImage, RuntimeError, Verdict,
+    NamedImage, ObservedImage, RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use tokio::sync::mpsc;
 
 use crate::capsule;
 use crate::link::Switch;
@@ -209,6 +210,20 @@ impl ContainerRuntime for Engine {
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         self.act("has image").await?;
         self.double.has_image(image).await
+    }
+
+    async fn named_image(&self, reference: &str) -> Result<Option<NamedImage>, RuntimeError> {
+        self.act("named image").await?;
+        self.double.named_image(reference).await
+    }
+
+    async fn pull_image(
+        &self,
+        reference: &str,
+        progress: mpsc::Sender<String>,
+    ) -> Result<(), RuntimeError> {
+        self.act("pull image").await?;
+        self.double.pull_image(reference, progress).await
     }
 
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {

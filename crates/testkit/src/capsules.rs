@@ -26,6 +26,7 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
                 archive_size_bytes: 0,
             },
         },
+        bases: Vec::new(),
         resources: Resources {
             memory_bytes: 1 << 20,
             ..Resources::default()

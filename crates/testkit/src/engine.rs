@@ -15,7 +15,7 @@ use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
-    ObservedImage, RuntimeError, Verdict,
+    NamedImage, ObservedImage, RuntimeError, Verdict,
 };
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -215,6 +215,23 @@ impl ContainerRuntime for Engine {
 
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         Ok(self.0.images.has(image))
+    }
+
+    async fn named_image(&self, reference: &str) -> Result<Option<NamedImage>, RuntimeError> {
+        Ok(self.0.images.named(reference))
+    }
+
+    async fn pull_image(
+        &self,
+        reference: &str,
+        _progress: mpsc::Sender<String>,
+    ) -> Result<(), RuntimeError> {
+        // No registry has an image.
+        let text = format!("no registry has {reference}");
+        Err(RuntimeError::Engine {
+            action: "pulling an image",
+            source: text.into(),
+        })
     }
 
     async fn build_image(&self, build: ImageBuild<'_>) -> Result<String, RuntimeError> {

@@ -49,6 +49,7 @@ fn launched(pool: &Pool, class: Class) -> Event {
         work: Work::Build {
             name: "chart".parse().expect("a name"),
             content: digest,
+            updates_bases: false,
         },
         payload: Payload::Inline(serde_json::Value::Null),
         files: Vec::new(),

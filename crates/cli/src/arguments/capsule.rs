@@ -65,6 +65,11 @@ pub struct BuildArguments {
     #[arg(long)]
     pub pool: Option<String>,
 
+    /// Build on the images to which the references of the Dockerfile refer now, pulled if a registry has newer ones,
+    /// instead of the base images of the registered version
+    #[arg(long)]
+    pub update_bases: bool,
+
     #[command(flatten)]
     pub openness: OpennessArguments,
 

@@ -139,6 +139,9 @@ fn query(arguments: &BuildArguments) -> Result<Vec<(&'static str, String)>, Fail
     let open = [("handoffs", handoffs), ("egress", egress)];
     let open = open.into_iter().filter(|(_, is_open)| *is_open);
     query.extend(open.map(|(name, _)| (name, "open".to_owned())));
+    if arguments.update_bases {
+        query.push(("bases", "update".to_owned()));
+    }
     Ok(query)
 }
 

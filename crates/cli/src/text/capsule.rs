@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use aod_api::capsules::LayersView;
+use aod_api::capsules::{BaseView, LayersView};
 use serde_json::{Map, Value};
 
 use super::units;
@@ -34,6 +34,9 @@ pub(crate) fn details(capsule: &Inspection) -> String {
     }
     if let Some(image) = &capsule.image {
         line("image", image);
+    }
+    for base in &capsule.bases {
+        line("base", &self::base(base));
     }
     if let Some(model) = &capsule.model {
         line("model", model);
@@ -69,6 +72,16 @@ pub(crate) fn details(capsule: &Inspection) -> String {
         }
     }
     text
+}
+
+/// A base image: its reference, its id, and where else it is.
+pub(crate) fn base(base: &BaseView) -> String {
+    let place = match (&base.digest, base.is_stored) {
+        (Some(digest), _) => digest,
+        (None, true) => "in the artifact store",
+        (None, false) => "only on hosts",
+    };
+    format!("{} = {} ({place})", base.reference, base.image)
 }
 
 /// The layers of an image from the base up, one per line, and their sums.

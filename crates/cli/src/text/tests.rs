@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aod_api::capsules::{CapsuleView, LayerView, LayersView, RegisteredCapsule, ResourcesView};
+use aod_api::capsules::{
+    BaseView, CapsuleView, LayerView, LayersView, RegisteredCapsule, ResourcesView,
+};
 use aod_api::dead_letters::{AttemptView, DeadLetterState, DeadLetterSummary, DeadLetterView};
 use aod_api::events::{EventView, LogLineView, LogOutput};
 use aod_api::files::FileView;
@@ -218,6 +220,7 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
         aliases: Vec::new(),
         content: Digest::of(name),
         image: "sha256:1".to_owned(),
+        bases: Vec::new(),
         pool: "any".to_owned(),
         resources: ResourcesView {
             cpu_millis: 1_000,
@@ -234,6 +237,22 @@ fn capsule(name: &str, handoffs: Option<Vec<String>>) -> CapsuleView {
         layers: None,
         schema: None,
     }
+}
+
+#[test]
+fn bases_are_printed_with_where_they_are() {
+    let base = |reference: &str, digest: Option<&str>, is_stored| BaseView {
+        reference: reference.to_owned(),
+        image: "sha256:1234".to_owned(),
+        digest: digest.map(str::to_owned),
+        is_stored,
+    };
+    let shown = [
+        base("python:3.11-slim", Some("python@sha256:5678"), true),
+        base("ours:1", None, true),
+        base("tools:local", None, false),
+    ];
+    insta::assert_snapshot!(shown.map(|base| super::capsule::base(&base)).join("\n"));
 }
 
 #[test]

@@ -12,11 +12,10 @@ use bollard::{Docker, body_try_stream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::io::ReaderStream;
 
 use crate::config::BuildLimits;
 use crate::engine::{CallError, Engine};
-use crate::image::{self, ImageFacts, layout};
+use crate::image::{self, ImageFacts, context, layout};
 use crate::names::{LABEL_NAME, LABEL_VERSION};
 use crate::registries;
 use crate::text::beginning;
@@ -96,19 +95,19 @@ async fn build_once(
     cache: Option<&String>,
     end: Instant,
 ) -> Result<String, RuntimeError> {
-    let context = tokio::fs::File::open(&build.image.context)
-        .await
-        .map_err(|error| RuntimeError::Engine {
-            action: "opening the context of a build",
-            source: Box::new(error),
-        })?;
+    let (path, dockerfile) = (&build.image.context, &build.image.dockerfile);
+    let context = context::stream(path, dockerfile.clone()).await;
+    let context = context.map_err(|error| RuntimeError::Engine {
+        action: "opening the context of a build",
+        source: Box::new(error),
+    })?;
     let credentials = build.registries.map(registries::read).transpose();
     let credentials = credentials.map_err(|source| RuntimeError::Engine {
         action: "reading the credentials for registries",
         source,
     })?;
     let docker = with_memory_limit(&engine.docker, build.limits.memory_bytes);
-    let body = body_try_stream(ReaderStream::new(context));
+    let body = body_try_stream(context);
     let mut stream = docker
         .build_image(options(build, cache), credentials, Some(body))
         .boxed();

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_domain::capsule::base::short;
 use aod_domain::capsule::{Image, ImageContent};
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::RuntimeError;
@@ -33,6 +34,9 @@ const FETCHING: &str = "fetching an image";
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 const MEBIBYTE: u64 = 1 << 20;
+
+/// Name of fetched base images: Docker shows the names of images, and removes images without one when it cleans up.
+const BASE: &str = "base";
 
 /// How long a failed transfer stays open: longer than Docker waits for a layer before it asks for the next one.
 const LINGER: Duration = Duration::from_secs(600);
@@ -273,7 +277,7 @@ async fn pull(
     ended.map(|()| None)
 }
 
-/// Gives a pulled image its wanted name, or the name of its capsule; returns its id.
+/// Gives a pulled image its wanted name, or the name of its capsule, or as a base image one of its own; returns its id.
 async fn name_pulled(engine: &Engine, name: &str, wanted: &Wanted) -> Result<String, RuntimeError> {
     let found = image::inspect(engine, name).await;
     let found = found.map_err(|error| error.during(FETCHING))?;
@@ -281,13 +285,12 @@ async fn name_pulled(engine: &Engine, name: &str, wanted: &Wanted) -> Result<Str
     let id = found.id.unwrap_or_default();
     let labels = found.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    let of_capsule = || {
-        let (capsule, version) = (labels.get(LABEL_NAME)?, labels.get(LABEL_VERSION)?);
-        Some(format!("aod/{capsule}:{version}"))
+    let own = match (labels.get(LABEL_NAME), labels.get(LABEL_VERSION)) {
+        (Some(capsule), Some(version)) => format!("aod/{capsule}:{version}"),
+        _ => format!("aod/{BASE}:{}", short(&id)),
     };
-    let target = wanted.name.clone().or_else(of_capsule);
+    let target = wanted.name.clone().unwrap_or(own);
     if wanted.is(&id)
-        && let Some(target) = target
         && let Err(error) = tag(engine, name, &target).await
     {
         debug!(%error, target, "a fetched image has no name");

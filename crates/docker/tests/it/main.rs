@@ -4,6 +4,7 @@
 //! Each test has its own cluster name and removes everything with this label, also when it fails. The
 //! images are built from a static busybox; no registry is needed.
 
+mod bases;
 mod commands;
 mod conformance;
 mod engine_proxy;

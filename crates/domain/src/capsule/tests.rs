@@ -2,10 +2,12 @@
 
 use uuid::Uuid;
 
+use super::base::StoredBase;
 use super::*;
+use crate::artifacts::named_by_registration;
 use crate::event::{CloudEvent, Header};
 use crate::id::EventId;
-use crate::run::fixtures::{NOW, registration};
+use crate::run::fixtures::{NOW, image, registration};
 
 fn recorded(sequence: u64, event: Event) -> Recorded<Event> {
     let header = Header {
@@ -81,4 +83,51 @@ fn removal_is_guarded_by_all_events_of_the_capsule() {
 fn removed_capsule_cannot_be_removed_again() {
     let again = remove(&chain([registered(1, "chart", "a"), removed(2)]), "ada");
     assert_eq!(again, Err(NotRegistered("chart".parse().expect("a name"))));
+}
+
+#[test]
+fn registration_names_the_parts_of_its_base_images() {
+    let [manifest, config] = ["manifest", "config"].map(Digest::of);
+    let base = Base {
+        reference: "python:3.11-slim".into(),
+        image: "sha256:0".into(),
+        digest: None,
+        stored: Some(StoredBase {
+            manifest,
+            config: Some(config),
+            layers: 1,
+        }),
+    };
+    let registration = Registration {
+        bases: vec![base.clone()],
+        ..registration("chart", "one")
+    };
+    let named = named_by_registration(&registration);
+    for part in [manifest, config] {
+        assert!(named.iter().any(|named| named.digest == part), "{named:?}");
+    }
+    let built = Built {
+        image: image(),
+        bases: vec![base],
+    };
+    assert!(built.artifacts().ends_with(&[manifest, config]));
+    let stored = serde_json::to_value(&built).expect("JSON");
+    assert_eq!(
+        serde_json::from_value::<Built>(stored).expect("a result"),
+        built
+    );
+}
+
+#[test]
+fn result_of_a_build_from_before_bases_is_read() {
+    let stored = serde_json::to_value(image()).expect("JSON");
+    let built = Built {
+        image: image(),
+        bases: Vec::new(),
+    };
+    assert_eq!(serde_json::to_value(&built).expect("JSON"), stored);
+    assert_eq!(
+        serde_json::from_value::<Built>(stored).expect("a result"),
+        built
+    );
 }

@@ -138,6 +138,7 @@ fn build_calls_nothing() {
     launched.work = Work::Build {
         name: "survey".parse().unwrap(),
         content: Digest::of("content"),
+        updates_bases: false,
     };
     let build = run_of([Event::Launched(Box::new(launched))]);
     assert_eq!(*handoffs(&build), listed(&[]));

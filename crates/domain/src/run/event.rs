@@ -165,7 +165,13 @@ pub enum Work {
         needs: Needs,
     },
     /// Builds the image of a capsule from its packed directory.
-    Build { name: CapsuleName, content: Digest },
+    Build {
+        name: CapsuleName,
+        content: Digest,
+        /// Whether the build ignores the base images of the registered version.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        updates_bases: bool,
+    },
 }
 
 impl Work {

@@ -63,6 +63,7 @@ pub fn registration(name: &str, content: &str) -> Registration {
         agent: None,
         tools: None,
         image: image(),
+        bases: Vec::new(),
         resources: Resources::default(),
         handoffs: Handoffs::Listed(Vec::new()),
         models: None,

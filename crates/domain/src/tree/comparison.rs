@@ -241,7 +241,7 @@ fn capsule(launched: &Launched) -> Value {
             "image": image.config_digest,
             "schema": schema.to_string(),
         }),
-        Work::Build { name, content } => json!({
+        Work::Build { name, content, .. } => json!({
             "build of": name.as_str(),
             "content": content.to_string(),
         }),

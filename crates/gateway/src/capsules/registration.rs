@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
-use aod_domain::capsule::{Event, Handoffs, Image, Needs, Openness, Registration, Resources};
+use aod_domain::capsule::base::respects;
+use aod_domain::capsule::{Built, Event, Handoffs, Needs, Openness, Registration, Resources};
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -36,6 +37,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::package::PACKAGE_BYTES_MAX;
 use self::package::Package;
+use super::catalogue::Registered;
 use crate::context::{Context, Shared};
 use crate::error::{Error, Result};
 use crate::files::deleted_artifacts;
@@ -61,6 +63,8 @@ pub(crate) struct Options {
     /// Pool of its runs and of its build.
     pub(crate) pool: Pool,
     pub(crate) openness: Openness,
+    /// Whether to ignore the base images of the registered version.
+    pub(crate) updates_bases: bool,
     /// Tenant of the capsule and of its build.
     pub(crate) tenant: Tenant,
     pub(crate) registered_by: String,
@@ -73,6 +77,8 @@ pub(crate) struct Prepared {
     package: Stored,
     manifests: Arc<Package>,
     options: Options,
+    /// The version that is registered now.
+    registered: Option<Registered>,
 }
 
 /// Checks the stored package.
@@ -97,7 +103,10 @@ pub(crate) async fn prepare(
         invalid(vec![item])
     })?;
     check_names(context, &options.tenant, &name, &manifests)?;
+    let registered = context.capsules.all(&options.tenant);
+    let registered = registered.into_iter().find(|one| one.event.name == name);
     Ok(Prepared {
+        registered,
         name,
         package,
         manifests: Arc::new(manifests),
@@ -165,13 +174,28 @@ impl Prepared {
         self.options.openness.needs(&self.manifests.agent)
     }
 
-    /// Whether `registration` is equal to the one that this capsule would get.
-    pub(crate) fn is_registered_as(&self, registration: &Registration) -> bool {
-        registration.content == self.package.digest
+    /// The registered version, if it is equal to the one that this capsule would get.
+    pub(crate) fn unchanged(&self) -> Option<&Registered> {
+        let registered = self.registered.as_ref()?;
+        let registration = &registered.event;
+        let is_unchanged = !self.options.updates_bases
+            && registration.content == self.package.digest
             && registration.pool == self.options.pool
             && registration.handoffs == self.handoffs()
             // Registrations of older versions have no needs.
-            && registration.needs == self.needs()
+            && registration.needs == self.needs();
+        is_unchanged.then_some(registered)
+    }
+
+    /// Whether the result of the build `run` counts. An update has a build of its own. Another build used the pins of
+    /// the registered version, unless it was older: then it counts if it happens to have the pinned images.
+    fn accepts(&self, run: &Run, built: &Built) -> bool {
+        let Some(registered) = &self.registered else {
+            return true;
+        };
+        self.options.updates_bases
+            || run.launched.sequence > registered.sequence
+            || respects(&built.bases, &registered.event.bases)
     }
 }
 
@@ -197,8 +221,10 @@ pub(crate) async fn build(context: &Context, prepared: &Prepared) -> Result<Run>
             Some(ended) if ended.event.outcome != Outcome::Succeeded => (),
             // The image may have been deleted if the capsule was replaced since.
             Some(ended) => {
-                let image = image(context, &ended.event).await?;
-                if !deleted_artifacts::any_lost(context, &image.artifacts()).await? {
+                let built = built(context, &ended.event).await?;
+                if prepared.accepts(&run, &built)
+                    && !deleted_artifacts::any_lost(context, &built.artifacts()).await?
+                {
                     return Ok(run);
                 }
             }
@@ -226,6 +252,13 @@ fn build_key(prepared: &Prepared, purpose: &[u8], number: u32) -> Digest {
     if !tenant.is_default() {
         hasher.field(tenant.as_str().as_bytes());
     }
+    // Each version can be updated once; the next request updates the result.
+    if prepared.options.updates_bases {
+        let registered = prepared.registered.as_ref();
+        let sequence = registered.map_or(0, |registered| registered.sequence);
+        hasher.field(b"update");
+        hasher.field(&sequence.to_be_bytes());
+    }
     hasher.finish()
 }
 
@@ -238,6 +271,7 @@ fn launched(context: &Context, prepared: &Prepared) -> Result<Launched> {
         work: Work::Build {
             name: prepared.name.clone(),
             content: digest,
+            updates_bases: prepared.options.updates_bases,
         },
         payload: Payload::Inline(Value::Object(Map::new())),
         files: vec![FileEntry {
@@ -280,12 +314,12 @@ pub(crate) async fn register(context: &Shared, prepared: &Prepared, run: &Run) -
             "the gateway is stopping and the build continues: send the request again",
         )
     })?;
-    let image = image(context, &end.ended.event).await?;
-    let registration = registration(context, prepared, image).await?;
+    let built = built(context, &end.ended.event).await?;
+    let registration = registration(context, prepared, built).await?;
     append(context, &prepared.options.tenant, registration).await
 }
 
-async fn image(context: &Context, ended: &Ended) -> Result<Image> {
+async fn built(context: &Context, ended: &Ended) -> Result<Built> {
     if let Some(error) = &ended.error {
         let code = ErrorCode::named(&error.code);
         let is_ours = error.source == ErrorSource::Platform;
@@ -327,7 +361,7 @@ fn last_lines(detail: Option<&Value>) -> Vec<ProblemItem> {
 async fn registration(
     context: &Context,
     prepared: &Prepared,
-    image: Image,
+    built: Built,
 ) -> Result<Registration> {
     let manifests = &prepared.manifests;
     Ok(Registration {
@@ -339,7 +373,8 @@ async fn registration(
         schema: store(context, &manifests.schema_json).await?,
         agent: store_optional(context, manifests.agent_yaml.as_ref()).await?,
         tools: store_optional(context, manifests.tools_yaml.as_ref()).await?,
-        image,
+        image: built.image,
+        bases: built.bases,
         resources: manifests.agent.resources.clone(),
         handoffs: prepared.handoffs(),
         models: manifests.agent.model_grant(),

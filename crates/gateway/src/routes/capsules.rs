@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use aod_api::capsules::{CapsuleList, CapsuleView, LayersView, RegisteredCapsule, ResourcesView};
+use aod_api::capsules::{
+    BaseView, CapsuleList, CapsuleView, LayersView, RegisteredCapsule, ResourcesView,
+};
 use aod_api::problem::Problem;
 use aod_api::runs::RunView;
 use aod_domain::capsule::{Handoffs, Openness};
@@ -38,6 +40,7 @@ use crate::streams::limited;
         ("pool" = Option<String>, Query, description = "Pool of nodes for the build and for the runs of the capsule; default: `any`"),
         ("handoffs" = Option<String>, Query, description = "`open`: the capsule may call every capsule, as in agent-on-demand; default: `listed`"),
         ("egress" = Option<String>, Query, description = "`open`: the capsule may connect to every host that the operator of its node permits, as in agent-on-demand; default: `listed`"),
+        ("bases" = Option<String>, Query, description = "`update`: build on the images to which the references of the Dockerfile refer now; default: `pinned`, the images of the registered version"),
     ),
     responses(
         (status = 200, body = RegisteredCapsule, description = "The same capsule is already registered"),
@@ -60,12 +63,8 @@ pub(super) async fn register(
     let incoming = limited(request.into_body().into_data_stream(), PACKAGE_BYTES_MAX);
     let package = context.ports.artifacts.put_stream(incoming).await?;
     let prepared = registration::prepare(&context, package, options).await?;
-    if let Ok(registered) = context
-        .capsules
-        .find(&principal.tenant(), prepared.name().as_str())
-        && prepared.is_registered_as(&registered.event)
-    {
-        let capsule = view(&context, &registered).await?;
+    if let Some(registered) = prepared.unchanged() {
+        let capsule = view(&context, registered).await?;
         return Ok(Json(RegisteredCapsule {
             capsule,
             build: None,
@@ -133,11 +132,20 @@ fn options(request: &Request, principal: &Principal) -> Result<Options> {
         handoffs: is_open("handoffs"),
         egress: is_open("egress"),
     };
+    let updates_bases = match parameters.text("bases").as_deref() {
+        None | Some("pinned") => false,
+        Some("update") => true,
+        Some(_) => {
+            parameters.error("bases", "expected pinned or update");
+            false
+        }
+    };
     parameters.finish()?;
     Ok(Options {
         directory,
         pool,
         openness,
+        updates_bases,
         tenant: principal.tenant(),
         registered_by: principal.name.clone(),
     })
@@ -254,6 +262,7 @@ fn view_without_schema(registered: &Registered) -> CapsuleView {
         aliases: registration.aliases.clone(),
         content: registration.content,
         image: registration.image.config_digest.clone(),
+        bases: registration.bases.iter().map(BaseView::from).collect(),
         pool: registration.pool.to_string(),
         resources: ResourcesView::from(&registration.resources),
         handoffs: match &registration.handoffs {

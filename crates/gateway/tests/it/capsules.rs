@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use aod_domain::error_code::ErrorCode;
+use aod_domain::run::{Ended, Work};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Cluster, image, send};
@@ -120,6 +123,59 @@ async fn directory_is_registered_as_capsule() {
         compatibility["capsules"]["chart"]["image"],
         image("chart").config_digest
     );
+}
+
+/// The result of a build on the base image `base`.
+fn built_on(taken: &Taken, base: &str) -> Ended {
+    let mut built = json!(image("chart"));
+    built["bases"] = json!([{"reference": "python:3", "image": base}]);
+    taken.succeed(built)
+}
+
+#[tokio::test]
+async fn update_of_bases_builds_the_same_directory_on_other_images() {
+    let cluster = Cluster::start().await;
+    let gateway = cluster.gateway("one").await;
+    // The image of a build that counts exists.
+    let archive = stream::iter([Ok(Bytes::from("archive"))]).boxed();
+    let stored = cluster.ports.artifacts.put_stream(archive).await;
+    stored.expect("it is stored");
+    let builds = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&builds);
+    let _node = ScriptedNode::start(&cluster, move |taken: Taken| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        let work = &taken.run.launched.event.work;
+        let is_update = matches!(work, Work::Build { updates_bases, .. } if *updates_bases);
+        assert_eq!(is_update, number == 1);
+        // Later builds have the pin of the update.
+        let base = if number == 0 {
+            "sha256:old"
+        } else {
+            "sha256:new"
+        };
+        async move { built_on(&taken, base) }
+    })
+    .await;
+    let check = async |agent: &str, query: &str, base: &str, count: u32, is_known: bool| {
+        let path = format!("?directory=chart{query}");
+        let sent = send_package(&gateway, &path, chart(agent)).await;
+        let answer = sent.expect(if is_known { 200 } else { 201 });
+        assert_eq!(answer["bases"][0]["image"], base, "{agent}{query}");
+        assert_eq!(builds.load(Ordering::SeqCst), count, "{agent}{query}");
+    };
+    let [one, two] = ["title: One\n", "title: Two\n"];
+    check(one, "", "sha256:old", 1, false).await;
+    check(one, "&bases=pinned", "sha256:old", 1, true).await;
+    check(one, "&bases=update", "sha256:new", 2, false).await;
+    check(one, "", "sha256:new", 2, true).await;
+    check(two, "", "sha256:new", 3, false).await;
+    // The first build of this directory used an image that is no longer pinned.
+    check(one, "", "sha256:new", 4, false).await;
+    // The third build counts again.
+    check(two, "", "sha256:new", 4, false).await;
+    send_package(&gateway, "?directory=chart&bases=newest", chart(one))
+        .await
+        .expect(400);
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Builds a capsule's image from its packed directory, and stores the image for other hosts.
 
+mod bases;
+
 use std::time::Duration;
 
-use aod_domain::capsule::{self, Image, image_tag};
+use aod_domain::capsule::{self, Built, Registration, image_tag};
 use aod_domain::digest::Digest;
 use aod_domain::error_code::ErrorCode;
 use aod_domain::manifest::CapsuleName;
@@ -16,6 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use self::bases::Chooser;
 use super::common::{runtime_error, store_logs, with_last_lines, within};
 use crate::attempt::{Attempt, Finish};
 use crate::secrets::redaction::Redaction;
@@ -25,10 +28,15 @@ use aod_services::error::chain;
 /// Lines of build output that wait for the logs.
 const LINES_QUEUED: usize = 256;
 
-pub(super) async fn run(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish {
+pub(super) async fn run(
+    attempt: &Attempt,
+    name: &CapsuleName,
+    content: Digest,
+    updates_bases: bool,
+) -> Finish {
     let seconds = attempt.run.launched.event.resources.timeout_seconds;
     let limit = Duration::from_secs(seconds.into());
-    let build = within(Some(limit), build(attempt, name, content));
+    let build = within(Some(limit), build(attempt, name, content, updates_bases));
     match attempt.unless_over("the build was cancelled", build).await {
         Ok(Some(finish)) | Err(finish) => finish,
         Ok(None) => {
@@ -39,7 +47,12 @@ pub(super) async fn run(attempt: &Attempt, name: &CapsuleName, content: Digest) 
     }
 }
 
-async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish {
+async fn build(
+    attempt: &Attempt,
+    name: &CapsuleName,
+    content: Digest,
+    updates_bases: bool,
+) -> Finish {
     let shared = &attempt.shared;
     let lost =
         |code, error: &dyn std::error::Error| Finish::Lost(RunError::new(code, chain(error)));
@@ -50,7 +63,7 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
     // A build has no secrets.
     let mut logs = attempt.logs(&directory.path().join("log"), Redaction::default());
     let (progress, mut lines) = mpsc::channel::<String>(LINES_QUEUED);
-    let images = make(attempt, name, content, progress);
+    let images = make(attempt, name, content, updates_bases, progress);
     let pump = async {
         while let Some(line) = lines.recv().await {
             if let Err(error) = logs.write(Output::Stdout, format!("{line}\n").as_bytes()) {
@@ -60,9 +73,9 @@ async fn build(attempt: &Attempt, name: &CapsuleName, content: Digest) -> Finish
     };
     let (made, ()) = tokio::join!(images, pump);
     let mut ended = match made {
-        Ok(image) => {
+        Ok(built) => {
             let mut ended = attempt.ended(Outcome::Succeeded, None);
-            ended.output = Some(Payload::Inline(json!(image)));
+            ended.output = Some(Payload::Inline(json!(built)));
             ended
         }
         Err(RuntimeError::Store(error)) => {
@@ -88,8 +101,9 @@ async fn make(
     attempt: &Attempt,
     name: &CapsuleName,
     content: Digest,
+    updates_bases: bool,
     progress: mpsc::Sender<String>,
-) -> Result<Image, RuntimeError> {
+) -> Result<Built, RuntimeError> {
     let shared = &attempt.shared;
     let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
     let size = artifacts.size(content).await?;
@@ -98,8 +112,22 @@ async fn make(
     let tag = image_tag(name, content);
     let path = context.path().to_path_buf();
     let tenant = &attempt.run.launched.event.tenant;
+    let registered = registered(shared, tenant, name).await;
+    let earlier = match &registered {
+        Some(registered) => earlier(shared, registered).await,
+        None => None,
+    };
+    let chooser = Chooser {
+        runtime: runtime.as_ref(),
+        artifacts,
+        registered: registered.as_ref(),
+        is_update: updates_bases,
+        progress: &progress,
+    };
+    let mut chosen = chooser.choose(&path).await?;
     let build = ImageBuild {
-        earlier: earlier(shared, tenant, name).await,
+        earlier,
+        dockerfile: chosen.dockerfile.take(),
         ..ImageBuild::new(path, name.as_str(), &tag, progress.clone())
     };
     let config_digest = runtime.build_image(build).await?;
@@ -109,21 +137,28 @@ async fn make(
     let push = ImagePush {
         image: &config_digest,
         artifacts,
-        progress,
+        progress: progress.clone(),
     };
-    runtime.store_image(push).await
+    let image = runtime.store_image(push).await?;
+    let bases = chooser.store(chosen, &image).await?;
+    Ok(Built { image, bases })
 }
 
-/// The image of the registered version, fetched so that the build can reuse its layers, whichever node built it; none
-/// without such a version, or if it cannot be fetched: the build then takes longer.
-async fn earlier(shared: &Shared, tenant: &Tenant, name: &CapsuleName) -> Option<String> {
+/// The registered version.
+async fn registered(shared: &Shared, tenant: &Tenant, name: &CapsuleName) -> Option<Registration> {
     let filter = subject::capsule_of(tenant, name);
     let stored = shared.runs.log().read_last(&filter).await.ok()??;
     let event = stored.decode::<capsule::Event>().ok()?.event;
-    let image = event.into_registration()?.image;
+    event.into_registration()
+}
+
+/// The image of the registered version, fetched so that the build can reuse its layers, whichever node built it; none
+/// if it cannot be fetched: the build then takes longer.
+async fn earlier(shared: &Shared, registered: &Registration) -> Option<String> {
+    let image = &registered.image;
     let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
-    match runtime.fetch_image(&image, artifacts).await {
-        Ok(_) => Some(image.config_digest),
+    match runtime.fetch_image(image, artifacts).await {
+        Ok(_) => Some(image.config_digest.clone()),
         Err(error) => {
             debug!(error = %chain(&error), "the build cannot reuse layers of the registered version");
             None

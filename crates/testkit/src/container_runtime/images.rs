@@ -15,6 +15,7 @@ const LINES_MAX: usize = 1_000;
 /// Runs the suite of images.
 pub async fn check(bench: &dyn Bench) {
     what_is_not_here_is_missing(bench).await;
+    name_refers_to_an_image_or_nothing(bench).await;
     a_build_that_is_asked_for_twice_is_one(bench).await;
     a_build_that_fails_says_what_it_last_said(bench).await;
     a_stored_image_is_fetched_as_what_it_is(bench).await;
@@ -47,6 +48,31 @@ async fn what_is_not_here_is_missing(bench: &dyn Bench) {
         matches!(&stored, Err(RuntimeError::ImageMissing { image: missing }) if *missing == image),
         "{stored:?}"
     );
+}
+
+async fn name_refers_to_an_image_or_nothing(bench: &dyn Bench) {
+    let runtime = bench.runtime();
+    let named = async |reference: &str| {
+        let named = runtime.named_image(reference).await.expect("an answer");
+        named.map(|named| named.id)
+    };
+    let context = bench.context(Recipe::Makes(Behaviour::Waits));
+    let (progress, _lines) = mpsc::channel(LINES_MAX);
+    let tag = bench.tag("named");
+    assert_eq!(named(&tag).await, None);
+    let build = ImageBuild::new(context, "named", &tag, progress.clone());
+    let image = soon(runtime.build_image(build)).await.expect("an image");
+    assert_eq!(named(&tag).await.as_ref(), Some(&image));
+    assert_eq!(named(&image).await.as_ref(), Some(&image));
+    assert_eq!(named(&nobodys_image()).await, None);
+    assert_eq!(named("Not a reference").await, None);
+    let unknown = "127.0.0.1:1/aod/nobody:1";
+    let pulled = soon(runtime.pull_image(unknown, progress)).await;
+    assert!(
+        matches!(pulled, Err(RuntimeError::Engine { .. })),
+        "{pulled:?}"
+    );
+    assert_eq!(named(unknown).await, None);
 }
 
 async fn a_build_that_is_asked_for_twice_is_one(bench: &dyn Bench) {

@@ -8,7 +8,7 @@ use aod_domain::capsule::{Blob, Image, ImageContent};
 use aod_domain::digest::Digest;
 use aod_domain::manifest::CapsuleName;
 use aod_ports::artifact_store::{ArtifactStore, StoreError, Stored};
-use aod_ports::container_runtime::{ImageBuild, ObservedImage, RuntimeError};
+use aod_ports::container_runtime::{ImageBuild, NamedImage, ObservedImage, RuntimeError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 use tokio::sync::{OnceCell, mpsc};
@@ -33,6 +33,8 @@ struct State {
     /// All images that ever existed here: a stored image contains only a name.
     made: BTreeMap<String, Option<Command>>,
     here: BTreeSet<String>,
+    /// Images by their names here.
+    named: BTreeMap<String, String>,
     /// By the bytes of the directory.
     recipes: BTreeMap<Vec<u8>, Recipe>,
     /// Images that were built here, with their capsules.
@@ -68,6 +70,15 @@ impl Images {
     /// Sets the result of building the packed directory with these bytes.
     pub fn teach(&self, context: &[u8], recipe: Recipe) {
         self.state().recipes.insert(context.to_owned(), recipe);
+    }
+
+    pub(super) fn named(&self, reference: &str) -> Option<NamedImage> {
+        let state = self.state();
+        let id = state.named.get(reference).map_or(reference, String::as_str);
+        state.here.contains(id).then(|| NamedImage {
+            id: id.to_owned(),
+            digests: Vec::new(),
+        })
     }
 
     pub(super) fn built(&self) -> Vec<ObservedImage> {
@@ -110,7 +121,9 @@ impl Images {
             .building
             .retain(|_, building| !Arc::ptr_eq(building, &cell));
         if let (Ok(image), Ok(capsule)) = (&built, name.parse()) {
-            self.state().built.insert(image.clone(), capsule);
+            let mut state = self.state();
+            state.built.insert(image.clone(), capsule);
+            state.named.insert(tag.to_owned(), image.clone());
         }
         built
             .clone()

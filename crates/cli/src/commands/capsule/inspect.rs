@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use aod_api::capsules::{CapsuleView, ResourcesView};
+use aod_api::capsules::{BaseView, CapsuleView, ResourcesView};
 use aod_domain::digest::{Digest, Hasher};
 use aod_kit::{Source, pack};
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub(crate) struct Inspection {
     pub(crate) content: Digest,
     /// The image's id; none for a directory.
     pub(crate) image: Option<String>,
+    /// The images that its image is based on; empty for a directory.
+    pub(crate) bases: Vec<BaseView>,
     /// SHA-256 of each file of a directory; empty for a registered capsule.
     pub(crate) files: Vec<(String, Digest)>,
     pub(crate) model: Option<String>,
@@ -79,6 +81,7 @@ fn of_registered(view: CapsuleView) -> Inspection {
         aliases: view.aliases,
         content: view.content,
         image: Some(view.image),
+        bases: view.bases,
         files: Vec::new(),
         model: None,
         resources: view.resources,
@@ -108,6 +111,7 @@ fn of_directory(source: &Source) -> Result<Inspection, Failure> {
         aliases: source.agent.aliases.clone(),
         content: content(&source.directory)?,
         image: None,
+        bases: Vec::new(),
         files: files.collect(),
         model: source.agent.model.clone(),
         resources: ResourcesView::from(&source.agent.resources),

@@ -47,3 +47,4 @@ mod text;
 pub mod trace;
 pub mod tree;
 pub mod writer;
+pub mod yaml;

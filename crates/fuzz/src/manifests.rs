@@ -9,10 +9,9 @@ use aod_domain::file_name::{
     COMPONENT_LENGTH_BYTES_MAX, Directory, FileName, NAME_DEPTH_MAX, NAME_LENGTH_BYTES_MAX,
     unique_name,
 };
-use aod_domain::manifest::{
-    AgentManifest, CapsuleName, ManifestProblem, Registered, ToolsManifest, resolve, slug,
-};
+use aod_domain::manifest::{AgentManifest, CapsuleName, Registered, ToolsManifest, resolve, slug};
 use aod_domain::subject::Pool;
+use aod_domain::yaml;
 use aod_gateway::fuzzing::package;
 
 use crate::problems::{check_message, check_pointer};
@@ -67,9 +66,15 @@ fn check_dockerfile(text: &str) {
 }
 
 /// Each problem of a manifest names an existing line.
-fn check_manifest(bytes: &[u8], problems: Option<Vec<ManifestProblem>>) {
+fn check_manifest(bytes: &[u8], problems: Option<Vec<yaml::Problem>>) {
     let Some(problems) = problems else { return };
-    assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
+    assert!(!problems.is_empty());
+    check_problems(bytes, &problems);
+}
+
+/// Each problem of a YAML file names an existing line.
+pub(crate) fn check_problems(bytes: &[u8], problems: &[yaml::Problem]) {
+    assert!(problems.len() <= PROBLEMS_MAX, "{problems:?}");
     // YAML also ends lines at carriage returns.
     let is_end = |byte: &&u8| matches!(byte, b'\n' | b'\r');
     let lines = bytes.iter().filter(is_end).count() as u64 + 1;

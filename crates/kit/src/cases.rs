@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use aod_domain::contract::PAYLOAD_SIZE_BYTES_MAX;
 use aod_domain::file_name::FileName;
-use aod_domain::manifest;
+use aod_domain::yaml;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -181,7 +181,7 @@ impl CaseReader<'_> {
     }
 
     fn yaml<T: DeserializeOwned>(&mut self, file: &'static str, yaml: &[u8]) -> Option<T> {
-        let value = match manifest::read_yaml(file, yaml, PAYLOAD_SIZE_BYTES_MAX) {
+        let value = match yaml::read(file, yaml, PAYLOAD_SIZE_BYTES_MAX) {
             Ok(value) => value,
             Err(problems) => {
                 for problem in problems {

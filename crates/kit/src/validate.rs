@@ -12,9 +12,8 @@ use std::path::Path;
 
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::json::{self, Unreadable};
-use aod_domain::manifest::{
-    AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, Network, ToolsManifest, slug,
-};
+use aod_domain::manifest::{AgentManifest, MANIFEST_SIZE_BYTES_MAX, Network, ToolsManifest, slug};
+use aod_domain::yaml;
 use serde::Serialize;
 
 use super::Error;
@@ -220,7 +219,7 @@ impl Check<'_> {
     fn manifest<T>(
         &mut self,
         name: &str,
-        parse: fn(&[u8]) -> Result<T, Vec<ManifestProblem>>,
+        parse: fn(&[u8]) -> Result<T, Vec<yaml::Problem>>,
     ) -> Option<T> {
         let bytes = self.read(name, MANIFEST_SIZE_BYTES_MAX).unwrap_or_default();
         match parse(&bytes) {

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::MANIFEST_SIZE_BYTES_MAX;
 use super::fields::{count, part, texts, timeout, version};
 use super::model::{Model, Settings, all_settings, model};
-use super::node::Node;
-use super::reader::{Mapping, Reader};
-use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
 use crate::egress;
 use crate::file_name::FileName;
 use crate::grant::ModelGrant;
@@ -17,6 +15,7 @@ use crate::placement::{DEVICE_KINDS_MAX, DEVICES_MAX, Name, REQUIREMENTS_MAX, Re
 use crate::resources::Resources;
 use crate::spending::{Budget, Cost};
 use crate::text::quoted;
+use crate::yaml::{Mapping, Node, Problem, Reader};
 
 /// Minimum memory of a container, in bytes. Source: dockerd rejects less than 6 MiB.
 const MEMORY_BYTES_MIN: u64 = 6 << 20;
@@ -160,7 +159,7 @@ impl AgentManifest {
     ///
     /// # Errors
     /// All mistakes in the file; a YAML syntax error comes alone.
-    pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
+    pub fn parse(yaml: &[u8]) -> Result<Self, Vec<Problem>> {
         Reader::read(
             "agent.yaml",
             yaml,

@@ -1,6 +1,6 @@
 //! Fields that both manifests, or several of their parts, share.
 
-use super::reader::{Mapping, Reader};
+use crate::yaml::{Mapping, Reader};
 
 /// Maximum `timeout_s` of any kind, in seconds: a day, the default lifetime of a run.
 pub(super) const TIMEOUT_SECONDS_MAX: i64 = 24 * 60 * 60;

@@ -2,8 +2,7 @@
 
 use super::agent::secret_name;
 use super::fields::{count, part, timeout};
-use super::node::Node;
-use super::reader::{Mapping, Reader};
+use crate::yaml::{Mapping, Node, Reader};
 
 /// A model with its own name.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,9 @@
 //! Rules of manifests and names; the `check…` functions are the only callers of the code under test.
 
+use std::fmt;
+
 use crate::text::nearest;
+use crate::yaml::Problem;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -15,10 +18,7 @@ fn check_tools(yaml: &str) -> ToolsManifest {
 }
 
 /// The problems, in order, begin with these places and contain these words.
-fn check_problems<T: fmt::Debug>(
-    found: Result<T, Vec<ManifestProblem>>,
-    expected: &[(&str, &str)],
-) {
+fn check_problems<T: fmt::Debug>(found: Result<T, Vec<Problem>>, expected: &[(&str, &str)]) {
     let found: Vec<_> = found
         .expect_err("problems")
         .iter()

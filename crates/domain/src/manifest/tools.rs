@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::MANIFEST_SIZE_BYTES_MAX;
 use super::fields::{texts, timeout, version};
-use super::node::Node;
-use super::reader::{Mapping, Reader};
-use super::{MANIFEST_SIZE_BYTES_MAX, ManifestProblem};
 use crate::grant::{Grant, Handoffs};
+use crate::yaml::{Mapping, Node, Problem, Reader};
 
 /// Maximum calls of one target: the maximum number of runs in a tree.
 const CALLS_MAX: i64 = 10_000;
@@ -99,7 +98,7 @@ impl ToolsManifest {
     ///
     /// # Errors
     /// All mistakes in the file; a YAML syntax error comes alone.
-    pub fn parse(yaml: &[u8]) -> Result<Self, Vec<ManifestProblem>> {
+    pub fn parse(yaml: &[u8]) -> Result<Self, Vec<Problem>> {
         Reader::read(
             "tools.yaml",
             yaml,

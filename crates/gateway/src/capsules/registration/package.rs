@@ -8,9 +8,8 @@ use std::path::Path;
 use aod_api::problem::ProblemItem;
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::file_name::FileName;
-use aod_domain::manifest::{
-    AgentManifest, MANIFEST_SIZE_BYTES_MAX, ManifestProblem, ToolsManifest,
-};
+use aod_domain::manifest::{AgentManifest, MANIFEST_SIZE_BYTES_MAX, ToolsManifest};
+use aod_domain::yaml;
 use bytes::Bytes;
 use tar::{Archive, Entry, EntryType};
 
@@ -249,11 +248,11 @@ impl Entries {
         }
     }
 
-    fn manifest<T>(&mut self, parsed: Result<T, Vec<ManifestProblem>>) -> Option<T> {
+    fn manifest<T>(&mut self, parsed: Result<T, Vec<yaml::Problem>>) -> Option<T> {
         match parsed {
             Ok(manifest) => Some(manifest),
             Err(problems) => {
-                for ManifestProblem {
+                for yaml::Problem {
                     file,
                     line,
                     column,

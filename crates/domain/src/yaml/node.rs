@@ -15,27 +15,27 @@ const NODES_MAX: usize = 50_000;
 
 /// A value and its place.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
+pub(crate) struct Node {
+    pub(crate) place: Place,
     /// The bytes of its text; of an alias, of the text that it stands for.
     written: Range<usize>,
     /// A number as it is written; empty for all other values.
-    pub(super) literal: String,
-    pub(super) content: Content,
+    pub(crate) literal: String,
+    pub(crate) content: Content,
 }
 
 /// The place of a value; of a list its beginning.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    pub(super) line: u64,
-    pub(super) column: u64,
+pub(crate) struct Place {
+    pub(crate) line: u64,
+    pub(crate) column: u64,
 }
 
 /// A problem and its place.
-pub(super) type ProblemAt = (Place, String);
+pub(crate) type ProblemAt = (Place, String);
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Null,
     Bool(bool),
     Integer(i64),
@@ -48,9 +48,9 @@ pub(super) enum Content {
 }
 
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) place: Place,
-    pub(super) text: String,
+pub(crate) struct Key {
+    pub(crate) place: Place,
+    pub(crate) text: String,
 }
 
 impl From<Location> for Place {
@@ -63,15 +63,15 @@ impl From<Location> for Place {
 }
 
 impl Node {
-    pub(super) fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_))
     }
 
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         matches!(self.content, Content::Text(_))
     }
 
-    pub(super) fn into_json(self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         match self.content {
             Content::Null => Value::Null,
             Content::Bool(value) => value.into(),
@@ -131,12 +131,12 @@ impl Node {
         }
     }
 
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         matches!(self.content, Content::Null)
     }
 
     /// The value, for a message.
-    pub(super) fn found(&self) -> String {
+    pub(crate) fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
             Content::Bool(value) => value.to_string(),
@@ -240,7 +240,7 @@ fn bytes(place: Location) -> Range<usize> {
 ///
 /// # Errors
 /// All numbers that 64 bits cannot hold, or else the first other problem.
-pub(super) fn parse(yaml: &[u8], size_bytes_max: usize) -> Result<Option<Node>, Vec<ProblemAt>> {
+pub(crate) fn parse(yaml: &[u8], size_bytes_max: usize) -> Result<Option<Node>, Vec<ProblemAt>> {
     let nowhere = |message: String| vec![(Place::default(), message)];
     let size = yaml.len();
     if size > size_bytes_max {

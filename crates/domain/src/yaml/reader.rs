@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::ManifestProblem;
+use super::Problem;
 use super::node::{self, Content, Key, Node, Place};
 use crate::text::{nearest, quoted};
 
@@ -14,41 +14,82 @@ use crate::text::{nearest, quoted};
 const PROBLEMS_MAX: usize = 50;
 
 /// A mapping whose fields are extracted one by one; fields left at the end are unknown.
-pub(super) struct Mapping {
-    place: Place,
+pub(crate) struct Mapping {
+    pub(crate) place: Place,
     entries: Vec<(Key, Node)>,
     known: Vec<&'static str>,
 }
 
 impl Mapping {
+    /// Whether `key` is there and was not taken.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(found, _)| found.text == key)
+    }
+
     /// The value of `key`; none if `key` is absent or null.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Node> {
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<Node> {
+        self.take_any(key).filter(|node| !node.is_null())
+    }
+
+    /// The value of `key`, which may be null; none if `key` is absent.
+    pub(crate) fn take_any(&mut self, key: &'static str) -> Option<Node> {
         self.known.push(key);
         let position = self
             .entries
             .iter()
             .position(|(found, _)| found.text == key)?;
-        Some(self.entries.swap_remove(position).1).filter(|node| !node.is_null())
+        Some(self.entries.swap_remove(position).1)
     }
 }
 
+/// Sorted by place, and not too many.
+fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    problems.truncate(PROBLEMS_MAX);
+    problems
+}
+
 /// Collects the problems of one file.
-pub(super) struct Reader {
-    file: &'static str,
-    problems: Vec<ManifestProblem>,
+pub(crate) struct Reader {
+    file: String,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+/// What was read of a file, with everything that its author should change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<T> {
+    /// None if there are problems.
+    pub value: Option<T>,
+    /// By place; at most 50.
+    pub problems: Vec<Problem>,
+    /// By place; at most 50.
+    pub warnings: Vec<Problem>,
 }
 
 impl Reader {
     /// Parses `yaml` and converts it with `read`; none stands for an empty document.
-    pub(super) fn read<T>(
-        file: &'static str,
+    pub(crate) fn read<T>(
+        file: &str,
         yaml: &[u8],
         size_bytes_max: usize,
         read: impl FnOnce(&mut Self, Option<Node>) -> T,
-    ) -> Result<T, Vec<ManifestProblem>> {
+    ) -> Result<T, Vec<Problem>> {
+        let outcome = Self::outcome(file, yaml, size_bytes_max, read);
+        outcome.value.ok_or(outcome.problems)
+    }
+
+    /// As [`Reader::read`], with the warnings.
+    pub(crate) fn outcome<T>(
+        file: &str,
+        yaml: &[u8],
+        size_bytes_max: usize,
+        read: impl FnOnce(&mut Self, Option<Node>) -> T,
+    ) -> Outcome<T> {
         let mut reader = Self {
-            file,
+            file: file.to_owned(),
             problems: Vec::new(),
+            warnings: Vec::new(),
         };
         let read = match node::parse(yaml, size_bytes_max) {
             Ok(root) => Some(read(&mut reader, root)),
@@ -59,27 +100,33 @@ impl Reader {
                 None
             }
         };
-        let mut problems = reader.problems;
-        problems.sort_by_key(|problem| (problem.line, problem.column));
-        problems.truncate(PROBLEMS_MAX);
-        read.filter(|_| problems.is_empty()).ok_or(problems)
+        let [problems, warnings] = [reader.problems, reader.warnings].map(in_order);
+        Outcome {
+            value: read.filter(|_| problems.is_empty()),
+            problems,
+            warnings,
+        }
     }
 
-    fn at(&self, place: Place, message: String) -> ManifestProblem {
-        ManifestProblem {
-            file: self.file.to_owned(),
+    fn at(&self, place: Place, message: String) -> Problem {
+        Problem {
+            file: self.file.clone(),
             line: place.line,
             column: place.column,
             message,
         }
     }
 
-    pub(super) fn problem(&mut self, node: &Node, message: String) {
+    pub(crate) fn problem(&mut self, node: &Node, message: String) {
         self.problem_at(node.place, message);
     }
 
-    pub(super) fn problem_at(&mut self, place: Place, message: String) {
+    pub(crate) fn problem_at(&mut self, place: Place, message: String) {
         self.problems.push(self.at(place, message));
+    }
+
+    pub(crate) fn warn(&mut self, place: Place, message: String) {
+        self.warnings.push(self.at(place, message));
     }
 
     fn mismatch<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
@@ -87,12 +134,34 @@ impl Reader {
         None
     }
 
-    /// Reads the fields of a mapping; a field that `read` does not take is unknown.
-    pub(super) fn mapping<T>(
+    /// Reads the fields of a mapping; a field that `read` does not take is a problem.
+    pub(crate) fn mapping<T>(
         &mut self,
         node: Node,
         read: impl FnOnce(&mut Self, &mut Mapping) -> T,
     ) -> Option<T> {
+        let (value, unknown) = self.known_fields(node, read)?;
+        self.problems.extend(unknown);
+        Some(value)
+    }
+
+    /// As [`Reader::mapping`], but a field that `read` does not take is a warning.
+    pub(crate) fn open_mapping<T>(
+        &mut self,
+        node: Node,
+        read: impl FnOnce(&mut Self, &mut Mapping) -> T,
+    ) -> Option<T> {
+        let (value, unknown) = self.known_fields(node, read)?;
+        self.warnings.extend(unknown);
+        Some(value)
+    }
+
+    /// The value, and the fields that `read` does not take.
+    fn known_fields<T>(
+        &mut self,
+        node: Node,
+        read: impl FnOnce(&mut Self, &mut Mapping) -> T,
+    ) -> Option<(T, Vec<Problem>)> {
         let Content::Mapping(entries) = node.content else {
             return self.mismatch(&node, "a mapping");
         };
@@ -102,7 +171,7 @@ impl Reader {
             known: Vec::new(),
         };
         let value = read(self, &mut mapping);
-        for (key, _) in &mapping.entries {
+        let unknown = mapping.entries.iter().map(|(key, _)| {
             let meant = nearest(&key.text, mapping.known.iter().copied());
             let hint = meant.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
             let message = format!(
@@ -110,13 +179,13 @@ impl Reader {
                 quoted(&key.text),
                 mapping.known.join(", ")
             );
-            self.problems.push(self.at(key.place, message));
-        }
-        Some(value)
+            self.at(key.place, message)
+        });
+        Some((value, unknown.collect()))
     }
 
     /// The field `key`, if it exists and `read` accepts it.
-    pub(super) fn field<T>(
+    pub(crate) fn field<T>(
         &mut self,
         mapping: &mut Mapping,
         key: &'static str,
@@ -126,7 +195,7 @@ impl Reader {
     }
 
     /// As [`Reader::field`], but the absence of the field is a problem.
-    pub(super) fn required<T>(
+    pub(crate) fn required<T>(
         &mut self,
         mapping: &mut Mapping,
         key: &'static str,
@@ -140,7 +209,7 @@ impl Reader {
         read(self, node)
     }
 
-    pub(super) fn text(&mut self, node: Node) -> Option<String> {
+    pub(crate) fn text(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
             Content::Bool(_) | Content::Integer(_) | Content::Large(_) | Content::Float(_) => {
@@ -151,7 +220,7 @@ impl Reader {
     }
 
     /// Text, or a plain value converted to text, as in environment variables.
-    pub(super) fn plain(&mut self, node: Node) -> Option<String> {
+    pub(crate) fn plain(&mut self, node: Node) -> Option<String> {
         match node.content {
             Content::Text(text) => Some(text),
             Content::Bool(value) => Some(value.to_string()),
@@ -161,7 +230,7 @@ impl Reader {
     }
 
     /// Text that `parse` accepts; its error becomes the problem.
-    pub(super) fn parsed<T, E: fmt::Display>(
+    pub(crate) fn parsed<T, E: fmt::Display>(
         &mut self,
         node: Node,
         parse: impl FnOnce(&str) -> Result<T, E>,
@@ -178,7 +247,7 @@ impl Reader {
     }
 
     /// One of several words.
-    pub(super) fn choice<T: Copy>(&mut self, node: Node, choices: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&mut self, node: Node, choices: &[(&str, T)]) -> Option<T> {
         self.parsed(node, |text| {
             let found = choices.iter().find(|(word, _)| *word == text);
             let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
@@ -197,7 +266,7 @@ impl Reader {
         clippy::needless_pass_by_value,
         reason = "all readers of a field have one shape"
     )]
-    pub(super) fn boolean(&mut self, node: Node) -> Option<bool> {
+    pub(crate) fn boolean(&mut self, node: Node) -> Option<bool> {
         match node.content {
             Content::Bool(value) => Some(value),
             _ => self.mismatch(&node, "true or false"),
@@ -208,7 +277,7 @@ impl Reader {
         clippy::needless_pass_by_value,
         reason = "all readers of a field have one shape"
     )]
-    pub(super) fn integer<T: TryFrom<i64>>(
+    pub(crate) fn integer<T: TryFrom<i64>>(
         &mut self,
         node: Node,
         range: RangeInclusive<i64>,
@@ -227,7 +296,7 @@ impl Reader {
         clippy::needless_pass_by_value,
         reason = "all readers of a field have one shape"
     )]
-    pub(super) fn number(&mut self, node: Node, range: RangeInclusive<f64>) -> Option<f64> {
+    pub(crate) fn number(&mut self, node: Node, range: RangeInclusive<f64>) -> Option<f64> {
         let value = match node.content {
             #[expect(clippy::cast_precision_loss, reason = "the ranges asked for are small")]
             Content::Integer(value) => Some(value as f64),
@@ -242,7 +311,7 @@ impl Reader {
         })
     }
 
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         node: Node,
         mut read: impl FnMut(&mut Self, Node) -> Option<T>,
@@ -259,7 +328,7 @@ impl Reader {
     }
 
     /// A mapping with keys that the author chooses.
-    pub(super) fn table<T>(
+    pub(crate) fn table<T>(
         &mut self,
         node: Node,
         mut read: impl FnMut(&mut Self, Node) -> Option<T>,

@@ -14,6 +14,7 @@ mod retention;
 mod rules;
 mod runs;
 mod service;
+mod task;
 mod time;
 mod tokens;
 
@@ -47,6 +48,7 @@ pub use self::service::{
     ArchiveArguments, BrokerArguments, CapacityArguments, DiskArguments, GatewayArguments,
     NodeArguments, TlsArguments, TraceArguments, UpArguments,
 };
+pub use self::task::{TaskCommand, ValidateTaskArguments};
 pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
 use crate::completion;
 use crate::console::Format;
@@ -129,6 +131,9 @@ pub enum Command {
     /// Create, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
+    /// Check workflow files of tasks
+    #[command(subcommand)]
+    Task(TaskCommand),
     /// Manage flow-control rules: maximum concurrency, rate and shares of runs
     #[command(subcommand)]
     Rules(RulesCommand),

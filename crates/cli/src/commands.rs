@@ -22,6 +22,7 @@ mod rules;
 mod run;
 mod runs;
 mod services;
+mod task;
 mod tokens;
 mod up;
 
@@ -56,6 +57,7 @@ pub(crate) async fn run(arguments: Arguments, console: Console) -> Result<Exit, 
         Command::DeadLetters(command) => dead_letters::dead_letters(command, console).await,
         Command::Audit(command) => audit::audit(command, console).await,
         Command::Capsule(command) => capsule::capsule(command, console).await,
+        Command::Task(command) => task::task(&command, console),
         Command::Rules(command) => rules::rules(command, console).await,
         Command::Tokens(command) => tokens::tokens(command, console).await,
         Command::Retention(command) => retention::retention(command, console).await,

@@ -42,6 +42,7 @@ pub mod run;
 pub mod selection;
 pub mod spending;
 pub mod subject;
+pub mod task;
 pub mod tenant;
 mod text;
 pub mod trace;

@@ -13,6 +13,7 @@ pub mod logs;
 pub mod manifests;
 pub mod output;
 pub mod schema;
+pub mod workflows;
 
 mod doubles;
 mod problems;
@@ -23,7 +24,7 @@ mod tests;
 pub type Target = fn(&[u8]);
 
 /// All targets by name; the fuzz programs and the directories of the corpus have the same names.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("channel", channel::check),
     ("events", events::check),
     ("gate_protocol", gate_protocol::check),
@@ -33,6 +34,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("manifests", manifests::check),
     ("output", output::check),
     ("schema", schema::check),
+    ("workflows", workflows::check),
 ];
 
 /// The texts of an input, separated by lines `%%`. The last contains the rest.

@@ -65,7 +65,8 @@ corpus_tests!(
     logs,
     manifests,
     output,
-    schema
+    schema,
+    workflows
 );
 
 #[test]

@@ -8,6 +8,7 @@ use aod_domain::contract::{
 };
 use aod_domain::event::EVENT_SIZE_BYTES_MAX;
 use aod_domain::manifest::MANIFEST_SIZE_BYTES_MAX;
+use aod_domain::task::WORKFLOW_SIZE_BYTES_MAX;
 use aod_gate::protocol::PAYLOAD_SIZE_BYTES_MAX as FRAME_BYTES_MAX;
 use aod_node::fuzzing::answer_of_model;
 use aod_registry::labels::CapsuleLabels;
@@ -85,6 +86,30 @@ fn manifest_of_aliases() {
 fn manifest_of_smallest_values() {
     let text = filled("capsules: [", "{},", "]", MANIFEST_SIZE_BYTES_MAX);
     check_memory(manifests::check, &text, 32);
+}
+
+#[test]
+fn workflow_of_smallest_steps() {
+    let text = filled("name: a\nsteps: [", "{},", "]", WORKFLOW_SIZE_BYTES_MAX);
+    check_memory(workflows::check, &text, 256);
+}
+
+#[test]
+fn workflow_of_braces() {
+    let text = filled(
+        "name: a\nsteps: [{id: a, prompt: '",
+        "{{",
+        "'}]",
+        WORKFLOW_SIZE_BYTES_MAX,
+    );
+    check_memory(workflows::check, &text, 256);
+    let text = filled(
+        "name: a\nsteps: [{id: a, prompt: '",
+        "{{inputs.a}}",
+        "'}]",
+        WORKFLOW_SIZE_BYTES_MAX,
+    );
+    check_memory(workflows::check, &text, 256);
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! Tasks: workflows in YAML, whose steps run AI tools and commands in one sandbox.
+//!
+//! ```text
+//! workflow    the steps of a workflow, with their limits
+//! read        reads a workflow file, with all its problems and warnings
+//! reference   the values that prompts and conditions name
+//! template    texts with `{{…}}`
+//! condition   `if`, `until` and `condition`
+//! ```
+//!
+//! The format is the one of Rover's workflow files, with control flow added. A file that Rover loads means the same here.
+
+mod condition;
+mod read;
+mod reference;
+mod template;
+mod workflow;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::condition::{Condition, MalformedCondition};
+pub use self::read::{WORKFLOW_SIZE_BYTES_MAX, read};
+pub use self::reference::Reference;
+pub use self::template::{Filled, Template};
+pub use self::workflow::{
+    Agent, Command, Input, InputType, Kind, Limits, Loop, Output, OutputType, Settings, Step,
+    StepId, Workflow,
+};

@@ -1,0 +1,89 @@
+//! Texts with `{{inputs.NAME}}`, `{{steps.ID.outputs.NAME}}` and `{{steps.ID.outputs}}`.
+//!
+//! A value is inserted as it is and never expanded again. All other text in double braces stays as it is.
+
+use std::borrow::Cow;
+
+use super::Reference;
+
+/// A parsed text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    places: Vec<Placeholder>,
+}
+
+/// A reference in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placeholder {
+    /// The bytes from the opening braces to the closing ones.
+    start: usize,
+    end: usize,
+    reference: Reference,
+}
+
+/// A text with its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filled {
+    pub text: String,
+    /// The references without a value, in the order of the text, each once; they stay in the text as they are written.
+    pub unknown: Vec<Reference>,
+}
+
+impl Template {
+    pub fn parse(text: &str) -> Self {
+        let mut places = Vec::new();
+        let mut position = 0;
+        while let Some(closed) = text[position..].find("}}") {
+            let (before, end) = (&text[position..position + closed], position + closed + 2);
+            if let Some(opened) = before.rfind("{{")
+                && let Some(reference) = Reference::parse(before[opened + 2..].trim())
+            {
+                places.push(Placeholder {
+                    start: position + opened,
+                    end,
+                    reference,
+                });
+            }
+            position = end;
+        }
+        Self {
+            text: text.to_owned(),
+            places,
+        }
+    }
+
+    /// The references in the order of the text.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.places.iter().map(|placeholder| &placeholder.reference)
+    }
+
+    /// Fills in the values that `value_of` knows.
+    pub fn fill<'a>(&self, value_of: impl Fn(&Reference) -> Option<Cow<'a, str>>) -> Filled {
+        let mut filled = Filled {
+            text: String::new(),
+            unknown: Vec::new(),
+        };
+        let mut position = 0;
+        for Placeholder {
+            start,
+            end,
+            reference,
+        } in &self.places
+        {
+            filled.text.push_str(&self.text[position..*start]);
+            match value_of(reference) {
+                Some(value) => filled.text.push_str(&value),
+                None => {
+                    filled.text.push_str(&self.text[*start..*end]);
+                    if !filled.unknown.contains(reference) {
+                        filled.unknown.push(reference.clone());
+                    }
+                }
+            }
+            position = *end;
+        }
+        filled.text.push_str(&self.text[position..]);
+        filled
+    }
+}

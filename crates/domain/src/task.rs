@@ -6,11 +6,15 @@
 //! reference   the values that prompts and conditions name
 //! template    texts with `{{…}}`
 //! condition   `if`, `until` and `condition`
+//! plan        which step is next
+//! capture     the outputs in the answer of an AI tool
 //! ```
 //!
 //! The format is the one of Rover's workflow files, with control flow added. A file that Rover loads means the same here.
 
+mod capture;
 mod condition;
+pub mod plan;
 mod read;
 mod reference;
 mod template;
@@ -19,6 +23,7 @@ mod workflow;
 #[cfg(test)]
 mod tests;
 
+pub use self::capture::{Captured, capture};
 pub use self::condition::{Condition, MalformedCondition};
 pub use self::read::{WORKFLOW_SIZE_BYTES_MAX, read};
 pub use self::reference::Reference;

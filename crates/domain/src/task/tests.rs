@@ -423,3 +423,81 @@ proptest! {
         prop_assert_eq!(filled.text, format!("{left}{value}{right}"));
     }
 }
+
+fn output(name: &str, kind: OutputType) -> Output {
+    Output {
+        name: name.into(),
+        description: None,
+        kind,
+        is_required: false,
+    }
+}
+
+fn captured(answer: &str, names: &[&str]) -> BTreeMap<String, String> {
+    let outputs: Vec<Output> = names
+        .iter()
+        .map(|name| output(name, OutputType::Text))
+        .collect();
+    capture(answer, &outputs).values
+}
+
+#[test]
+fn object_with_most_outputs_counts_and_the_last_of_equals() {
+    for (answer, expected) in [
+        (
+            r#"So: {"a": "1"} or {"a": "2", "b": "3"} or {"a": "4"}."#,
+            "2",
+        ),
+        (r#"{"a": "1"} {"a": "2"}"#, "2"),
+        (r#"{"result": {"a": "1"}}"#, "1"),
+        ("x {not json} {\"a\": \"1\"} } {", "1"),
+        ("{\"c\": \"{\\\"a\\\": 9}\", \"a\": \"1\"}", "1"),
+        ("fn f() { if x { \"} ", ""),
+        (
+            "```json\n{\"a\": \"1\"}\n```\n{\"a\": \"2\", \"b\": \"3\"}",
+            "1",
+        ),
+        (
+            "```\n{}\n```\n```json\n{\"a\": \"1\"}\n```\n```js\n{\"c\": 1}\n```",
+            "1",
+        ),
+        ("```\nnothing\n```\n{\"a\": \"1\"}", "1"),
+        ("```json\n{\"a\": \"1\"}", "1"),
+    ] {
+        let found = captured(answer, &["a", "b"]);
+        let found = found.get("a").map(String::as_str).unwrap_or_default();
+        assert_eq!(found, expected, "{answer}");
+    }
+}
+
+#[test]
+fn values_keep_their_text_and_types_are_compared() {
+    let outputs = [
+        output("text", OutputType::Text),
+        output("number", OutputType::Number),
+        output("truth", OutputType::Boolean),
+        output("list", OutputType::Text),
+        output("nothing", OutputType::Text),
+        output("file", OutputType::File(None)),
+    ];
+    let answer = r#"{"text": "a\n\"b\" $& {{x}}", "number": 18446744073709551616, "truth": "true", "list": [1, 2.50]}"#;
+    let captured = capture(answer, &outputs);
+    let expected = [
+        ("list", "[1, 2.50]"),
+        ("number", "18446744073709551616"),
+        ("text", "a\n\"b\" $& {{x}}"),
+        ("truth", "true"),
+    ];
+    assert_eq!(captured.values, values(&expected));
+    assert_eq!(captured.missing, ["nothing"]);
+    assert_eq!(captured.misfits, ["truth", "list"]);
+}
+
+#[test]
+fn hostile_answers_are_searched_quickly() {
+    for piece in ["{", "{\"a\":", "{\"a\":{", "{}", "{\"", "```\n{\n"] {
+        let answer = piece.repeat((4 << 20) / piece.len());
+        let found = captured(&format!("{{\"a\": \"1\"}} {answer}"), &["a"]);
+        assert!(found.len() <= 1, "{piece}");
+    }
+}

@@ -44,7 +44,15 @@ pub fn literal_problem(literal: &str) -> Option<String> {
         );
         return Some(text);
     }
-    let is_same = Decimal::parse(literal) == Decimal::parse(&format!("{kept:e}"));
+    // Of two shortest forms that are equally close, Rust prints the larger one, and JSON has the even one.
+    let forms = [
+        format!("{kept:e}"),
+        serde_json::Value::from(kept).to_string(),
+    ];
+    let given_digits = Decimal::parse(literal);
+    let is_same = forms
+        .iter()
+        .any(|form| Decimal::parse(form) == given_digits);
     (!is_same).then(|| {
         format!(
             "{} given; a 64-bit number keeps only {}: expected that number, or a string",

@@ -58,6 +58,9 @@ fn number_that_64_bits_hold_passes() {
         "2.2250738585072014e-308",
         "1.8446744073709552e19",
         "123456789012345.6",
+        // Both are closest to the number, which is in their middle.
+        "765582323722432.2",
+        "765582323722432.3",
     ] {
         assert_eq!(literal_problem(literal), None, "{literal}");
         assert_eq!(rejected(literal), [""; 0], "{literal}");

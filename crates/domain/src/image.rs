@@ -1,5 +1,7 @@
 //! The image of a capsule in the artifact store.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -99,16 +101,26 @@ impl Image {
         }
     }
 
+    /// The layers from the base up, or the archive.
+    pub fn parts(&self) -> Cow<'_, [Blob]> {
+        match &self.content {
+            ImageContent::Layers { layers, .. } => layers.into(),
+            ImageContent::Archive {
+                archive,
+                archive_size_bytes,
+            } => vec![Blob {
+                digest: *archive,
+                size_bytes: *archive_size_bytes,
+            }]
+            .into(),
+        }
+    }
+
     /// The bytes that a host without any of its layers fetches, except manifest and configuration.
     pub fn size_bytes(&self) -> u64 {
-        match &self.content {
-            ImageContent::Archive {
-                archive_size_bytes, ..
-            } => *archive_size_bytes,
-            ImageContent::Layers { layers, .. } => layers
-                .iter()
-                .fold(0, |sum, layer| sum.saturating_add(layer.size_bytes)),
-        }
+        let parts = self.parts();
+        let sizes = parts.iter().map(|part| part.size_bytes);
+        sizes.fold(0, u64::saturating_add)
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::manifest::{
-    DOCKER_MANIFEST, Descriptor, MANIFEST_BYTES_MAX, Manifest, ManifestError, OCI_MANIFEST, quoted,
+    DOCKER_MANIFEST, Descriptor, Manifest, ManifestError, OCI_MANIFEST, check_version, quoted, read,
 };
 
 /// Source: OCI image specification 1.1, "Media Types", and moby, `distribution/pull_v2.go`.
@@ -88,11 +88,7 @@ impl Document {
     /// Parses a manifest or an index. A document that is both is refused, because tools would differ in which of the
     /// two they use. Source: OCI image specification, advisory GHSA-77vh-xpmg-72qh.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        if bytes.len() > MANIFEST_BYTES_MAX {
-            return Err(ManifestError::TooLarge(bytes.len()));
-        }
-        let probe: Probe =
-            serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))?;
+        let probe: Probe = read(bytes)?;
         match (probe.manifests, probe.layers) {
             (Some(_), Some(_)) => Err(ManifestError::Ambiguous),
             (Some(_), None) => Index::parse(bytes).map(Self::Index),
@@ -104,15 +100,8 @@ impl Document {
 impl Index {
     /// Parses an index of at most [`MANIFEST_BYTES_MAX`]. Entries of other kinds than images and indexes are left out.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        if bytes.len() > MANIFEST_BYTES_MAX {
-            return Err(ManifestError::TooLarge(bytes.len()));
-        }
-        let wire: Wire =
-            serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))?;
-        if wire.schema_version != 2 {
-            let text = format!("schemaVersion {}, expected 2", wire.schema_version);
-            return Err(ManifestError::Malformed(text));
-        }
+        let wire: Wire = read(bytes)?;
+        check_version(wire.schema_version)?;
         if let Some(found) = wire.media_type
             && ![OCI_INDEX, DOCKER_INDEX].contains(&found.as_str())
         {
@@ -197,6 +186,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::manifest::MANIFEST_BYTES_MAX;
 
     fn entry(text: &str, platform: Option<&str>) -> Value {
         let mut entry = json!({

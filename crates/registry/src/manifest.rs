@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use aod_domain::capsule::{Blob, LAYERS_MAX};
 use aod_domain::digest::Digest;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -104,15 +105,8 @@ pub(crate) struct Descriptor {
 impl Manifest {
     /// Parses the bytes of a manifest and checks everything that needs no other artifact.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        if bytes.len() > MANIFEST_BYTES_MAX {
-            return Err(ManifestError::TooLarge(bytes.len()));
-        }
-        let wire: Wire =
-            serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))?;
-        if wire.schema_version != 2 {
-            let text = format!("schemaVersion {}, expected 2", wire.schema_version);
-            return Err(ManifestError::Malformed(text));
-        }
+        let wire: Wire = read(bytes)?;
+        check_version(wire.schema_version)?;
         let media_type = wire.media_type.unwrap_or_else(|| OCI_MANIFEST.to_owned());
         if ![DOCKER_MANIFEST, OCI_MANIFEST].contains(&media_type.as_str()) {
             return Err(ManifestError::MediaType {
@@ -189,6 +183,22 @@ impl Manifest {
         let all = std::iter::once(self.config).chain(self.layers.iter().copied());
         all.filter(move |blob| seen.insert(blob.digest))
     }
+}
+
+/// Reads a document of at most [`MANIFEST_BYTES_MAX`].
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ManifestError> {
+    if bytes.len() > MANIFEST_BYTES_MAX {
+        return Err(ManifestError::TooLarge(bytes.len()));
+    }
+    serde_json::from_slice(bytes).map_err(|error| ManifestError::malformed(&error))
+}
+
+pub(crate) fn check_version(found: u32) -> Result<(), ManifestError> {
+    if found == 2 {
+        return Ok(());
+    }
+    let text = format!("schemaVersion {found}, expected 2");
+    Err(ManifestError::Malformed(text))
 }
 
 /// Every engine reads these. Docker before version 23 reads no layers that are compressed with zstd.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Blob, CapsuleName, Image, ImageContent};
+use super::{Blob, CapsuleName, Image};
 
 /// The layers of one image, compared with the images of other registered capsules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,13 +34,13 @@ impl Comparison {
     /// part: the archive.
     pub fn of(image: &Image, others: &[Other]) -> Self {
         let mut layers: Vec<Compared> = Vec::new();
-        for layer in parts(image) {
+        for &layer in image.parts().iter() {
             if layers.iter().any(|seen| seen.layer.digest == layer.digest) {
                 continue;
             }
             let having: Vec<&Other> = others
                 .iter()
-                .filter(|other| parts(&other.image).contains(&layer))
+                .filter(|other| other.image.parts().contains(&layer))
                 .collect();
             let names = having.iter().filter_map(|other| other.name.clone());
             layers.push(Compared {
@@ -64,21 +64,9 @@ impl Comparison {
     }
 }
 
-fn parts(image: &Image) -> Vec<Blob> {
-    match &image.content {
-        ImageContent::Layers { layers, .. } => layers.clone(),
-        ImageContent::Archive {
-            archive,
-            archive_size_bytes,
-        } => vec![Blob {
-            digest: *archive,
-            size_bytes: *archive_size_bytes,
-        }],
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::ImageContent;
     use super::*;
     use crate::digest::Digest;
 

@@ -189,7 +189,7 @@ impl Images {
             return Ok(0);
         }
         let (mut texts, mut fetched_bytes) = (Vec::new(), 0);
-        for part in parts(image) {
+        for part in image.parts().iter() {
             let file = artifacts.get_file(part.digest, part.size_bytes).await?;
             let text = std::fs::read_to_string(file.path());
             texts.push(text.map_err(failed("fetching an image"))?);
@@ -232,20 +232,6 @@ async fn push(artifacts: &dyn ArtifactStore, text: &str) -> Result<Blob, StoreEr
     let stored = artifacts.put_stream(stream::iter([Ok(bytes)]).boxed());
     let Stored { digest, size_bytes } = stored.await?;
     Ok(Blob { digest, size_bytes })
-}
-
-/// The layers, or the archive, whose bytes are the name of the image.
-fn parts(image: &Image) -> Vec<Blob> {
-    match &image.content {
-        ImageContent::Layers { layers, .. } => layers.clone(),
-        ImageContent::Archive {
-            archive,
-            archive_size_bytes,
-        } => vec![Blob {
-            digest: *archive,
-            size_bytes: *archive_size_bytes,
-        }],
-    }
 }
 
 fn failed(action: &'static str) -> impl Fn(io::Error) -> RuntimeError {

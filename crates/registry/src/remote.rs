@@ -286,7 +286,9 @@ impl Remote {
     /// Sends a request; a second time if the registry asks for an authorization, or for a newer one.
     async fn send(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, ExchangeError> {
         let response = self.send_once(request()).await?;
-        if response.status() != StatusCode::UNAUTHORIZED {
+        // A host to which the registry redirects may not ask for the password.
+        let is_own = response.url().origin() == self.root.origin();
+        if response.status() != StatusCode::UNAUTHORIZED || !is_own {
             return Ok(response);
         }
         let Some(challenge) = challenge_in(response.headers()) else {

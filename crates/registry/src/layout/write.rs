@@ -217,15 +217,17 @@ fn with_image(index: &[u8], tag: &str, manifest: &[u8]) -> Result<Vec<u8>, Manif
     Index::parse(index)?;
     let mut index: Value =
         serde_json::from_slice(index).map_err(|error| ManifestError::malformed(&error))?;
-    if let Some(images) = index["manifests"].as_array_mut() {
-        images.retain(|image| image["annotations"][TAG_ANNOTATION] != tag);
-        images.push(json!({
-            "mediaType": OCI_MANIFEST,
-            "digest": format!("sha256:{}", Digest::of(manifest)),
-            "size": manifest.len(),
-            "annotations": {TAG_ANNOTATION: tag},
-        }));
-    }
+    let images = index.get_mut("manifests").and_then(Value::as_array_mut);
+    let images = images.ok_or_else(|| {
+        ManifestError::Malformed("an index without the list \"manifests\"".to_owned())
+    })?;
+    images.retain(|image| image["annotations"][TAG_ANNOTATION] != tag);
+    images.push(json!({
+        "mediaType": OCI_MANIFEST,
+        "digest": format!("sha256:{}", Digest::of(manifest)),
+        "size": manifest.len(),
+        "annotations": {TAG_ANNOTATION: tag},
+    }));
     let bytes = serde_json::to_vec(&index).expect("JSON that was read");
     if bytes.len() > MANIFEST_BYTES_MAX {
         return Err(ManifestError::TooLarge(bytes.len()));

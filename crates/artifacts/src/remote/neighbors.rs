@@ -20,6 +20,7 @@ use aod_services::error::chain;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Remote;
@@ -37,12 +38,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// file; meanwhile other requests wait.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 
+/// Maximum number of reads of the cache for other nodes, with those that outlive their requests.
+const READS_MAX: usize = 8;
+
 /// The other nodes, and what this node reports to them.
 #[derive(Debug)]
 pub(super) struct Neighbors {
     peers: Arc<dyn Peers>,
     cache: Arc<Cache>,
     ongoing: Mutex<HashMap<Digest, Ongoing>>,
+    reads: Arc<Semaphore>,
 }
 
 /// A fetch of this node, as other nodes may know it.
@@ -117,7 +122,7 @@ impl Remote {
     ) -> Result<Spooled, Failed> {
         let piece = |start: u64| {
             let end = size_bytes.min(start + PIECE_BYTES_MAX);
-            wait_for_piece(peers, node, digest, start..end)
+            wait_for_piece(peers, node, digest, size_bytes, start..end)
         };
         let mut writer = self.spool.writer();
         let first = piece(0).await.map_err(Failed::Node)?;
@@ -140,6 +145,7 @@ async fn wait_for_piece(
     peers: &dyn Peers,
     node: NodeId,
     digest: Digest,
+    size_bytes: u64,
     range: Range<u64>,
 ) -> Result<Bytes, BoxError> {
     let begun = Instant::now();
@@ -154,7 +160,10 @@ async fn wait_for_piece(
                 return Err(format!("a piece has {found} bytes, expected {range:?}").into());
             }
             Piece::Missing => return Err("the node does not have the artifact".into()),
-            Piece::Wait { fetched_bytes } if patience.lasts(begun.elapsed(), fetched_bytes) => {
+            // No node has fetched more than the whole artifact, so that the wait has an end.
+            Piece::Wait { fetched_bytes }
+                if patience.lasts(begun.elapsed(), fetched_bytes.min(size_bytes)) =>
+            {
                 sleep(PAUSE).await;
             }
             Piece::Wait { .. } => return Err("the node makes no progress".into()),
@@ -169,6 +178,7 @@ impl Neighbors {
             peers,
             cache,
             ongoing,
+            reads: Arc::new(Semaphore::new(READS_MAX)),
         })
     }
 
@@ -213,8 +223,14 @@ impl Holder for Neighbors {
         if let Some(fetched_bytes) = fetched_bytes {
             return Piece::Wait { fetched_bytes };
         }
+        let Ok(place) = Arc::clone(&self.reads).try_acquire_owned() else {
+            return Piece::Wait { fetched_bytes: 0 };
+        };
         let cache = Arc::clone(&self.cache);
-        let reading = blocking(move || read(&cache, digest, range));
+        let reading = blocking(move || {
+            let _place = place;
+            read(&cache, digest, range)
+        });
         match timeout(READ_WITHIN, reading).await {
             Ok(Ok(Some(bytes))) => Piece::Bytes(bytes),
             Ok(Ok(None)) => Piece::Missing,

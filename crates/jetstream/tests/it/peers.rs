@@ -298,7 +298,9 @@ async fn rights_of_nodes_suffice_within_one_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_with_rights_of_an_earlier_version_reads_the_store() {
-    let scene = Scene::start_with(users().replace("\"peer.*\"", "\"other.*\"")).await;
+    let earlier = users().replace("\"peer.*\"", "\"other.*\"");
+    assert_ne!(earlier, users(), "the right has another name");
+    let scene = Scene::start_with(earlier).await;
     let gateway = config(&scene.nats, "gateway", Some("gateway"));
     let _gateway = Broker::connect(gateway).await.unwrap();
     let content = bytes(4 << 20, 6);

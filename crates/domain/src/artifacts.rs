@@ -99,7 +99,7 @@ pub fn named_by_registration(registration: &Registration) -> Vec<Named> {
         .map(|digest| of(digest, Role::Manifest))
         .chain([of(registration.content, Role::Image)])
         .chain(of_image(&registration.image))
-        .chain(of_bases(registration))
+        .chain(of_bases(&registration.bases))
         .collect()
 }
 
@@ -111,8 +111,9 @@ pub fn of_image(image: &Image) -> impl Iterator<Item = Named> {
         .map(|digest| of(digest, Role::Image))
 }
 
-fn of_bases(registration: &Registration) -> impl Iterator<Item = Named> {
-    let artifacts = registration.bases.iter().flat_map(Base::artifacts);
+/// The artifacts of base images that the image of their capsule does not name.
+pub fn of_bases(bases: &[Base]) -> impl Iterator<Item = Named> {
+    let artifacts = bases.iter().flat_map(Base::artifacts);
     artifacts.map(|digest| of(digest, Role::Image))
 }
 

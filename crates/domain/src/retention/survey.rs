@@ -10,7 +10,10 @@ use serde::de::DeserializeOwned;
 
 use super::policy::{Facts, is_kept};
 use super::{Class, Retention};
-use crate::artifacts::{Named, named_by, named_by_registration, named_by_spending, of_image};
+use crate::artifacts::{
+    Named, named_by, named_by_registration, named_by_spending, of_bases, of_image,
+};
+use crate::capsule::base::Base;
 use crate::capsule::{self, Image};
 use crate::digest::Digest;
 use crate::event::Recorded;
@@ -516,7 +519,13 @@ fn built_by(event: &Event) -> Vec<Named> {
         return Vec::new();
     };
     let image: Option<Image> = serde_json::from_value(output.clone()).ok();
-    image.iter().flat_map(of_image).collect()
+    let Some(image) = image else {
+        return Vec::new();
+    };
+    // Apart from the image, which counts even if the bases are not understood.
+    let bases = output.get("bases").cloned().unwrap_or_default();
+    let bases: Vec<Base> = serde_json::from_value(bases).unwrap_or_default();
+    of_image(&image).chain(of_bases(&bases)).collect()
 }
 
 /// All texts in `bytes` that could be the digest of an artifact.

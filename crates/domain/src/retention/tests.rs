@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::*;
@@ -330,6 +331,19 @@ fn storage_of_a_capsule_counts_shared_parts_once_and_tells_what_only_it_needs() 
 }
 
 #[test]
+fn policy_for_outcomes_matches_no_version_of_a_capsule() {
+    let outcomes = Policy {
+        for_outcomes: vec![Outcome::Succeeded],
+        ..policy("succeeded", 0, 0, 0)
+    };
+    let registration = |content: &str| fixtures::registration("survey", content);
+    let log = Log::default().register("default", registration("content"), NOW);
+    let log = log.register("default", registration("another content"), later(1));
+    let unnamed = ["nobody's", "logs", "penguins.csv", "report.pdf"];
+    assert_plan(&retention([outcomes]), later(9), &log, &unnamed);
+}
+
+#[test]
 fn policy_can_match_some_tenants_only() {
     let others = Policy {
         for_tenants: vec!["acme".parse().expect("a tenant")],
@@ -419,17 +433,33 @@ fn artifacts_named_after_the_end_follow_their_tree() {
 }
 
 #[test]
-fn image_of_a_build_follows_the_class_of_capsules() {
-    let built = RunEvent::Ended(Box::new(Ended {
-        output: Some(Payload::Inline(
-            serde_json::to_value(image()).expect("plain data"),
-        )),
-        ..ended(1)
-    }));
-    let log = Log::default().run(root(), [begun(), built]);
+fn image_and_bases_of_a_build_follow_the_class_of_capsules() {
+    let output = |bases: Value| {
+        let mut output = serde_json::to_value(image()).expect("plain data");
+        output["bases"] = bases;
+        RunEvent::Ended(Box::new(Ended {
+            output: Some(Payload::Inline(output)),
+            ..ended(1)
+        }))
+    };
+    let stored =
+        json!({"manifest": Digest::of("nobody's"), "config": Digest::of("logs"), "layers": 1});
+    let bases = json!([{"reference": "python", "image": "sha256:0", "stored": stored}]);
     let retention = retention([policy("all", 0, 0, 100)]);
-    let gone = ["nobody's", "logs", "penguins.csv", "report.pdf"];
-    assert_plan(&retention, later(9), &log, &gone);
+    for (bases, gone) in [
+        (bases, &["penguins.csv", "report.pdf"][..]),
+        (
+            json!([]),
+            &["nobody's", "logs", "penguins.csv", "report.pdf"],
+        ),
+        (
+            json!("of a later version"),
+            &["nobody's", "logs", "penguins.csv", "report.pdf"],
+        ),
+    ] {
+        let log = Log::default().run(root(), [begun(), output(bases)]);
+        assert_plan(&retention, later(9), &log, gone);
+    }
 }
 
 #[test]

@@ -269,6 +269,22 @@ fn hostile_files_are_refused_quickly() {
 }
 
 #[test]
+fn time_limits_of_nested_loops_are_added_without_overflow() {
+    let mut step = "{id: s0, prompt: x, config: {timeout: 2592000, retries: 20}}".to_owned();
+    for level in 1..6 {
+        step = format!(
+            "{{id: s{level}, type: loop, until: inputs.title == 1, maxIterations: 10000, steps: [{step}]}}"
+        );
+    }
+    let other = step.replace("id: s", "id: t");
+    let outcome = outcome(&format!(
+        "name: a\nconfig: {{timeout: 9}}\nsteps: [{step}, {other}]\n"
+    ));
+    let warnings = shown(&outcome.warnings);
+    assert!(warnings[0].contains("more than 9 s"), "{warnings:?}");
+}
+
+#[test]
 fn windows_line_ends_mean_the_same() {
     let yaml = "name: a\nsteps:\n  - id: b\n    prompt: |\n      one\n      two\n";
     assert_eq!(workflow(yaml), workflow(&yaml.replace('\n', "\r\n")));

@@ -50,7 +50,7 @@ pub(super) fn whole(reading: &mut Reading<'_>, place: Place, workflow: &Workflow
             }
         }
     }
-    let seconds: u64 = workflow.steps.iter().map(seconds).sum();
+    let seconds = total(&workflow.steps);
     if let Some(limit) = workflow.settings.timeout_seconds
         && seconds > u64::from(limit)
     {
@@ -131,9 +131,13 @@ fn outputs(step: &Step) -> Option<Vec<String>> {
     Some(names)
 }
 
+/// The sum of the time limits of steps that run one after the other.
+fn total(steps: &[Step]) -> u64 {
+    steps.iter().map(seconds).fold(0, u64::saturating_add)
+}
+
 /// The sum of the time limits that the step, or the steps inside it, set themselves, with all retries and iterations.
 fn seconds(step: &Step) -> u64 {
-    let sum = |steps: &[Step]| steps.iter().map(seconds).sum::<u64>();
     if let Some(own) = step.limits.timeout_seconds {
         let attempts = u64::from(step.limits.retries.unwrap_or_default()) + 1;
         return u64::from(own) * attempts;
@@ -144,10 +148,10 @@ fn seconds(step: &Step) -> u64 {
             steps,
             iterations_max,
             ..
-        }) => sum(steps).saturating_mul((*iterations_max).into()),
+        }) => total(steps).saturating_mul((*iterations_max).into()),
         Kind::Parallel(steps) => steps.iter().map(seconds).max().unwrap_or_default(),
         Kind::Conditional {
             then, otherwise, ..
-        } => sum(then).max(sum(otherwise)),
+        } => total(then).max(total(otherwise)),
     }
 }

@@ -203,6 +203,14 @@ impl ContainerRuntime for DockerRuntime {
         Ok(fetched.into_inner())
     }
 
+    async fn fetch_base(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        self.mover(artifacts).fetch_base(image).await
+    }
+
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError> {
         image::garbage::list(&self.engine, &self.config.cluster)
             .await

@@ -144,6 +144,10 @@ struct Stage {
     origin: Origin,
 }
 
+/// Maximum length of a text with the values of its variables, in bytes: values of values could double with each line. A
+/// reference has at most 255 bytes for its name, 128 for its tag and 72 for its digest. Source: distribution/reference.
+const RESOLVED_BYTES_MAX: usize = 512;
+
 /// What was read so far.
 #[derive(Debug, Default)]
 struct Found<'a> {
@@ -169,7 +173,10 @@ impl<'a> Found<'a> {
             }
             _ => None,
         };
-        let origin = instruction.arguments.first();
+        // For another platform, the name stands for another image: the builder looks for it.
+        let is_platform = |word: &Word<'_>| word.text.starts_with("--platform");
+        let has_platform = instruction.options.iter().any(is_platform);
+        let origin = instruction.arguments.first().filter(|_| !has_platform);
         let origin = origin.map_or(Origin::Other, |&word| {
             let reference = unquoted(word.text).and_then(|text| self.resolve(text));
             reference.map_or(Origin::Other, |reference| self.origin(reference, word))
@@ -240,10 +247,13 @@ impl<'a> Found<'a> {
             };
             let value = self.arguments.get(name)?.as_deref()?;
             resolved.push_str(if value.is_empty() { default } else { value });
+            if resolved.len() > RESOLVED_BYTES_MAX {
+                return None;
+            }
             rest = remaining;
         }
         resolved.push_str(rest);
-        Some(resolved)
+        (resolved.len() <= RESOLVED_BYTES_MAX).then_some(resolved)
     }
 }
 

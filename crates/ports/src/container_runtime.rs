@@ -289,6 +289,16 @@ pub trait ContainerRuntime: Send + Sync + std::fmt::Debug {
         artifacts: &Arc<dyn ArtifactStore>,
     ) -> Result<u64, RuntimeError>;
 
+    /// As [`fetch_image`](Self::fetch_image), for the base image of a capsule: its labels, which a stranger may have
+    /// written, give it no name.
+    async fn fetch_base(
+        &self,
+        image: &Image,
+        artifacts: &Arc<dyn ArtifactStore>,
+    ) -> Result<u64, RuntimeError> {
+        self.fetch_image(image, artifacts).await
+    }
+
     /// The images on this engine that any node of this cluster has built.
     async fn built_images(&self) -> Result<Vec<ObservedImage>, RuntimeError>;
 

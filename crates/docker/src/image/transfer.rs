@@ -98,6 +98,12 @@ impl Mover<'_> {
         self.fetch_as(image, None).await
     }
 
+    /// As [`Self::fetch`], under a name for base images.
+    pub(crate) async fn fetch_base(&self, image: &Image) -> Result<u64, RuntimeError> {
+        let name = format!("aod/{BASE}:{}", short(&image.config_digest));
+        self.fetch_as(image, Some(&name)).await
+    }
+
     /// Brings `image` to the engine under `name`. Its labels, which a stranger may have written, name nothing.
     pub(crate) async fn load(&self, image: &Image, name: &str) -> Result<(), RuntimeError> {
         let failed = |error: CallError| error.during(FETCHING);
@@ -277,7 +283,7 @@ async fn pull(
     ended.map(|()| None)
 }
 
-/// Gives a pulled image its wanted name, or the name of its capsule, or as a base image one of its own; returns its id.
+/// Gives a pulled image its wanted name, or the name of its capsule; returns its id.
 async fn name_pulled(engine: &Engine, name: &str, wanted: &Wanted) -> Result<String, RuntimeError> {
     let found = image::inspect(engine, name).await;
     let found = found.map_err(|error| error.during(FETCHING))?;
@@ -285,12 +291,12 @@ async fn name_pulled(engine: &Engine, name: &str, wanted: &Wanted) -> Result<Str
     let id = found.id.unwrap_or_default();
     let labels = found.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    let own = match (labels.get(LABEL_NAME), labels.get(LABEL_VERSION)) {
-        (Some(capsule), Some(version)) => format!("aod/{capsule}:{version}"),
-        _ => format!("aod/{BASE}:{}", short(&id)),
+    let of_capsule = || {
+        let (capsule, version) = (labels.get(LABEL_NAME)?, labels.get(LABEL_VERSION)?);
+        Some(format!("aod/{capsule}:{version}"))
     };
-    let target = wanted.name.clone().unwrap_or(own);
     if wanted.is(&id)
+        && let Some(target) = wanted.name.clone().or_else(of_capsule)
         && let Err(error) = tag(engine, name, &target).await
     {
         debug!(%error, target, "a fetched image has no name");

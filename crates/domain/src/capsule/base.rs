@@ -11,6 +11,12 @@ use crate::digest::Digest;
 /// Maximum number of base images that a capsule pins, so that its event stays small; a build names further ones itself.
 pub const BASES_MAX: usize = 32;
 
+/// Maximum size of all pins of a capsule, in bytes of JSON: an event has room for them beside 125 layers.
+pub const BASES_BYTES_MAX: usize = 8 * 1024;
+
+/// Size of a [`StoredBase`] in JSON, in bytes: two digests, a number and names.
+const STORED_BYTES: usize = 200;
+
 /// An image outside of the `Dockerfile` that a build has used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
@@ -52,6 +58,13 @@ impl Base {
                 layers: layers.get(..stored.layers)?.to_vec(),
             },
         })
+    }
+
+    /// Its size in an event, in bytes of JSON.
+    pub fn size_bytes(&self) -> usize {
+        let json = serde_json::to_vec(self).expect("texts and numbers are JSON");
+        // Its stored parts are added after the build.
+        json.len() + STORED_BYTES
     }
 
     /// The artifacts of the base image that the capsule's image does not name.

@@ -21,7 +21,7 @@ fn from_names_an_image_a_stage_or_nothing() {
     check("FROM scratch\nCOPY a b\n", &[]);
     check(
         "FROM go AS Make\nfrom --platform=linux/amd64 python as run\nFROM make\nCMD x\n",
-        &["go!", "python"],
+        &["go!"],
     );
     check(
         "FROM a\nFROM b AS c\nFROM scratch\nCOPY --from=c /x /\n",
@@ -41,6 +41,26 @@ fn copy_from_names_an_image_unless_it_is_a_stage() {
     );
 }
 
+/// The same name stands for another image on each platform.
+#[test]
+fn image_for_a_platform_is_left_to_the_builder() {
+    check(
+        "FROM --platform=linux/arm64 a AS x\nFROM a\nCOPY --from=x /y /\n",
+        &["a!"],
+    );
+}
+
+#[test]
+fn values_of_values_do_not_grow_without_bound() {
+    let lines = (0..15).map(|number| {
+        let value = format!("$A{number}").repeat(10);
+        format!("ARG A{}={value}\n", number + 1)
+    });
+    let lines = lines.collect::<String>();
+    let text = format!("ARG A0=xxxxxxxxxx\n{lines}FROM $A15\nFROM $A1\n");
+    check(&text, &[&format!("{}!", "x".repeat(100))]);
+}
+
 #[test]
 fn arguments_have_their_default_values() {
     check(
@@ -58,7 +78,7 @@ fn arguments_have_their_default_values() {
 #[test]
 fn continued_lines_and_documents_are_read() {
     check(
-        "RUN <<END\nFROM b\nEND\nFROM \\\n# x\n\n --platform=x \\\n a \\\n AS b\nFROM b\n",
+        "RUN <<END\nFROM b\nEND\nFROM \\\n# x\n\n a \\\n AS b\nFROM b\n",
         &["a!"],
     );
     check("# escape=`\nFROM a `\n AS c\nRUN x \\\nFROM c\n", &["a!"]);

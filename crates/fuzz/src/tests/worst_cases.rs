@@ -89,6 +89,17 @@ fn manifest_of_smallest_values() {
 }
 
 #[test]
+fn dockerfile_of_growing_values_and_many_stages() {
+    let lines = (0..15).map(|number| {
+        let value = format!("$A{number}").repeat(10);
+        format!("ARG A{}={value}\n", number + 1)
+    });
+    let start = format!("ARG A0=xxxxxxxxxx\n{}", lines.collect::<String>());
+    let text = filled(&start, "FROM $A15\nFROM a\n", "", MANIFEST_SIZE_BYTES_MAX);
+    check_memory(manifests::check, &text, 32);
+}
+
+#[test]
 fn workflow_of_smallest_steps() {
     let text = filled("name: a\nsteps: [", "{},", "]", WORKFLOW_SIZE_BYTES_MAX);
     check_memory(workflows::check, &text, 256);

@@ -112,7 +112,7 @@ async fn make(
     let tag = image_tag(name, content);
     let path = context.path().to_path_buf();
     let tenant = &attempt.run.launched.event.tenant;
-    let registered = registered(shared, tenant, name).await;
+    let registered = registered(shared, tenant, name).await?;
     let earlier = match &registered {
         Some(registered) => earlier(shared, registered).await,
         None => None,
@@ -144,12 +144,21 @@ async fn make(
     Ok(Built { image, bases })
 }
 
-/// The registered version.
-async fn registered(shared: &Shared, tenant: &Tenant, name: &CapsuleName) -> Option<Registration> {
+/// The registered version. Without an answer of the log the build fails: it would pin other base images.
+async fn registered(
+    shared: &Shared,
+    tenant: &Tenant,
+    name: &CapsuleName,
+) -> Result<Option<Registration>, StoreError> {
     let filter = subject::capsule_of(tenant, name);
-    let stored = shared.runs.log().read_last(&filter).await.ok()??;
-    let event = stored.decode::<capsule::Event>().ok()?.event;
-    event.into_registration()
+    let stored = shared.runs.log().read_last(&filter).await;
+    let stored = stored.map_err(|error| StoreError::Unavailable {
+        place: "the log".to_owned(),
+        source: error.into(),
+    })?;
+    // A registration that only a newer program understands has no pins for this one.
+    let event = stored.and_then(|stored| Some(stored.decode::<capsule::Event>().ok()?.event));
+    Ok(event.and_then(capsule::Event::into_registration))
 }
 
 /// The image of the registered version, fetched so that the build can reuse its layers, whichever node built it; none

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aod_domain::capsule::base::{
-    self, BASES_MAX, Base, Reason, Situation, Step, StoredBase, digest_of,
+    self, BASES_BYTES_MAX, BASES_MAX, Base, Reason, Situation, Step, StoredBase, digest_of,
 };
 use aod_domain::capsule::{Image, Registration};
 use aod_domain::dockerfile::{rewritten, uses};
@@ -20,8 +20,9 @@ use tracing::{debug, warn};
 
 const DOCKERFILE: &str = "Dockerfile";
 
-/// Maximum size of a `Dockerfile` that is read, in bytes; the builder reads a larger one without pins.
-const DOCKERFILE_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of a `Dockerfile` that is read, in bytes; the builder reads a larger one without pins. The time grows with
+/// the square of the number of stages.
+const DOCKERFILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The base images of a build.
 #[derive(Debug, Default)]
@@ -56,9 +57,15 @@ impl Chooser<'_> {
         };
         let uses = uses(&text);
         let references: BTreeSet<&str> = uses.iter().map(|used| used.reference.as_str()).collect();
-        let mut bases = Vec::new();
+        let (mut bases, mut room_bytes) = (Vec::new(), BASES_BYTES_MAX);
         for reference in references.into_iter().take(BASES_MAX) {
-            bases.extend(self.base(reference).await?);
+            let Some(base) = self.base(reference).await? else {
+                continue;
+            };
+            if let Some(left) = room_bytes.checked_sub(base.size_bytes()) {
+                room_bytes = left;
+                bases.push(base);
+            }
         }
         let image = |reference: &str| Some(base::pin(&bases, reference)?.image.as_str());
         let new = rewritten(&text, &uses, image);
@@ -149,7 +156,7 @@ impl Chooser<'_> {
 
     async fn fetch(&self, reference: &str, stored: Option<&Image>) {
         let Some(stored) = stored else { return };
-        if let Err(error) = self.runtime.fetch_image(stored, self.artifacts).await {
+        if let Err(error) = self.runtime.fetch_base(stored, self.artifacts).await {
             let text = format!("Base image {reference}: {}", chain(&error));
             self.tell(text).await;
         }

@@ -131,7 +131,7 @@ pub enum Command {
     /// Create, check, run, test, build and list capsules
     #[command(subcommand)]
     Capsule(CapsuleCommand),
-    /// Check workflow files of tasks
+    /// Check workflow files: YAML files that list the steps (AI tools and commands) of a task
     #[command(subcommand)]
     Task(TaskCommand),
     /// Manage flow-control rules: maximum concurrency, rate and shares of runs

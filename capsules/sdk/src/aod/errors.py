@@ -9,7 +9,7 @@ class CapsuleError(Exception):
     """An expected error of the capsule: raise it in ``execute``, and callers receive all of its fields.
 
     ``code`` is a snake_case word for programs, ``message`` a sentence for people, ``detail`` any JSON of at most
-    4,000 characters, ``retryable`` whether the same call may succeed later.
+    12,000 bytes, ``retryable`` whether the same call may succeed later.
     """
 
     exit_code = 1

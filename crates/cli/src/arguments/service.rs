@@ -199,7 +199,7 @@ pub struct TraceArguments {
     #[arg(long, env = "AOD_OTLP", value_name = "URL", hide_env_values = true)]
     pub otlp: Option<String>,
 
-    /// File with headers for the OTLP receiver, one `name=value` per line
+    /// File with headers for the OTLP receiver, one `name=value` per line or between commas
     #[arg(
         long,
         env = "AOD_OTLP_HEADERS",

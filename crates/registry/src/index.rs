@@ -98,7 +98,8 @@ impl Document {
 }
 
 impl Index {
-    /// Parses an index of at most [`MANIFEST_BYTES_MAX`]. Entries of other kinds than images and indexes are left out.
+    /// Parses an index of at most [`MANIFEST_BYTES_MAX`](crate::manifest::MANIFEST_BYTES_MAX). Entries of other kinds than
+    /// images and indexes are left out.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         let wire: Wire = read(bytes)?;
         check_version(wire.schema_version)?;

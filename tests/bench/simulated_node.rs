@@ -124,6 +124,7 @@ async fn start(
         queue: Arc::new(broker.work_queue()),
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
+        images: Arc::clone(&artifacts),
         artifacts,
         runtime: runtime(programs.map(|(name, program)| (name.to_owned(), program))),
         gateways: Arc::new(HttpGateways::new().map_err(anyhow::Error::from_boxed)?),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_artifacts::CacheConfig;
+use aod_artifacts::{CacheConfig, Opened};
 use aod_domain::admission::Capacity;
 use aod_domain::audit::SealKey;
 use aod_domain::capsule::{Grant, Handoffs, ModelGrant, Registration};
@@ -168,7 +168,8 @@ impl Cluster {
         }
         if cluster.ways.limited {
             let broker = cluster.broker("artifacts").await;
-            cluster.artifacts = cluster.artifacts_of("artifacts", &broker, None).await;
+            let opened = cluster.artifacts_of("artifacts", &broker, None).await;
+            cluster.artifacts = opened.artifacts;
         }
         cluster
     }
@@ -208,14 +209,9 @@ impl Cluster {
     }
 
     /// The artifacts through the connection of the program `name`, which may be the node `node`.
-    async fn artifacts_of(
-        &self,
-        name: &str,
-        broker: &Broker,
-        node: Option<NodeId>,
-    ) -> Arc<dyn ArtifactStore> {
+    async fn artifacts_of(&self, name: &str, broker: &Broker, node: Option<NodeId>) -> Opened {
         if !self.ways.limited {
-            return Arc::clone(&self.artifacts);
+            return Opened::alone(Arc::clone(&self.artifacts));
         }
         let bucket = BucketConfig {
             stream: "FILES".to_owned(),
@@ -242,7 +238,7 @@ impl Cluster {
         let name = format!("gateway-{}", self.gateways_added);
         self.gateways_added += 1;
         let broker = self.broker_as(&name, "gateway").await;
-        let artifacts = self.artifacts_of(&name, &broker, None).await;
+        let artifacts = self.artifacts_of(&name, &broker, None).await.artifacts;
         let config = aod_gateway::Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
             public_url: self.ways.gateway_url.clone(),
@@ -285,7 +281,7 @@ impl Cluster {
         let broker = self.broker_as(&name, "node").await;
         let data = self.data(&name);
         let id = load_or_draw(&data, &SystemClock).expect("a data directory");
-        let artifacts = self.artifacts_of(&name, &broker, Some(id)).await;
+        let opened = self.artifacts_of(&name, &broker, Some(id)).await;
         let authority = self.ways.authority.as_ref();
         let authority = authority.map(|path| fs::read(path).expect("an authority"));
         let config = NodeConfig {
@@ -312,7 +308,8 @@ impl Cluster {
             queue: Arc::new(broker.work_queue()),
             logs: Arc::new(broker.log_stream()),
             presence: Arc::new(broker.presence()),
-            artifacts,
+            artifacts: opened.artifacts,
+            images: opened.images,
             runtime,
             gateways: Arc::new(
                 HttpGateways::trusting(authority.as_deref()).expect("a client for gateways"),

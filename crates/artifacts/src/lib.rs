@@ -69,10 +69,38 @@ pub enum OpenError {
 ///
 /// Sends no request to the store; [`ArtifactStore::check`] does.
 pub fn open(url: &str, cache: &CacheConfig) -> Result<Arc<dyn ArtifactStore>, OpenError> {
-    open_among(url, cache, None)
+    Ok(open_among(url, cache, None)?.artifacts)
 }
 
-/// As [`open`], for a node that fetches artifacts from other nodes and serves them; `file:` does not use `peers`.
+/// A store as one program uses it; both ways share the cache.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub artifacts: Arc<dyn ArtifactStore>,
+    /// The same artifacts for images, which many nodes need at one time: nodes fetch them from each other.
+    pub images: Arc<dyn ArtifactStore>,
+}
+
+impl Opened {
+    /// A store for a program that fetches nothing from other nodes.
+    pub fn alone(artifacts: Arc<dyn ArtifactStore>) -> Self {
+        let images = Arc::clone(&artifacts);
+        Self { artifacts, images }
+    }
+
+    fn remote(store: RemoteStore, peers: Option<Arc<dyn Peers>>) -> Self {
+        let images = peers.map(|peers| store.among(peers));
+        let artifacts: Arc<dyn ArtifactStore> = Arc::new(store);
+        match images {
+            Some(images) => Self {
+                artifacts,
+                images: Arc::new(images),
+            },
+            None => Self::alone(artifacts),
+        }
+    }
+}
+
+/// As [`open`], for a node that fetches images from other nodes and serves them; `file:` does not use `peers`.
 ///
 /// # Panics
 ///
@@ -81,12 +109,15 @@ pub fn open_among(
     url: &str,
     cache: &CacheConfig,
     peers: Option<Arc<dyn Peers>>,
-) -> Result<Arc<dyn ArtifactStore>, OpenError> {
+) -> Result<Opened, OpenError> {
     match location::parse(url)? {
-        Location::Directory(directory) => Ok(Arc::new(LocalStore::open(&directory)?)),
-        Location::Remote { store, removing } => Ok(Arc::new(RemoteStore::open(
-            store, removing, None, cache, peers,
-        )?)),
+        Location::Directory(directory) => {
+            Ok(Opened::alone(Arc::new(LocalStore::open(&directory)?)))
+        }
+        Location::Remote { store, removing } => {
+            let store = RemoteStore::open(store, removing, None, cache)?;
+            Ok(Opened::remote(store, peers))
+        }
     }
 }
 
@@ -97,10 +128,10 @@ pub fn over(
     limited: Option<Arc<dyn Limited>>,
     cache: &CacheConfig,
 ) -> Result<Arc<dyn ArtifactStore>, OpenError> {
-    over_among(store, limited, cache, None)
+    Ok(over_among(store, limited, cache, None)?.artifacts)
 }
 
-/// As [`over`], for a node that fetches artifacts from other nodes and serves them.
+/// As [`over`], for a node that fetches images from other nodes and serves them.
 ///
 /// # Panics
 ///
@@ -110,9 +141,8 @@ pub fn over_among(
     limited: Option<Arc<dyn Limited>>,
     cache: &CacheConfig,
     peers: Option<Arc<dyn Peers>>,
-) -> Result<Arc<dyn ArtifactStore>, OpenError> {
+) -> Result<Opened, OpenError> {
     let removing = Arc::clone(&store);
-    Ok(Arc::new(RemoteStore::open(
-        store, removing, limited, cache, peers,
-    )?))
+    let store = RemoteStore::open(store, removing, limited, cache)?;
+    Ok(Opened::remote(store, peers))
 }

@@ -52,6 +52,7 @@ pub(crate) struct RemoteStore {
     remote: Arc<Remote>,
     /// The underlying store, if it has a size limit.
     limited: Option<Arc<dyn Limited>>,
+    neighbors: Option<Arc<Neighbors>>,
     /// Serves other nodes.
     serving: Option<JoinHandle<()>>,
 }
@@ -74,7 +75,6 @@ struct Remote {
     large_fetches: Semaphore,
     small_fetches: Semaphore,
     fetches: Mutex<HashMap<Digest, Fetch>>,
-    neighbors: Option<Arc<Neighbors>>,
 }
 
 /// A fetch in progress, shared by its callers.
@@ -82,16 +82,11 @@ type Fetch = Shared<BoxFuture<'static, Result<Arc<Pinned>, Arc<StoreError>>>>;
 
 impl RemoteStore {
     /// `removing` is a client of the same store that repeats no request.
-    ///
-    /// # Panics
-    ///
-    /// With `peers`, outside of a runtime.
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         removing: Arc<dyn ObjectStore>,
         limited: Option<Arc<dyn Limited>>,
         config: &CacheConfig,
-        peers: Option<Arc<dyn Peers>>,
     ) -> Result<Self, OpenError> {
         let directory = &config.directory;
         let cache = Cache::open(directory, config.bytes_max)?;
@@ -100,8 +95,6 @@ impl RemoteStore {
                 path: directory.clone(),
                 source,
             })?;
-        let neighbors = peers.map(|peers| Neighbors::new(peers, Arc::clone(&cache)));
-        let serving = neighbors.clone().map(Neighbors::serve);
         let remote = Remote {
             place: store.to_string(),
             store,
@@ -114,13 +107,28 @@ impl RemoteStore {
             large_fetches: Semaphore::new(LARGE_FETCHES_MAX),
             small_fetches: Semaphore::new(SMALL_FETCHES_MAX),
             fetches: Mutex::default(),
-            neighbors,
         };
         Ok(Self {
             remote: Arc::new(remote),
             limited,
-            serving: serving.map(tokio::spawn),
+            neighbors: None,
+            serving: None,
         })
+    }
+
+    /// The same store and cache, which fetches from `peers`, and serves them as long as the value exists.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
+    pub(crate) fn among(&self, peers: Arc<dyn Peers>) -> Self {
+        let neighbors = Neighbors::new(peers, Arc::clone(&self.remote.cache));
+        Self {
+            remote: Arc::clone(&self.remote),
+            limited: self.limited.clone(),
+            neighbors: Some(Arc::clone(&neighbors)),
+            serving: Some(tokio::spawn(neighbors.serve())),
+        }
     }
 
     /// Sends a file, then caches it: the copy saves a later get, but never the put.
@@ -193,7 +201,7 @@ impl ArtifactStore for RemoteStore {
             check_size(pinned.stored, size_bytes)?;
             return Ok(LocalFile::new(pinned.path.clone(), pinned.stored, pinned));
         }
-        let fetched = Remote::fetch(&self.remote, digest).await;
+        let fetched = self.remote.fetch(digest, self.neighbors.as_ref()).await;
         let pinned = fetched.map_err(|error| again(&error))?;
         check_size(pinned.stored, size_bytes)?;
         let file = LocalFile::new(pinned.path.clone(), pinned.stored, pinned);
@@ -297,11 +305,11 @@ impl Remote {
     }
 
     /// The current fetch of `digest`, or a new one. It continues without callers.
-    fn fetch(self: &Arc<Self>, digest: Digest) -> Fetch {
+    fn fetch(self: &Arc<Self>, digest: Digest, neighbors: Option<&Arc<Neighbors>>) -> Fetch {
         let begin = || {
-            let remote = Arc::clone(self);
+            let (remote, neighbors) = (Arc::clone(self), neighbors.cloned());
             let task = tokio::spawn(async move {
-                let outcome = remote.fetch_alone(digest).await;
+                let outcome = remote.fetch_alone(digest, neighbors.as_ref()).await;
                 remote.lock_fetches().remove(&digest);
                 outcome.map(Arc::new).map_err(Arc::new)
             });
@@ -319,7 +327,11 @@ impl Remote {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn fetch_alone(self: &Arc<Self>, digest: Digest) -> Result<Pinned, StoreError> {
+    async fn fetch_alone(
+        self: &Arc<Self>,
+        digest: Digest,
+        neighbors: Option<&Arc<Neighbors>>,
+    ) -> Result<Pinned, StoreError> {
         // A caller that came when the last fetch ended could not share it.
         if let Some(pinned) = self.cached(digest).await? {
             return Ok(pinned);
@@ -338,7 +350,7 @@ impl Remote {
             .expect("the semaphores are never closed");
         let cache = Arc::clone(&self.cache);
         let reservation: Reservation = blocking(move || cache.reserve(size_bytes)).await;
-        let (spooled, _turn) = self.obtain(digest, size_bytes).await?;
+        let (spooled, _turn) = self.obtain(digest, size_bytes, neighbors).await?;
         let cache = Arc::clone(&self.cache);
         blocking(move || {
             let inserted = cache.insert(&spooled, Some(reservation));

@@ -1,4 +1,5 @@
-//! From where a node fetches an artifact that other nodes may have: from one of them, or from the artifact store.
+//! From where a node fetches a part of an image, an artifact that other nodes may have: from one of them, or from the
+//! artifact store.
 //!
 //! A node that lacks an artifact asks all other nodes. If one has the artifact, the node fetches it from there. If one is
 //! fetching it, the node waits for that one. If several nodes ask concurrently, the node with the lowest id fetches from

@@ -46,6 +46,8 @@ pub struct Ports {
     pub logs: Arc<dyn LogStream>,
     pub presence: Arc<dyn Presence>,
     pub artifacts: Arc<dyn ArtifactStore>,
+    /// The same artifacts for images, which a node may fetch from other nodes.
+    pub images: Arc<dyn ArtifactStore>,
     pub runtime: Arc<dyn ContainerRuntime>,
     pub gateways: Arc<dyn GatewayTransport>,
     pub secrets: Arc<dyn SecretStore>,

@@ -429,6 +429,7 @@ impl Cluster {
             logs: self.logs(name, network),
             presence: self.presence(name, network),
             artifacts: self.store(host),
+            images: self.store(host),
             runtime: Arc::new(self.engines[index].clone()),
             gateways: Arc::new(self.route(name, network)),
             secrets: Arc::new(aod_ports::secrets::NoSecrets),

@@ -80,10 +80,11 @@ impl Remote {
         self: &Arc<Self>,
         digest: Digest,
         size_bytes: u64,
+        neighbors: Option<&Arc<Neighbors>>,
     ) -> Result<(Spooled, Option<Turn>), StoreError> {
         let received: Arc<AtomicU64> = Arc::default();
         let is_shared = |_: &&Arc<Neighbors>| size_bytes >= SHARED_BYTES_MIN;
-        let Some(neighbors) = self.neighbors.as_ref().filter(is_shared) else {
+        let Some(neighbors) = neighbors.filter(is_shared) else {
             let spooled = self.download(digest, size_bytes, &received).await?;
             return Ok((spooled, None));
         };

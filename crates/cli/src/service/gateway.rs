@@ -35,7 +35,8 @@ pub async fn start(arguments: &GatewayArguments) -> Result<(Gateway, Option<Trac
     let access = access(arguments.token_file.as_deref())?;
     let broker = wiring::connect(&arguments.broker, GATEWAY).await?;
     let cache = directory.join("cache-gateway");
-    let artifacts = wiring::artifacts(&arguments.broker, &broker, GATEWAY, &cache, None).await?;
+    let opened = wiring::artifacts(&arguments.broker, &broker, GATEWAY, &cache, None).await?;
+    let artifacts = opened.artifacts;
     let mut config = config(
         arguments.listen,
         arguments.public_url.clone(),

@@ -254,8 +254,8 @@ async fn begin(
 ) -> Result<Started, Failure> {
     let (credentials, _) = Credentials::ensure(&data.join("nats"))?;
     let connected = wiring::connect(&broker, GATEWAY).await?;
-    let artifacts =
-        wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache"), None).await?;
+    let opened = wiring::artifacts(&broker, &connected, GATEWAY, &data.join("cache"), None).await?;
+    let artifacts = Arc::clone(&opened.artifacts);
     let traces = Traces::begin(&arguments.traces, &connected, &artifacts).await?;
     let gateway = start_gateway(
         arguments,
@@ -281,7 +281,7 @@ async fn begin(
         broker.nats_credentials = Some(credentials.users.node());
     }
     let connected_as_node = wiring::connect(&broker, NODE).await?;
-    let (node, runtime) = node::begin(setup, &connected_as_node, Arc::clone(&artifacts)).await?;
+    let (node, runtime) = node::begin(setup, &connected_as_node, opened).await?;
     Ok(Started {
         broker: connected,
         gateway,

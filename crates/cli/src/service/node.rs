@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aod_artifacts::Opened;
 use aod_docker::{DockerRuntime, RegistryUse};
 use aod_domain::admission::Capacity;
 use aod_domain::id::NodeId;
@@ -13,7 +14,6 @@ use aod_node::{
     CommandSecrets, Config, DISK_LOOK_DEFAULT, DirectorySecrets, GRACE_DEFAULT, HttpGateways,
     IMAGE_KEEP_DEFAULT, LOG_BYTES_MAX_DEFAULT, ModelSettings, Node, Ports, SystemNetwork,
 };
-use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::SystemClock;
 use aod_ports::container_runtime::{ContainerRuntime, EngineInfo};
 use aod_ports::secrets::{NoSecrets, SecretStore};
@@ -63,7 +63,7 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
     let cache = directory.join("cache-node");
     let id = identify(&directory)?;
     let peers = wiring::peers(&arguments.broker, &broker, id).await?;
-    let artifacts = wiring::artifacts(&arguments.broker, &broker, NODE, &cache, peers).await?;
+    let opened = wiring::artifacts(&arguments.broker, &broker, NODE, &cache, peers).await?;
     let setup = Setup {
         capacity: &arguments.capacity,
         id,
@@ -74,7 +74,7 @@ pub async fn start(arguments: &NodeArguments) -> Result<Node, Failure> {
         certificate_authority: arguments.certificate_authority.clone(),
         stand_ins: None,
     };
-    Ok(begin(setup, &broker, artifacts).await?.0)
+    Ok(begin(setup, &broker, opened).await?.0)
 }
 
 /// The id of the node with this directory; a new one for a new or copied directory.
@@ -87,7 +87,7 @@ pub(super) fn identify(directory: &Path) -> Result<NodeId, Failure> {
 pub(super) async fn begin(
     setup: Setup<'_>,
     broker: &Broker,
-    artifacts: Arc<dyn ArtifactStore>,
+    opened: Opened,
 ) -> Result<(Node, Arc<DockerRuntime>), Failure> {
     check_length(&setup.directory)?;
     let id = setup.id;
@@ -125,7 +125,8 @@ pub(super) async fn begin(
         queue: Arc::new(broker.work_queue()),
         logs: Arc::new(broker.log_stream()),
         presence: Arc::new(broker.presence()),
-        artifacts,
+        artifacts: opened.artifacts,
+        images: opened.images,
         runtime: containers,
         gateways: Arc::new(gateways),
         secrets: secrets(&setup.capacity.policy)?,

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aod_artifacts::CacheConfig;
+use aod_artifacts::{CacheConfig, Opened};
 use aod_domain::id::NodeId;
 use aod_jetstream::object_store::{BucketConfig, JetStreamObjectStore, SWEEP_AGE_SECONDS_MIN};
 use aod_jetstream::{Broker, Config, ConnectError, Credentials, StreamError};
-use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::peers::Peers;
 
 use super::certificates::hint_of_refusal;
@@ -92,15 +91,15 @@ pub async fn peers(
     Ok(Some(Arc::new(peers)))
 }
 
-/// Opens the artifact store for a program of the kind `kind`, for a node among its `peers`. No other process may use the
-/// directory `cache`.
+/// Opens the artifact store for a program of the kind `kind`; a node fetches images from its `peers`, too. No other process
+/// may use the directory `cache`.
 pub async fn artifacts(
     arguments: &BrokerArguments,
     broker: &Broker,
     kind: &str,
     cache: &Path,
     peers: Option<Arc<dyn Peers>>,
-) -> Result<Arc<dyn ArtifactStore>, Failure> {
+) -> Result<Opened, Failure> {
     let cache = CacheConfig {
         directory: cache.to_owned(),
         bytes_max: arguments.cache_bytes,

@@ -119,7 +119,8 @@ impl Ticket {
     pub(crate) async fn open(self) -> Arc<dyn ArtifactStore> {
         let broker = Broker::connect(self.broker).await.unwrap();
         let peers = Arc::new(broker.open_peers(self.node).await.unwrap());
-        aod_artifacts::open_among(&self.url, &self.cache, Some(peers)).unwrap()
+        let opened = aod_artifacts::open_among(&self.url, &self.cache, Some(peers)).unwrap();
+        opened.images
     }
 }
 

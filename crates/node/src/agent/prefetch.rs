@@ -53,7 +53,7 @@ async fn fetch(shared: &Shared, image: &Image) {
     let fetched = shared
         .ports
         .runtime
-        .fetch_image(image, &shared.ports.artifacts);
+        .fetch_image(image, &shared.ports.images);
     match fetched.await {
         Ok(bytes) => {
             shared.host.images.touch(id);

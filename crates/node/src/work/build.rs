@@ -106,6 +106,7 @@ async fn make(
 ) -> Result<Built, RuntimeError> {
     let shared = &attempt.shared;
     let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
+    let images = &shared.ports.images;
     let size = artifacts.size(content).await?;
     let size = size.ok_or(StoreError::Missing { digest: content })?;
     let context = artifacts.get_file(content, size).await?;
@@ -119,7 +120,7 @@ async fn make(
     };
     let chooser = Chooser {
         runtime: runtime.as_ref(),
-        artifacts,
+        artifacts: images,
         registered: registered.as_ref(),
         is_update: updates_bases,
         progress: &progress,
@@ -136,7 +137,7 @@ async fn make(
     shared.host.images.touch(&config_digest);
     let push = ImagePush {
         image: &config_digest,
-        artifacts,
+        artifacts: images,
         progress: progress.clone(),
     };
     let image = runtime.store_image(push).await?;
@@ -165,8 +166,8 @@ async fn registered(
 /// if it cannot be fetched: the build then takes longer.
 async fn earlier(shared: &Shared, registered: &Registration) -> Option<String> {
     let image = &registered.image;
-    let (runtime, artifacts) = (&shared.ports.runtime, &shared.ports.artifacts);
-    match runtime.fetch_image(image, artifacts).await {
+    let (runtime, images) = (&shared.ports.runtime, &shared.ports.images);
+    match runtime.fetch_image(image, images).await {
         Ok(_) => Some(image.config_digest.clone()),
         Err(error) => {
             debug!(error = %chain(&error), "the build cannot reuse layers of the registered version");

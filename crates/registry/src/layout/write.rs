@@ -36,7 +36,7 @@ impl fmt::Debug for Watch<'_> {
     }
 }
 
-/// A file that is read until somebody stops it.
+/// A file that is read until its reader is told to stop.
 struct Watched<'a> {
     file: File,
     watch: &'a Watch<'a>,

@@ -111,7 +111,7 @@ fn programs(scratch: &Scratch) -> [RemoteStore; 3] {
             bytes_max: 0,
         };
         let (store, removing) = (Arc::clone(&store), Arc::clone(&store));
-        let mut opened = RemoteStore::open(store, removing, None, &config, None).expect("a cache");
+        let mut opened = RemoteStore::open(store, removing, None, &config).expect("a cache");
         let remote = Arc::get_mut(&mut opened.remote).expect("nobody else has it");
         remote.renewed_after = Duration::ZERO;
         opened

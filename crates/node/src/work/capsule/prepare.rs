@@ -66,7 +66,7 @@ async fn ensure_image(
         let text = format!("{}: {}", image.config_digest, chain(error));
         RunError::new(ErrorCode::ImageUnavailable, text)
     };
-    let bytes = runtime.fetch_image(image, &shared.ports.artifacts).await;
+    let bytes = runtime.fetch_image(image, &shared.ports.images).await;
     let bytes = bytes.map_err(|error| unavailable(&error))?;
     fetched.fetch_add(bytes, Ordering::Relaxed);
     shared.host.images.found(&image.config_digest);

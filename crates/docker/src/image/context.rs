@@ -18,57 +18,48 @@ const DOCKERFILE: &str = "Dockerfile";
 /// The size of a block of a tar file, in bytes.
 const BLOCK_BYTES: usize = 512;
 
-/// The pieces of a tar file: new bytes, then parts of the file at `path`.
+/// A piece of the tar file that the engine gets.
 #[derive(Debug)]
-pub(crate) struct Pieces {
-    first: Bytes,
-    parts: Vec<Range<u64>>,
+enum Piece {
+    /// These bytes of the packed directory.
+    Packed(Range<u64>),
+    New(Bytes),
 }
 
-impl Pieces {
-    /// The whole file.
-    fn whole(size_bytes: u64) -> Self {
-        let whole = 0..size_bytes;
-        Self {
-            first: Bytes::new(),
-            parts: vec![whole],
+/// The packed directory `file` without the entries of its `Dockerfile`. The entry with `dockerfile` is the last one, so
+/// that it also replaces an entry of this name whose form is not recognized here.
+fn with(mut file: &File, size_bytes: u64, dockerfile: &str) -> io::Result<Vec<Piece>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut pieces = Vec::new();
+    let (mut header, mut start) = (Header::new_gnu(), None);
+    let (mut kept, mut end) = (0, 0);
+    // Raw entries: a long name or attributes of an entry are entries before it, which leave with it.
+    for entry in Archive::new(file).entries_with_seek()?.raw(true) {
+        let entry = entry?;
+        let first = *start.get_or_insert(entry.raw_header_position());
+        end = entry.raw_file_position() + entry.size().next_multiple_of(BLOCK_BYTES as u64);
+        let kind = entry.header().entry_type();
+        if kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() {
+            continue;
+        }
+        start = None;
+        let path = entry.path_bytes();
+        if path.strip_prefix(b"./").unwrap_or(&path) == DOCKERFILE.as_bytes() {
+            header = entry.header().clone();
+            pieces.push(Piece::Packed(kept..first));
+            kept = end;
         }
     }
-
-    /// The file without the entries of its `Dockerfile`, after an entry with `dockerfile`.
-    fn with(mut file: &File, size_bytes: u64, dockerfile: &str) -> io::Result<Self> {
-        file.seek(SeekFrom::Start(0))?;
-        let mut parts = Vec::new();
-        let (mut header, mut kept, mut start) = (Header::new_gnu(), 0, None);
-        // Raw entries: a long name or attributes of an entry are entries before it, which leave with it.
-        for entry in Archive::new(file).entries_with_seek()?.raw(true) {
-            let entry = entry?;
-            let first = *start.get_or_insert(entry.raw_header_position());
-            let kind = entry.header().entry_type();
-            if kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() {
-                continue;
-            }
-            start = None;
-            let path = entry.path_bytes();
-            if path.strip_prefix(b"./").unwrap_or(&path) == DOCKERFILE.as_bytes() {
-                header = entry.header().clone();
-                parts.push(kept..first);
-                kept =
-                    entry.raw_file_position() + entry.size().next_multiple_of(BLOCK_BYTES as u64);
-            }
-        }
-        parts.push(kept..size_bytes);
-        header.set_path(DOCKERFILE)?;
-        header.set_size(dockerfile.len() as u64);
-        header.set_cksum();
-        let mut first = header.as_bytes().to_vec();
-        first.extend(dockerfile.as_bytes());
-        first.resize(first.len().next_multiple_of(BLOCK_BYTES), 0);
-        Ok(Self {
-            first: first.into(),
-            parts,
-        })
-    }
+    pieces.push(Piece::Packed(kept..end));
+    header.set_path(DOCKERFILE)?;
+    header.set_size(dockerfile.len() as u64);
+    header.set_cksum();
+    let mut new = header.as_bytes().to_vec();
+    new.extend(dockerfile.as_bytes());
+    new.resize(new.len().next_multiple_of(BLOCK_BYTES), 0);
+    pieces.push(Piece::New(new.into()));
+    pieces.push(Piece::Packed(end..size_bytes));
+    Ok(pieces)
 }
 
 /// The bytes of the packed directory at `path`, with `dockerfile` in place of its own.
@@ -82,15 +73,24 @@ pub(crate) async fn stream(
         let file = File::open(file)?;
         let size_bytes = file.metadata()?.len();
         match dockerfile {
-            Some(text) => Pieces::with(&file, size_bytes, &text),
-            None => Ok(Pieces::whole(size_bytes)),
+            Some(text) => with(&file, size_bytes, &text),
+            None => Ok(vec![Piece::Packed(0..size_bytes)]),
         }
     };
     let pieces = tokio::task::spawn_blocking(cut).await;
-    let Pieces { first, parts } = pieces.map_err(io::Error::other)??;
-    let parts = stream::iter(parts).then(move |part| part_of(path.clone(), part));
-    let first = stream::iter((!first.is_empty()).then_some(Ok(first)));
-    Ok(first.chain(parts.try_flatten()))
+    let pieces = pieces.map_err(io::Error::other)??;
+    let open = move |piece| open(path.clone(), piece);
+    Ok(stream::iter(pieces).then(open).try_flatten())
+}
+
+async fn open(
+    path: PathBuf,
+    piece: Piece,
+) -> io::Result<impl Stream<Item = io::Result<Bytes>> + use<>> {
+    Ok(match piece {
+        Piece::Packed(range) => part_of(path, range).await?.left_stream(),
+        Piece::New(bytes) => stream::iter([Ok(bytes)]).right_stream(),
+    })
 }
 
 async fn part_of(
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// The entries of a tar file with these names, each with its name as content, and their form after `with`.
+    /// The entries of a tar file with these names, each with its name as content, and their form after [`stream`].
     async fn check(names: &[&str], expected: &[(&str, &str)]) {
         let mut builder = tar::Builder::new(tempfile::NamedTempFile::new().unwrap());
         for name in names {
@@ -148,13 +148,13 @@ mod tests {
         check(
             &["a", "./Dockerfile", &long, "b/Dockerfile"],
             &[
-                new,
                 ("a", "a"),
                 (&long, &long),
                 ("b/Dockerfile", "b/Dockerfile"),
+                new,
             ],
         )
         .await;
-        check(&["Dockerfile", "a", "Dockerfile"], &[new, ("a", "a")]).await;
+        check(&["Dockerfile", "a", "Dockerfile"], &[("a", "a"), new]).await;
     }
 }

@@ -253,7 +253,9 @@ pub fn line(reference: &str, image: &str, reason: &Reason) -> String {
             )
         }
         Reason::Updated { from: Some(_) } => {
-            format!("Base image {reference}: {image}, already up to date")
+            format!(
+                "Base image {reference}: {image}, as before: the name refers to it on this node"
+            )
         }
         Reason::Updated { from: None } => {
             format!("Base image {reference}: {image}, new; later versions use it, too")

@@ -145,7 +145,8 @@ fn update_ignores_the_pin_and_pulls_first() {
         named: Some(PINNED.into()),
         ..Situation::default()
     };
-    let same = "Base image python:3.11: 111111111111, already up to date";
+    let same =
+        "Base image python:3.11: 111111111111, as before: the name refers to it on this node";
     check(situation.clone(), nothing, &["Pull"], same);
     let moves = |_: &Step, situation: &mut Situation<'_>| situation.named = Some(NAMED.into());
     let updated = "Base image python:3.11: 222222222222, updated from 111111111111";

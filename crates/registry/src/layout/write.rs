@@ -70,9 +70,8 @@ pub fn add(
     parts: &Parts,
     watch: &Watch<'_>,
 ) -> Result<Digest, ExchangeError> {
-    if is_free(path)? {
-        create(path, tag, parts, watch)?;
-    } else {
+    let is_created = is_free(path)? && create(path, tag, parts, watch)?;
+    if !is_created {
         let layout = Layout::open(path)?;
         // Another program that adds an image waits; the end of this one unlocks.
         rustix::fs::flock(&layout.root, rustix::fs::FlockOperation::LockExclusive)
@@ -94,8 +93,8 @@ fn is_free(path: &Path) -> Result<bool, ExchangeError> {
     }
 }
 
-/// Creates the layout beside `path`; a rename makes it appear.
-fn create(path: &Path, tag: &str, parts: &Parts, watch: &Watch<'_>) -> Result<(), ExchangeError> {
+/// Creates the layout beside `path`; a rename makes it appear. False if another program has created one meanwhile.
+fn create(path: &Path, tag: &str, parts: &Parts, watch: &Watch<'_>) -> Result<bool, ExchangeError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -115,10 +114,14 @@ fn create(path: &Path, tag: &str, parts: &Parts, watch: &Watch<'_>) -> Result<()
     fs::write(stage.path().join(INDEX), index.to_string()).map_err(failed)?;
     let layout = Layout::open(stage.path())?;
     extend(&layout, stage.path(), tag, parts, watch)?;
-    fs::rename(stage.path(), path).map_err(failed)?;
+    match fs::rename(stage.path(), path) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(false),
+        renamed => renamed.map_err(failed)?,
+    }
     // Now at its place.
     let _ = stage.keep();
-    sync(parent).map_err(failed)
+    sync(parent).map_err(failed)?;
+    Ok(true)
 }
 
 /// Writes the blobs, then replaces the index. `path` is the directory of `layout`.

@@ -69,6 +69,28 @@ async fn refusal(bench: &Bench, path: &Path, tag: Option<&str>) -> ExchangeError
 }
 
 #[tokio::test]
+async fn two_programs_create_one_layout() {
+    let bench = Bench::new().await;
+    let path = bench.directory.path().join("new/images");
+    let first = bench.parts(&[b"base", b"one"]).await;
+    let second = bench.parts(&[b"base", b"two"]).await;
+    let is_second = std::cell::Cell::new(true);
+    // The second program begins and ends while the first one writes.
+    let meanwhile = |_| {
+        if is_second.replace(false) {
+            add(&path, "2", &second).expect("it is added");
+        }
+    };
+    add_with(&path, "1", &first, &meanwhile).expect("it is added, too");
+    let layout = Layout::open(&path).expect("a layout");
+    for tag in ["1", "2"] {
+        let found = layout.find(Some(tag)).await.expect("an image");
+        layout.copy(&found, &bench.artifacts).await.expect("a copy");
+    }
+    assert_eq!(names(path.parent().expect("a parent")), ["images"]);
+}
+
+#[tokio::test]
 async fn layout_has_images_by_tag_and_each_part_once() {
     let bench = Bench::new().await;
     let path = bench.directory.path().join("new/images");

@@ -56,7 +56,7 @@ use crate::logging::LogFormat;
 
 /// Run capsules in containers across hosts, and record each run in one durable log of events
 ///
-/// A capsule is a directory that builds into an image for one task. A run is one execution of a capsule. A capsule can
+/// A capsule is a directory that builds into an image for one purpose. A run is one execution of a capsule. A capsule can
 /// call other capsules: a root is a run without a caller, and a tree is a root and every run below it.
 #[derive(Debug, Parser)]
 #[command(name = "aod", version, propagate_version = true, max_term_width = 100)]

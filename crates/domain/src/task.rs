@@ -3,7 +3,7 @@
 //! ```text
 //! workflow    the steps of a workflow, with their limits
 //! read        reads a workflow file, with all its problems and warnings
-//! reference   the values that prompts and conditions name
+//! variable    the values that prompts and conditions name
 //! template    texts with `{{…}}`
 //! condition   `if`, `until` and `condition`
 //! plan        which step is next
@@ -16,8 +16,8 @@ mod capture;
 mod condition;
 pub mod plan;
 mod read;
-mod reference;
 mod template;
+mod variable;
 mod workflow;
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ mod tests;
 pub use self::capture::{Captured, capture};
 pub use self::condition::{Condition, MalformedCondition};
 pub use self::read::{WORKFLOW_SIZE_BYTES_MAX, read};
-pub use self::reference::Reference;
 pub use self::template::{Filled, Template};
+pub use self::variable::Variable;
 pub use self::workflow::{
     Agent, Command, Input, InputType, Kind, Limits, Loop, Output, OutputType, Settings, Step,
     StepId, Workflow,

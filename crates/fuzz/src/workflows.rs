@@ -44,14 +44,14 @@ fn check_template(text: &str) {
     let value = "{{inputs.value}}";
     let filled = template.fill(|_| Some(Cow::Borrowed(value)));
     assert_eq!(filled.unknown, []);
-    let count = template.references().count();
+    let count = template.variables().count();
     assert!(filled.text.matches(value).count() >= count);
 }
 
 /// A condition is true or false, whatever the values are.
 fn check_condition(text: &str) {
     if let Ok(condition) = Condition::parse(text) {
-        assert!(!condition.references().is_empty());
+        assert!(!condition.variables().is_empty());
         condition.is_true(&|_| None);
         condition.is_true(&|_| Some(Cow::Borrowed("yes")));
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! any        = all { "||" all }
 //! all        = term { "&&" term }
-//! term       = "(" any ")" | reference ("==" | "!=") text
-//! reference  = inputs.NAME | steps.ID.outputs.NAME
+//! term       = "(" any ")" | variable ("==" | "!=") text
+//! variable  = inputs.NAME | steps.ID.outputs.NAME
 //! text       = "…" | '…' | characters up to && || or )
 //! ```
 
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::Reference;
+use super::Variable;
 use crate::text::quoted;
 
 /// Maximum depth of parentheses.
@@ -27,7 +27,7 @@ enum Term {
     Any(Vec<Term>),
     All(Vec<Term>),
     Compare {
-        reference: Reference,
+        variable: Variable,
         is_equality: bool,
         text: String,
     },
@@ -58,42 +58,42 @@ impl Condition {
     }
 
     /// The values that the condition names.
-    pub fn references(&self) -> Vec<&Reference> {
-        let mut references = Vec::new();
-        self.0.collect(&mut references);
-        references
+    pub fn variables(&self) -> Vec<&Variable> {
+        let mut variables = Vec::new();
+        self.0.collect(&mut variables);
+        variables
     }
 
     /// Whether it is true. An undefined value differs from every text.
     ///
     /// Texts are compared without spaces around them; `true`, `yes` and `1` are the same, as are `false`, `no` and `0`,
     /// in upper or lower case.
-    pub fn is_true<'a>(&self, value_of: &impl Fn(&Reference) -> Option<Cow<'a, str>>) -> bool {
+    pub fn is_true<'a>(&self, value_of: &impl Fn(&Variable) -> Option<Cow<'a, str>>) -> bool {
         self.0.is_true(value_of)
     }
 }
 
 impl Term {
-    fn collect<'a>(&'a self, references: &mut Vec<&'a Reference>) {
+    fn collect<'a>(&'a self, variables: &mut Vec<&'a Variable>) {
         match self {
             Self::Any(terms) | Self::All(terms) => {
                 for term in terms {
-                    term.collect(references);
+                    term.collect(variables);
                 }
             }
-            Self::Compare { reference, .. } => references.push(reference),
+            Self::Compare { variable, .. } => variables.push(variable),
         }
     }
 
-    fn is_true<'a>(&self, value_of: &impl Fn(&Reference) -> Option<Cow<'a, str>>) -> bool {
+    fn is_true<'a>(&self, value_of: &impl Fn(&Variable) -> Option<Cow<'a, str>>) -> bool {
         match self {
             Self::Any(terms) => terms.iter().any(|term| term.is_true(value_of)),
             Self::All(terms) => terms.iter().all(|term| term.is_true(value_of)),
             Self::Compare {
-                reference,
+                variable,
                 is_equality,
                 text,
-            } => value_of(reference)
+            } => value_of(variable)
                 .map_or(!is_equality, |value| is_same(&value, text) == *is_equality),
         }
     }
@@ -181,14 +181,14 @@ impl<'a> Parser<'a> {
     }
 
     fn comparison(&mut self) -> Result<Term, MalformedCondition> {
-        const REFERENCE: &str = "inputs.NAME or steps.ID.outputs.NAME";
+        const VARIABLE: &str = "inputs.NAME or steps.ID.outputs.NAME";
         self.skip_spaces();
         let rest = self.rest();
         let length = rest.find(|found: char| found.is_whitespace() || "=!()&|".contains(found));
         let length = length.unwrap_or(rest.len());
-        let reference = match Reference::parse(&rest[..length]) {
-            Some(reference) if !matches!(reference, Reference::Outputs(_)) => reference,
-            _ => return Err(self.mistake(REFERENCE)),
+        let variable = match Variable::parse(&rest[..length]) {
+            Some(variable) if !matches!(variable, Variable::Outputs(_)) => variable,
+            _ => return Err(self.mistake(VARIABLE)),
         };
         self.position += length;
         let is_equality = self.take("==");
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         }
         let text = self.text()?;
         Ok(Term::Compare {
-            reference,
+            variable,
             is_equality,
             text,
         })

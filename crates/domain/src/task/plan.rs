@@ -69,7 +69,7 @@ pub enum Next {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub positions: Vec<Position>,
-    /// The execution that a reference to each step stands for.
+    /// For each step, the execution whose values its variables stand for.
     pub last: BTreeMap<StepId, Position>,
 }
 

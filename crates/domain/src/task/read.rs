@@ -20,7 +20,7 @@ const ITERATIONS_MAX: i64 = 10_000;
 
 /// Reads a workflow of at most [`WORKFLOW_SIZE_BYTES_MAX`]. `file` names it in problems.
 ///
-/// An unknown key is a warning, as are references to values that do not exist. With `is_strict`, an output of type
+/// An unknown key is a warning, as are variables that can have no value. With `is_strict`, an output of type
 /// `file` without `filename` is a problem.
 pub fn read(file: &str, yaml: &[u8], is_strict: bool) -> Outcome<Workflow> {
     let outcome = Reader::outcome(file, yaml, WORKFLOW_SIZE_BYTES_MAX, |reader, root| {

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::Reference;
+use super::Variable;
 
 /// A parsed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,21 +13,21 @@ pub struct Template {
     places: Vec<Placeholder>,
 }
 
-/// A reference in a text.
+/// A variable in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placeholder {
     /// The bytes from the opening braces to the closing ones.
     start: usize,
     end: usize,
-    reference: Reference,
+    variable: Variable,
 }
 
 /// A text with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filled {
     pub text: String,
-    /// The references without a value, in the order of the text, each once; they stay in the text as they are written.
-    pub unknown: Vec<Reference>,
+    /// The variables without a value, in the order of the text, each once; they stay in the text as they are written.
+    pub unknown: Vec<Variable>,
 }
 
 impl Template {
@@ -37,12 +37,12 @@ impl Template {
         while let Some(closed) = text[position..].find("}}") {
             let (before, end) = (&text[position..position + closed], position + closed + 2);
             if let Some(opened) = before.rfind("{{")
-                && let Some(reference) = Reference::parse(before[opened + 2..].trim())
+                && let Some(variable) = Variable::parse(before[opened + 2..].trim())
             {
                 places.push(Placeholder {
                     start: position + opened,
                     end,
-                    reference,
+                    variable,
                 });
             }
             position = end;
@@ -53,13 +53,13 @@ impl Template {
         }
     }
 
-    /// The references in the order of the text.
-    pub fn references(&self) -> impl Iterator<Item = &Reference> {
-        self.places.iter().map(|placeholder| &placeholder.reference)
+    /// The variables in the order of the text.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.places.iter().map(|placeholder| &placeholder.variable)
     }
 
     /// Fills in the values that `value_of` knows.
-    pub fn fill<'a>(&self, value_of: impl Fn(&Reference) -> Option<Cow<'a, str>>) -> Filled {
+    pub fn fill<'a>(&self, value_of: impl Fn(&Variable) -> Option<Cow<'a, str>>) -> Filled {
         let mut filled = Filled {
             text: String::new(),
             unknown: Vec::new(),
@@ -68,16 +68,16 @@ impl Template {
         for Placeholder {
             start,
             end,
-            reference,
+            variable,
         } in &self.places
         {
             filled.text.push_str(&self.text[position..*start]);
-            match value_of(reference) {
+            match value_of(variable) {
                 Some(value) => filled.text.push_str(&value),
                 None => {
                     filled.text.push_str(&self.text[*start..*end]);
-                    if !filled.unknown.contains(reference) {
-                        filled.unknown.push(reference.clone());
+                    if !filled.unknown.contains(variable) {
+                        filled.unknown.push(variable.clone());
                     }
                 }
             }

@@ -32,15 +32,15 @@ fn values(known: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn filled(text: &str, known: &[(&str, &str)]) -> Filled {
     let known = values(known);
-    Template::parse(text).fill(|reference| {
-        let value = known.get(&reference.to_string())?;
+    Template::parse(text).fill(|variable| {
+        let value = known.get(&variable.to_string())?;
         Some(Cow::Owned(value.clone()))
     })
 }
 
 fn is_true(condition: &str, known: &[(&str, &str)]) -> bool {
     let known = values(known);
-    let value_of = |reference: &Reference| known.get(&reference.to_string()).map(Cow::from);
+    let value_of = |variable: &Variable| known.get(&variable.to_string()).map(Cow::from);
     let condition = Condition::parse(condition).unwrap_or_else(|error| panic!("{error}"));
     condition.is_true(&value_of)
 }

@@ -133,7 +133,7 @@ struct Model {
 
 impl Model {
     fn truth(&self, condition: &Condition) -> bool {
-        let Some(crate::task::Reference::Output { step, .. }) = condition.references().pop() else {
+        let Some(crate::task::Variable::Output { step, .. }) = condition.variables().pop() else {
             panic!("{condition:?}");
         };
         let found = self.success.iter().find(|(id, _)| id.as_str() == step);
@@ -338,7 +338,7 @@ fn loop_runs_all_its_steps_and_fails_at_its_limit() {
 }
 
 #[test]
-fn reference_stands_for_the_last_execution_of_its_step() {
+fn variable_stands_for_the_last_execution_of_its_step() {
     let inner = vec![step(1, None, command())];
     let repeated = Kind::Loop(Loop {
         steps: inner,

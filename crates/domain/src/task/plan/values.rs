@@ -1,10 +1,10 @@
-//! The values that steps see: each reference stands for the last execution of its step.
+//! The values that steps see: a variable stands for a value of the last execution of its step.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Position;
-use crate::task::{Condition, Reference, StepId};
+use crate::task::{Condition, StepId, Variable};
 
 /// A value, with the execution that made it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ impl<'a, 'b> Values<'a, 'b> {
         }
     }
 
-    /// Adds an execution that has ended: from now on, references to its step stand for it.
+    /// Adds an execution that has ended: from now on, the variables of its step stand for its values.
     pub(super) fn add(&mut self, position: Position) {
         self.last.insert(position.step.clone(), position);
     }
@@ -42,18 +42,18 @@ impl<'a, 'b> Values<'a, 'b> {
     }
 
     pub(super) fn is_true(&self, condition: &Condition) -> bool {
-        condition.is_true(&|reference| self.get(reference))
+        condition.is_true(&|variable| self.get(variable))
     }
 
-    fn get(&self, reference: &Reference) -> Option<Cow<'a, str>> {
+    fn get(&self, variable: &Variable) -> Option<Cow<'a, str>> {
         let last = |step: &str| {
             let found = self.last.iter().find(|(id, _)| id.as_str() == step);
             found.map(|(_, position)| position.clone())
         };
-        let value = match reference {
-            Reference::Input(name) => Value::Input(name.clone()),
-            Reference::Outputs(step) => Value::Outputs(last(step)?),
-            Reference::Output { step, name } => Value::Output {
+        let value = match variable {
+            Variable::Input(name) => Value::Input(name.clone()),
+            Variable::Outputs(step) => Value::Outputs(last(step)?),
+            Variable::Output { step, name } => Value::Output {
                 position: last(step)?,
                 name: name.clone(),
             },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Reading;
 use crate::task::{
-    Agent, Command, Condition, Kind, Loop, Reference, Step, StepId, Template, Workflow,
+    Agent, Command, Condition, Kind, Loop, Step, StepId, Template, Variable, Workflow,
 };
 use crate::text::nearest;
 use crate::yaml::Place;
@@ -42,10 +42,10 @@ pub(super) fn whole(reading: &mut Reading<'_>, place: Place, workflow: &Workflow
     let all = workflow.all_steps();
     for step in &all {
         let at = reading.seen.place(&step.id).unwrap_or(place);
-        for reference in references(step) {
-            if let Some(reason) = missing(reference, workflow, &all) {
+        for variable in variables(step) {
+            if let Some(reason) = missing(variable, workflow, &all) {
                 let id = step.id.as_str();
-                let message = format!("the step {id:?} names {reference}: {reason}");
+                let message = format!("the step {id:?} names {variable}: {reason}");
                 reading.reader.warn(at, message);
             }
         }
@@ -62,35 +62,35 @@ pub(super) fn whole(reading: &mut Reading<'_>, place: Place, workflow: &Workflow
 }
 
 /// The values that a step names by itself, each once.
-fn references(step: &Step) -> BTreeSet<&Reference> {
-    let mut all: BTreeSet<&Reference> = BTreeSet::new();
-    all.extend(step.condition.iter().flat_map(Condition::references));
+fn variables(step: &Step) -> BTreeSet<&Variable> {
+    let mut all: BTreeSet<&Variable> = BTreeSet::new();
+    all.extend(step.condition.iter().flat_map(Condition::variables));
     match &step.kind {
-        Kind::Agent(Agent { prompt, .. }) => all.extend(prompt.references()),
+        Kind::Agent(Agent { prompt, .. }) => all.extend(prompt.variables()),
         Kind::Command(Command {
             command, arguments, ..
         }) => {
-            all.extend(command.references());
+            all.extend(command.variables());
             let arguments = arguments.iter().flatten();
-            all.extend(arguments.flat_map(Template::references));
+            all.extend(arguments.flat_map(Template::variables));
         }
-        Kind::Loop(Loop { until, .. }) => all.extend(until.references()),
-        Kind::Conditional { condition, .. } => all.extend(condition.references()),
+        Kind::Loop(Loop { until, .. }) => all.extend(until.variables()),
+        Kind::Conditional { condition, .. } => all.extend(condition.variables()),
         Kind::Parallel(_) | Kind::Capsule { .. } => (),
     }
     all
 }
 
 /// Why the value can never exist; none if it may.
-fn missing(reference: &Reference, workflow: &Workflow, all: &[&Step]) -> Option<String> {
-    let (step, output) = match reference {
-        Reference::Input(name) => {
+fn missing(variable: &Variable, workflow: &Workflow, all: &[&Step]) -> Option<String> {
+    let (step, output) = match variable {
+        Variable::Input(name) => {
             let declared = workflow.inputs.iter().map(|input| input.name.as_str());
             let known: Vec<&str> = declared.chain(ALWAYS).collect();
             return unknown("no such input", name, &known);
         }
-        Reference::Outputs(step) => (step, None),
-        Reference::Output { step, name } => (step, Some(name)),
+        Variable::Outputs(step) => (step, None),
+        Variable::Output { step, name } => (step, Some(name)),
     };
     let Some(found) = all.iter().find(|found| found.id.as_str() == step) else {
         let ids: Vec<&str> = all.iter().map(|found| found.id.as_str()).collect();

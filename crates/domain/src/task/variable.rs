@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A value of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reference {
+pub enum Variable {
     /// `inputs.NAME`.
     Input(String),
     /// `steps.ID.outputs`: all outputs of the step as one JSON object.
@@ -13,8 +13,8 @@ pub enum Reference {
     Output { step: String, name: String },
 }
 
-impl Reference {
-    /// Parses a reference; none for any other text.
+impl Variable {
+    /// Parses a variable; none for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_name = |name: &str| {
             let is_reserved = |found: char| found.is_whitespace() || "{}()&|=!".contains(found);
@@ -38,7 +38,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for Variable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input(name) => write!(formatter, "inputs.{name}"),

@@ -13,7 +13,10 @@ use std::sync::Arc;
 
 use aod_api::problem::ProblemItem;
 use aod_domain::capsule::base::respects;
-use aod_domain::capsule::{Built, Event, Handoffs, Needs, Openness, Registration, Resources};
+use aod_domain::capsule::{
+    Built, CapsuleChain, Event, Handoffs, Needs, Openness, Registration, Resources,
+};
+use aod_domain::chain::Chain as _;
 use aod_domain::digest::{Digest, Hasher};
 use aod_domain::error_code::{ErrorCode, ErrorSource};
 use aod_domain::event::CloudEvent;
@@ -30,9 +33,10 @@ use aod_domain::tenant::Tenant;
 use aod_ports::artifact_store::Stored;
 use aod_ports::event_log::{Append, Guard};
 use aod_services::program::blocking;
+use aod_services::writer::catch_up;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::package::PACKAGE_BYTES_MAX;
@@ -79,6 +83,8 @@ pub(crate) struct Prepared {
     options: Options,
     /// The version that is registered now.
     registered: Option<Registered>,
+    /// Sequence of the capsule's last event, its registration or its removal; 0 for none. Only updates need it.
+    changed: u64,
 }
 
 /// Checks the stored package.
@@ -105,13 +111,26 @@ pub(crate) async fn prepare(
     check_names(context, &options.tenant, &name, &manifests)?;
     let registered = context.capsules.all(&options.tenant);
     let registered = registered.into_iter().find(|one| one.event.name == name);
+    let changed = match &registered {
+        Some(registered) => registered.sequence,
+        None if options.updates_bases => last_change(context, &options.tenant, &name).await?,
+        None => 0,
+    };
     Ok(Prepared {
         registered,
+        changed,
         name,
         package,
         manifests: Arc::new(manifests),
         options,
     })
+}
+
+/// Sequence of the last event of a capsule that is not registered; 0 for none.
+async fn last_change(context: &Context, tenant: &Tenant, name: &CapsuleName) -> Result<u64> {
+    let mut chain = CapsuleChain::new(tenant.clone(), name.clone());
+    catch_up(context.runs.log().as_ref(), &mut chain).await?;
+    Ok(chain.last().map_or(0, |(sequence, _)| sequence))
 }
 
 fn invalid(errors: Vec<ProblemItem>) -> Error {
@@ -187,11 +206,14 @@ impl Prepared {
         is_unchanged.then_some(registered)
     }
 
-    /// Whether the result of the build `run` counts. An update has a build of its own. Another build used the pins of
-    /// the registered version, unless it was older: then it counts if it happens to have the pinned images.
-    fn accepts(&self, run: &Run, built: &Built) -> bool {
+    /// Whether the result of the build `run` counts at `now`. An update has a build of its own. Another build used the
+    /// pins of the registered version, unless it was older: then it counts if it happens to have the pinned images.
+    ///
+    /// Without a registered version, only time tells a repeated request from a new update: a build counts as long as it
+    /// could still run.
+    fn accepts(&self, run: &Run, built: &Built, now: Timestamp) -> bool {
         let Some(registered) = &self.registered else {
-            return true;
+            return !self.options.updates_bases || now < run.launched.event.deadline;
         };
         self.options.updates_bases
             || run.launched.sequence > registered.sequence
@@ -222,7 +244,7 @@ pub(crate) async fn build(context: &Context, prepared: &Prepared) -> Result<Run>
             // The image may have been deleted if the capsule was replaced since.
             Some(ended) => {
                 let built = built(context, &ended.event).await?;
-                if prepared.accepts(&run, &built)
+                if prepared.accepts(&run, &built, context.ports.clock.now())
                     && !deleted_artifacts::any_lost(context, &built.artifacts()).await?
                 {
                     return Ok(run);
@@ -252,12 +274,10 @@ fn build_key(prepared: &Prepared, purpose: &[u8], number: u32) -> Digest {
     if !tenant.is_default() {
         hasher.field(tenant.as_str().as_bytes());
     }
-    // Each version can be updated once; the next request updates the result.
+    // Each version can be updated once; the next request updates the result. A removal makes earlier builds obsolete.
     if prepared.options.updates_bases {
-        let registered = prepared.registered.as_ref();
-        let sequence = registered.map_or(0, |registered| registered.sequence);
         hasher.field(b"update");
-        hasher.field(&sequence.to_be_bytes());
+        hasher.field(&prepared.changed.to_be_bytes());
     }
     hasher.finish()
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use aod_domain::error_code::ErrorCode;
 use aod_domain::run::{Ended, Work};
+use aod_ports::clock::{Clock, SystemClock};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::{Answer, Client, Cluster, image, send};
 use crate::node::{ScriptedNode, Taken};
@@ -176,6 +180,87 @@ async fn update_of_bases_builds_the_same_directory_on_other_images() {
     send_package(&gateway, "?directory=chart&bases=newest", chart(one))
         .await
         .expect(400);
+}
+
+/// The clock of the machine, three hours ahead: longer than a build may take.
+#[derive(Debug)]
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + SignedDuration::from_hours(3)
+    }
+
+    fn since_boot(&self) -> Duration {
+        SystemClock.since_boot()
+    }
+
+    fn fresh_uuid(&self) -> Uuid {
+        SystemClock.fresh_uuid()
+    }
+
+    fn fresh_secret(&self) -> [u8; 32] {
+        SystemClock.fresh_secret()
+    }
+}
+
+/// An update of a capsule without a registered version: only a repeated request gets the earlier build.
+#[tokio::test]
+async fn update_without_a_registered_version_joins_no_earlier_build() {
+    let mut cluster = Cluster::start().await;
+    // The image of a build that counts exists.
+    cluster.store(b"archive".to_vec()).await;
+    let gateway = cluster.gateway("one").await;
+    let builds = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&builds);
+    let _node = ScriptedNode::start(&cluster, move |taken: Taken| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        async move { built_on(&taken, &format!("sha256:{number}")) }
+    })
+    .await;
+    let update = async |gateway: &Client, prefer: &str| {
+        let request = gateway.request("POST", "/v1/capsules?bases=update");
+        let request = request
+            .header("content-type", "application/x-tar")
+            .header("prefer", prefer);
+        send(request.body(chart("name: chart"))).await
+    };
+    let base = |answer: &Value| answer["bases"][0]["image"].clone();
+    let remove = async || {
+        let removed = send(gateway.request("DELETE", "/v1/capsules/chart")).await;
+        assert_eq!(removed.status, 204);
+        gateway
+            .until("/v1/capsules", |list| list["items"] == json!([]))
+            .await;
+    };
+
+    // The caller asks for the result of its build.
+    let build = update(&gateway, "respond-async").await.expect(202);
+    let path = format!("/v1/runs/{}", build["id"].as_str().unwrap());
+    gateway
+        .until(&path, |view| view["state"] == "succeeded")
+        .await;
+    let first = update(&gateway, "").await.expect(201);
+    assert_eq!(
+        (&first["build"], base(&first)),
+        (&build["id"], json!("sha256:0"))
+    );
+
+    remove().await;
+    let second = update(&gateway, "").await.expect(201);
+    assert_eq!(base(&second), "sha256:1", "{second}");
+
+    // Nobody asked for the result of the third build in time.
+    remove().await;
+    let build = update(&gateway, "respond-async").await.expect(202);
+    let path = format!("/v1/runs/{}", build["id"].as_str().unwrap());
+    gateway
+        .until(&path, |view| view["state"] == "succeeded")
+        .await;
+    cluster.ports.clock = Arc::new(Ahead);
+    let later = cluster.gateway("later").await;
+    let fourth = update(&later, "").await.expect(201);
+    assert_eq!(base(&fourth), "sha256:3", "{fourth}");
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ pub mod live;
 #[cfg(feature = "ports")]
 pub mod work_queue;
 
+pub mod disk;
 pub mod machine;
 pub mod nats;
 pub mod registry;
@@ -43,6 +44,7 @@ mod process;
 mod scratch;
 mod tool;
 
+pub use disk::TinyDisk;
 pub use machine::Machine;
 pub use nats::{NatsConfig, NatsServer};
 pub use registry::RegistryServer;

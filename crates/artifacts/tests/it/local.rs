@@ -5,12 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::TinyDisk;
 use aod_artifacts::CacheConfig;
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
-use aod_testkit::Scratch;
 use aod_testkit::artifacts::{Pattern, bytes, check_all, memory_growth_bytes, put, read};
+use aod_testkit::{Scratch, TinyDisk};
 
 fn open(directory: &Path) -> Arc<dyn ArtifactStore> {
     let url = format!("file://{}", directory.display());
@@ -101,7 +100,7 @@ async fn damage_before_start_is_detected() {
 
 #[tokio::test]
 async fn needs_root_full_disk_is_reported_and_leaves_nothing() {
-    let disk = TinyDisk::mount();
+    let disk = TinyDisk::mount(8 << 20);
     let store = open(disk.path());
     let small = put(&*store, &bytes(1 << 20, 5)).await.expect("what fits");
     let too_much = store.put_reader(Box::new(Pattern::new(16 << 20, 6))).await;

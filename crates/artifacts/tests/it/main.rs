@@ -1,5 +1,4 @@
 //! The stores against a real disk and a real S3 server.
 
-mod disk;
 mod local;
 mod s3;

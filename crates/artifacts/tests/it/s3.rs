@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::disk::TinyDisk;
 use aod_artifacts::CacheConfig;
 use aod_domain::digest::Digest;
 use aod_ports::artifact_store::{ArtifactStore, StoreError};
 use aod_testkit::artifacts::{Pattern, bytes, check_all, memory_growth_bytes, put, read};
-use aod_testkit::{S3Server, Scratch};
+use aod_testkit::{S3Server, Scratch, TinyDisk};
 
 const GIB: u64 = 1 << 30;
 
@@ -217,7 +216,7 @@ async fn needs_root_full_disk_of_cache_is_reported_and_recovers() {
     let stored = put(&*fixture.open("a", GIB), &content)
         .await
         .expect("a put");
-    let disk = TinyDisk::mount();
+    let disk = TinyDisk::mount(8 << 20);
     let cache = CacheConfig {
         directory: disk.path().to_owned(),
         bytes_max: GIB,

@@ -1,5 +1,7 @@
 //! Describes the engine: its weaknesses, and unsupported kinds of engines.
 
+use std::path::PathBuf;
+
 use aod_ports::container_runtime::{EngineInfo, RuntimeError};
 use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum, SystemVersion};
 use thiserror::Error;
@@ -56,6 +58,7 @@ pub(crate) async fn describe(engine: &Engine) -> Result<EngineInfo, RuntimeError
             .mem_total
             .and_then(|bytes| u64::try_from(bytes).ok())
             .unwrap_or(0),
+        directory: info.docker_root_dir.map(PathBuf::from),
     })
 }
 

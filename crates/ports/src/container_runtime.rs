@@ -158,6 +158,8 @@ pub struct EngineInfo {
     pub architecture: String,
     pub cpus: usize,
     pub memory_bytes: u64,
+    /// The directory of images and containers, on the host of the engine.
+    pub directory: Option<PathBuf>,
     /// Weaknesses of this engine, one sentence each.
     pub warnings: Vec<String>,
 }

@@ -91,6 +91,14 @@ impl Disks {
         }
     }
 
+    /// Adds the disk of a directory.
+    pub fn add(&self, directory: PathBuf) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.iter().all(|(path, _)| *path != directory) {
+            known.push((directory, Room::Enough));
+        }
+    }
+
     /// Checks all disks; the one with the least space counts. Ignores a disk that cannot be checked: writers will
     /// report its errors.
     pub fn measure(&self) -> Measurement {
@@ -116,6 +124,24 @@ impl Disks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disk_of_an_added_directory_counts_and_a_missing_directory_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        // No disk has as much free space.
+        let disks = Disks::new("the", [], Some(u64::MAX / 2));
+        assert_eq!(disks.measure(), Measurement::default());
+        disks.add(directory.path().join("missing"));
+        assert_eq!(disks.measure(), Measurement::default());
+        for _ in 0..2 {
+            disks.add(directory.path().to_owned());
+            let measured = disks.measure();
+            assert_eq!(measured.room, Room::NoRoots);
+            let (reason, path) = (measured.reason.unwrap(), directory.path().display());
+            assert!(reason.contains(&format!("the disk of {path}")), "{reason}");
+        }
+        assert_eq!(disks.known.lock().unwrap().len(), 2);
+    }
 
     #[test]
     fn private_directories_and_files_have_their_mode_whatever_was_there() {

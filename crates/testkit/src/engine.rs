@@ -209,6 +209,7 @@ impl ContainerRuntime for Engine {
             architecture: std::env::consts::ARCH.into(),
             cpus: 2,
             memory_bytes: 8 << 30,
+            directory: None,
             warnings: Vec::new(),
         })
     }

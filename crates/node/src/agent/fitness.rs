@@ -51,6 +51,11 @@ pub(crate) type Readiness = watch::Receiver<Fitness>;
 pub(super) async fn watch_readiness(shared: &Shared, readiness: &watch::Sender<Fitness>) {
     loop {
         let engine = shared.ports.runtime.describe().await;
+        if let Ok(info) = &engine
+            && let Some(directory) = &info.directory
+        {
+            shared.host.disks.add(directory.clone());
+        }
         let Measurement { room, reason } =
             shared.host.disks.measure(shared.runs.clock().since_boot());
         let (full, no_roots) = match room {

@@ -1,4 +1,4 @@
-//! Checks the free space on the disks of the runs and of the artifact cache.
+//! Checks the free space on the disks of the runs, of the artifact cache and of the engine.
 //!
 //! A failed write on a full disk is the host's failure, not the capsule's. A node with a full disk would fail launch
 //! after launch, faster than other nodes could take them.
@@ -29,6 +29,11 @@ impl Disks {
             disks: disk::Disks::new("the", directories, reserve),
             full_at: Mutex::default(),
         }
+    }
+
+    /// Adds the disk of a directory.
+    pub(crate) fn add(&self, directory: PathBuf) {
+        self.disks.add(directory);
     }
 
     /// Checks the disks; `now` is the time since the boot of the host.

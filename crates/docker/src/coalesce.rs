@@ -1,11 +1,13 @@
 //! Does work once for several concurrent callers.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aod_ports::BoxError;
 use aod_ports::artifact_store::StoreError;
 use aod_ports::container_runtime::RuntimeError;
-use thiserror::Error;
 use tokio::sync::OnceCell;
 
 type Outcome<T> = Result<T, Arc<RuntimeError>>;
@@ -50,10 +52,27 @@ impl<T: Clone> Coalesce<T> {
     }
 }
 
-/// A failure of the engine, shared by several callers.
-#[derive(Debug, Error)]
-#[error(transparent)]
-struct Shared(Arc<dyn std::error::Error + Send + Sync>);
+/// The cause of a failure that several callers share.
+#[derive(Debug)]
+struct Shared(Arc<RuntimeError>);
+
+impl Shared {
+    fn cause(&self) -> &(dyn Error + 'static) {
+        self.0.source().unwrap_or(&*self.0)
+    }
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.cause())
+    }
+}
+
+impl Error for Shared {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()?.source()
+    }
+}
 
 /// A copy of the error for another caller.
 fn share(error: &Arc<RuntimeError>) -> RuntimeError {
@@ -75,13 +94,45 @@ fn share(error: &Arc<RuntimeError>) -> RuntimeError {
             action,
             source: Box::new(Shared(error.clone())),
         },
-        RuntimeError::Store(StoreError::Missing { digest }) => {
-            StoreError::Missing { digest: *digest }.into()
+        RuntimeError::Store(failure) => {
+            let source = Box::new(Shared(error.clone()));
+            RuntimeError::Store(share_failure(failure, source))
         }
-        RuntimeError::Store(_) => RuntimeError::Store(StoreError::Unavailable {
-            place: "the artifact store".into(),
-            source: Box::new(Shared(error.clone())),
-        }),
+    }
+}
+
+/// As [`share`], for a failure of the store; `source` is its cause.
+fn share_failure(failure: &StoreError, source: BoxError) -> StoreError {
+    match failure {
+        &StoreError::Missing { digest } => StoreError::Missing { digest },
+        StoreError::Corrupt { digest, found } => StoreError::Corrupt {
+            digest: *digest,
+            found: found.clone(),
+        },
+        &StoreError::OutOfRange {
+            digest,
+            size_bytes,
+            start,
+            end,
+        } => StoreError::OutOfRange {
+            digest,
+            size_bytes,
+            start,
+            end,
+        },
+        StoreError::Source { .. } => StoreError::Source { source },
+        StoreError::NoRoom { place, .. } => StoreError::NoRoom {
+            place: place.clone(),
+            source,
+        },
+        StoreError::Refused { place, .. } => StoreError::Refused {
+            place: place.clone(),
+            source,
+        },
+        StoreError::Unavailable { place, .. } => StoreError::Unavailable {
+            place: place.clone(),
+            source,
+        },
     }
 }
 
@@ -115,6 +166,39 @@ mod tests {
         assert_eq!(times.load(Ordering::Relaxed), 1);
         assert!(build().await.is_err());
         assert_eq!(times.load(Ordering::Relaxed), 2, "a later caller retries");
+    }
+
+    #[tokio::test]
+    async fn failure_of_a_full_disk_stays_one() {
+        let work = async {
+            Err::<(), _>(RuntimeError::Store(StoreError::NoRoom {
+                place: "the cache".into(),
+                source: "no space".into(),
+            }))
+        };
+        let failed = Coalesce::default().run("tag", work).await;
+        let Err(RuntimeError::Store(StoreError::NoRoom { place, .. })) = failed else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(place, "the cache");
+    }
+
+    #[tokio::test]
+    async fn shared_failure_names_each_cause_once() {
+        let work = async {
+            Err::<(), _>(RuntimeError::Engine {
+                action: "fetching",
+                source: "no answer".into(),
+            })
+        };
+        let failed = Coalesce::default().run("tag", work).await;
+        let error = failed.expect_err("it failed");
+        let cause = error.source().expect("a cause");
+        assert_eq!(
+            (error.to_string().as_str(), cause.to_string().as_str()),
+            ("fetching failed", "no answer")
+        );
+        assert!(cause.source().is_none());
     }
 
     #[tokio::test]

@@ -7,9 +7,11 @@
 mod bases;
 mod commands;
 mod conformance;
+mod daemon;
 mod engine_proxy;
 mod faults;
 mod fixture;
+mod full_disk;
 mod hardening;
 mod hostile;
 mod images;

@@ -1,5 +1,6 @@
 //! Nodes that fetch an artifact from each other: a real broker, a real S3 server behind a meter, and peers that fail.
 
+mod attentive;
 mod failures;
 mod meter;
 
@@ -12,17 +13,19 @@ use aod_domain::digest::Digest;
 use aod_domain::id::NodeId;
 use aod_domain::peers::ANSWERS_WITHIN;
 use aod_jetstream::rights::{Part, User, configuration};
-use aod_jetstream::{Broker, Config, Credentials};
+use aod_jetstream::{Broker, Config, Credentials, NatsPeers};
 use aod_ports::artifact_store::{ArtifactStore, Stored};
-use aod_ports::peers::Peers as _;
+use aod_ports::peers::Peers;
 use aod_testkit::artifacts::{bytes, check_all, put};
 use aod_testkit::{NatsConfig, NatsServer, S3Server, Scratch};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
+use tokio::sync::Barrier;
 use uuid::Uuid;
 
+use self::attentive::Attentive;
 use self::meter::Meter;
 
 const MIB: u64 = 1 << 20;
@@ -117,8 +120,16 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     pub(crate) async fn open(self) -> Arc<dyn ArtifactStore> {
+        self.open_as(|peers| Arc::new(peers)).await
+    }
+
+    /// As [`Self::open`], with the peers that `wrap` returns.
+    async fn open_as(
+        self,
+        wrap: impl FnOnce(NatsPeers) -> Arc<dyn Peers>,
+    ) -> Arc<dyn ArtifactStore> {
         let broker = Broker::connect(self.broker).await.unwrap();
-        let peers = Arc::new(broker.open_peers(self.node).await.unwrap());
+        let peers = wrap(broker.open_peers(self.node).await.unwrap());
         let opened = aod_artifacts::open_among(&self.url, &self.cache, Some(peers)).unwrap();
         opened.images
     }
@@ -154,7 +165,13 @@ async fn six_nodes_fetch_new_artifact_and_store_is_read_at_most_twice() {
     let scene = Scene::start().await;
     let content = bytes(32 << 20, 1);
     let stored = scene.put(&content).await;
-    let nodes = join_all((1..=6).map(|number| scene.open(number))).await;
+    let askers = Arc::new(Barrier::new(6));
+    let open = |number, others, askers: &Arc<Barrier>| {
+        let askers = Arc::clone(askers);
+        let attentive = move |peers| Arc::new(Attentive::new(peers, others, askers)) as _;
+        scene.ticket(number, None).open_as(attentive)
+    };
+    let nodes = join_all((1..=6).map(|number| open(number, 5, &askers))).await;
     let gets = nodes
         .iter()
         .map(|node| check_get(&**node, stored, &content));
@@ -168,7 +185,8 @@ async fn six_nodes_fetch_new_artifact_and_store_is_read_at_most_twice() {
     assert!(sent <= 2 * stored.size_bytes + SLACK_BYTES);
 
     // A later node needs only the size from the store.
-    check_get(&*scene.open(7).await, stored, &content).await;
+    let later = open(7, 6, &Arc::new(Barrier::new(1))).await;
+    check_get(&*later, stored, &content).await;
     let more = scene.meter.sent_bytes() - sent;
     assert!(more < SLACK_BYTES, "the store sent {more} bytes more");
 }

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use aod_domain::admission::Capacity;
 use aod_domain::audit::{FindingKind, PublicKey, Report, SealKey, Verdict};
+use aod_domain::capsule::{Blob, Image, ImageContent};
+use aod_domain::digest::Digest;
 use aod_ports::feed::GIVEN_FOR;
+use aod_testkit::capsules::registration;
 use aod_tests::client::eventually;
-use aod_tests::cluster::{Cluster, SEAL_SEED, any_schema};
+use aod_tests::cluster::{Cluster, SEAL_SEED, any_schema, append_registration, store_schema};
 use aod_tests::programs::aod;
 use aod_tests::simulated::{Command, Inside, handoff, runtime};
 use serde_json::{Value, json};
@@ -211,6 +214,45 @@ async fn aod_exports_a_tree_and_verifies_it_without_the_cluster() {
         (code, &report["verdict"]),
         (Some(7), &json!("findings")),
         "{report}"
+    );
+}
+
+/// A bundle has the names of all parts of an image; the parts themselves are too large for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundle_names_each_layer_of_the_image_and_verifies() {
+    let cluster = cluster(1).await;
+    let layers = ["one", "two"].map(|text| Blob {
+        digest: Digest::of(text),
+        size_bytes: 3,
+    });
+    let manifest = Digest::of("manifest");
+    let schema = store_schema(cluster.artifacts.as_ref(), &any_schema()).await;
+    let mut layered = registration("layered", schema);
+    layered.image = Image {
+        config_digest: "survey".to_owned(),
+        content: ImageContent::Layers {
+            manifest,
+            config: None,
+            layers: layers.to_vec(),
+        },
+    };
+    append_registration(&cluster.broker("registrar").await, layered).await;
+    let client = cluster.client(0);
+    let run = client.start("layered", json!({"depth": 1})).await;
+    client.result(&run).await;
+    eventually("a seal", async || client.seals(&run).await == 1).await;
+    let bundle = client.bytes(&format!("/v1/runs/{run}/bundle")).await;
+    let report = verify(&bundle, Some(key()));
+    assert_eq!(report.findings, []);
+    assert_eq!(report.verdict, Verdict::Sealed);
+    let text = String::from_utf8_lossy(&bundle);
+    for digest in layers.iter().map(|layer| layer.digest).chain([manifest]) {
+        assert!(text.contains(&digest.to_string()), "{digest}");
+    }
+    // Its callee has an image of the former kind, one archive.
+    assert!(
+        text.contains("archive_size_bytes"),
+        "both are in one bundle"
     );
 }
 

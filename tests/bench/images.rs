@@ -75,7 +75,10 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
         bytes("stored_for_versions", grown, changed, "ratio <= 1.1")?
             .noted("what the store grew by, to the changed layers"),
     ];
+    let before = desk.stored_bytes()?;
     measured.push(warm(&desk, &versions).await?);
+    // The images of one layer are no versions of the capsule.
+    let others_bytes = desk.stored_bytes()? - before;
     measured.push(cold(&desk, &versions[0].image).await?);
     say("==> images: fifty versions");
     // As a node does: the engine has only one version, which it fetched.
@@ -88,7 +91,7 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Measurement>> {
     let allowed = first_bytes + VERSIONS as u64 * layer;
     measured.push(bytes(
         "stored_for_fifty_versions",
-        desk.stored_bytes()?,
+        desk.stored_bytes()? - others_bytes,
         allowed,
         "ratio <= 1",
     )?);

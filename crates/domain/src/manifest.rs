@@ -17,6 +17,7 @@ pub use agent::{
     AgentManifest, Limits, Network, OutputMode, Prompts, Retries, Secret, is_secret_name,
     looks_like_key,
 };
+pub(crate) use agent::{environment, secret_name};
 pub use model::{Model, Settings, Thinking};
 pub use name::{Registered, ResolveError, resolve, slug};
 pub use tools::{Allowed, CapsuleGrant, Function, McpServer, ToolsManifest, Transport};

@@ -8,6 +8,7 @@
 //! condition   `if`, `until` and `condition`
 //! plan        which step is next
 //! capture     the outputs in the answer of an AI tool
+//! tool        how AI tools are started, and their output read
 //! ```
 //!
 //! The format is the one of Rover's workflow files, with control flow added. A file that Rover loads means the same here.
@@ -17,6 +18,7 @@ mod condition;
 pub mod plan;
 mod read;
 mod template;
+pub mod tool;
 mod variable;
 mod workflow;
 

@@ -357,7 +357,7 @@ pub fn is_secret_name(text: &str) -> bool {
 }
 
 /// The name of a secret or of a variable. The message does not repeat a text that resembles a key.
-pub(super) fn secret_name(text: &str) -> Result<String, String> {
+pub(crate) fn secret_name(text: &str) -> Result<String, String> {
     if looks_like_key(text) {
         return Err(
             "this looks like a key; expected the name of a secret, whose value only the operator stores".to_owned(),
@@ -376,7 +376,8 @@ pub(super) fn secret_name(text: &str) -> Result<String, String> {
 /// Maximum bytes of all names and values: the events of each run contain them.
 const ENVIRONMENT_BYTES_MAX: usize = 4 * 1024;
 
-fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, String>> {
+/// Environment variables, none of them with a key as its value.
+pub(crate) fn environment(reader: &mut Reader, node: Node) -> Option<BTreeMap<String, String>> {
     let place = node.place;
     let variables = reader.table(node, env_value)?;
     for name in variables.keys().filter(|name| !is_variable(name)) {

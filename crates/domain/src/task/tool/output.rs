@@ -44,7 +44,9 @@ pub(super) struct Rule {
     pub(super) cost: Option<Path>,
     /// Names of models, or an object whose members have their names.
     pub(super) models: Option<Path>,
-    /// If one of the fields exists, the turn is complete.
+    /// If one of the fields exists, a turn begins: what earlier events say about an end no longer counts.
+    pub(super) begins: Vec<Path>,
+    /// If one of the fields exists, the turn is complete, unless it ended early or failed.
     pub(super) completes: Vec<Path>,
     /// If one of the fields exists, the tool stopped early; the value is the reason.
     pub(super) cut_short: Vec<Path>,
@@ -61,7 +63,7 @@ pub(super) struct Usage {
     pub(super) output: Vec<Path>,
 }
 
-/// How a turn ended, as the last event about it says.
+/// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Completed,
@@ -164,7 +166,16 @@ impl Found {
                     self.models.push(model);
                 }
             }
-            self.end = rule.end(event).or(self.end.take());
+            if rule.begins.iter().any(|path| path.value(event).is_some()) {
+                self.end = None;
+            }
+            match rule.end(event) {
+                Some(End::Completed) => {
+                    self.end.get_or_insert(End::Completed);
+                }
+                Some(failure) => self.end = Some(failure),
+                None => (),
+            }
         }
     }
 

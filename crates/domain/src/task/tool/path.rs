@@ -55,7 +55,8 @@ impl Path {
 
 /// The members of an object; none for other values.
 pub(super) fn members(json: &RawValue) -> Option<Members<'_>> {
-    serde_json::from_str(json.get()).ok()
+    let is_object = json.get().starts_with('{');
+    is_object.then(|| serde_json::from_str(json.get()).ok())?
 }
 
 /// The member `name`, or all if it is `*`.

@@ -197,6 +197,7 @@ fn rule(reader: &mut Reader, node: Node) -> Option<Rule> {
         usage: reader.field(fields, "usage", usage).unwrap_or_default(),
         cost: reader.field(fields, "cost", path),
         models: reader.field(fields, "models", path),
+        begins: paths(reader, fields, "begins"),
         completes: paths(reader, fields, "completes"),
         cut_short: paths(reader, fields, "cut_short"),
         error: paths(reader, fields, "error"),

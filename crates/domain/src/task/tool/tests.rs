@@ -385,6 +385,29 @@ fn turns_that_failed_or_ended_early_are_failures_despite_exit_code_0() {
 }
 
 #[test]
+fn completion_never_hides_a_failure_of_the_same_turn() {
+    const BEGIN: &str = "{\"type\":\"step_start\",\"part\":{}}\n";
+    const STOP: &str = "{\"type\":\"step_finish\",\"part\":{\"reason\":\"stop\"}}\n";
+    const LENGTH: &str = "{\"type\":\"step_finish\",\"part\":{\"reason\":\"length\"}}\n";
+    let error = |events: &[&str]| answer("opencode", &events.concat()).error;
+    assert_eq!(error(&[BEGIN, STOP]), None);
+    assert_eq!(error(&[BEGIN, LENGTH, BEGIN, STOP]), None);
+    let cut_short = Some(ToolError::CutShort("length".into()));
+    assert_eq!(error(&[BEGIN, LENGTH, STOP]), cut_short);
+    assert_eq!(error(&[BEGIN, STOP, LENGTH]), cut_short);
+    let stderr = String::new();
+    assert_eq!(
+        error(&[BEGIN, STOP, BEGIN]),
+        Some(ToolError::NoResult { stderr })
+    );
+    let abort = "{\"type\":\"abort\",\"data\":{\"reason\":\"remote\"}}\n{\"type\":\"result\",\"exitCode\":0}";
+    assert_eq!(
+        answer("copilot", abort).error,
+        Some(ToolError::CutShort("remote".into()))
+    );
+}
+
+#[test]
 fn turns_without_a_last_event_are_failures() {
     for (name, stdout, _) in successes() {
         let (without, _) = stdout.trim().rsplit_once('\n').unwrap_or_default();
@@ -499,7 +522,7 @@ fn hostile_outputs_are_read_in_linear_time() {
         "\u{7f}",
         "x",
     ] {
-        let stdout = piece.repeat((2 << 20) / piece.len());
+        let stdout = piece.repeat((512 << 10) / piece.len());
         for name in ["claude", "codex"] {
             let error = answer(name, &stdout).error;
             assert!(

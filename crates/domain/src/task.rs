@@ -8,6 +8,7 @@
 //! condition   `if`, `until` and `condition`
 //! plan        which step is next
 //! capture     the outputs in the answer of an AI tool
+//! prompt      the prompt of an AI tool, with a request for the outputs of its step
 //! tool        how AI tools are started, and their output read
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod capture;
 mod condition;
 pub mod plan;
+pub mod prompt;
 mod read;
 mod template;
 pub mod tool;

@@ -1,9 +1,10 @@
 //! Workflow files: the published JSON Schema agrees with the reader, and files that people wrote for Rover are read.
+//! Their prompts ask for the outputs of the steps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use aod_domain::task::read;
+use aod_domain::task::{Kind, Workflow, prompt, read};
 use serde_json::Value;
 
 fn at_root(path: &str) -> PathBuf {
@@ -99,4 +100,63 @@ fn files_of_rover_are_read() {
     steps.sort();
     let counts: Vec<usize> = steps.iter().map(|(_, count)| *count).collect();
     assert_eq!(counts, [0, 1, 2, 3, 6, 4], "{steps:?}");
+}
+
+/// A workflow of Rover; none where the samples do not exist.
+fn workflow_of_rover(name: &str) -> Option<Workflow> {
+    let path = at_root("../shared/samples/rover").join(name);
+    let Ok(yaml) = fs::read(&path) else {
+        eprintln!("not run: {} does not exist", path.display());
+        return None;
+    };
+    read(name, &yaml, true).value
+}
+
+/// What the prompt of a step asks for after the author's text.
+fn asked(workflow: &Workflow, step: &str) -> String {
+    let all = workflow.all_steps();
+    let step = all.iter().find(|found| found.id.as_str() == step);
+    let Some(Kind::Agent(agent)) = step.map(|step| &step.kind) else {
+        panic!("no such step");
+    };
+    let text = "What the author wrote.";
+    let whole = prompt::with_outputs(text, &agent.outputs);
+    whole
+        .strip_prefix(text)
+        .expect("the author's text")
+        .to_owned()
+}
+
+#[test]
+fn prompts_of_rover_ask_for_the_outputs_of_their_steps() {
+    let Some(swe) = workflow_of_rover("swe.yml") else {
+        return;
+    };
+    let review = r#"
+
+---
+
+Outputs of this step:
+
+End your answer with one JSON object in a fenced block that begins with ```json. The object has exactly these members:
+
+- "skipped" (string): Whether review was skipped (true/false)
+- "issues_found" (string): Whether issues were found (true/false)
+
+Write these files, with paths relative to the current directory, unless the instructions above exclude a file:
+
+- review.md: Code review file with issues (only created if issues found)
+"#;
+    assert_eq!(asked(&swe, "review"), review);
+    let plan = r"
+
+---
+
+Outputs of this step:
+
+Write these files, with paths relative to the current directory, unless the instructions above exclude a file:
+
+- plan.md: Implementation plan file
+";
+    assert_eq!(asked(&swe, "plan"), plan);
 }

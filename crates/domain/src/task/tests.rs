@@ -517,3 +517,58 @@ fn hostile_answers_are_searched_quickly() {
         assert!(found.len() <= 1, "{piece}");
     }
 }
+
+#[test]
+fn prompt_asks_for_values_and_files() {
+    let described = |name: &str, kind, description: &str, is_required| Output {
+        description: Some(description.into()),
+        is_required,
+        ..output(name, kind)
+    };
+    let outputs = [
+        described(
+            "verdict",
+            OutputType::Text,
+            "Either \"yes\"\n  or \"no\"",
+            true,
+        ),
+        output("a \"b\"", OutputType::Number),
+        described("done", OutputType::Boolean, " ", false),
+        described(
+            "report",
+            OutputType::File(Some("out/report.md".into())),
+            "The report",
+            true,
+        ),
+        output("lost", OutputType::File(None)),
+    ];
+    let expected = r#"Look {{at}} it.
+
+---
+
+Outputs of this step:
+
+End your answer with one JSON object in a fenced block that begins with ```json. The object has exactly these members:
+
+- "verdict" (string, required): Either "yes" or "no"
+- "a \"b\"" (number)
+- "done" (boolean)
+
+Write these files, with paths relative to the current directory, unless the instructions above exclude a file:
+
+- out/report.md (required): The report
+"#;
+    assert_eq!(
+        prompt::with_outputs("Look {{at}} it.\n", &outputs),
+        expected
+    );
+    // An answer that repeats the prompt has no values.
+    assert!(capture(expected, &outputs).values.is_empty());
+}
+
+#[test]
+fn prompt_without_outputs_stays_as_it_is() {
+    assert_eq!(prompt::with_outputs("Look. \n", &[]), "Look. \n");
+    let lost = [output("lost", OutputType::File(None))];
+    assert_eq!(prompt::with_outputs("Look. \n", &lost), "Look. \n");
+}

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use aod_ports::container_runtime::{Container, ContainerEvent, RuntimeError, Verdict};
+use aod_gate::protocol::{CHANNEL_DIRECTORY, EncodeError, Process, ToGate};
+use aod_ports::container_runtime::{Container, ContainerEvent, ProcessSpec, RuntimeError, Verdict};
 use async_trait::async_trait;
 use bollard::query_parameters::KillContainerOptions;
 use futures::stream::BoxStream;
@@ -11,6 +12,7 @@ use futures::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use crate::creation::refused;
 use crate::engine::{CallError, Engine};
 use crate::gate::{GateError, GateWriter};
 
@@ -20,6 +22,7 @@ use watch::Watch;
 
 /// Source: POSIX `signal.h`.
 const SIGNAL_TERMINATE: i32 = 15;
+const SIGNAL_KILL: i32 = 9;
 
 /// One container with its gate and its watch.
 #[derive(Debug)]
@@ -79,8 +82,42 @@ impl Container for DockerContainer {
             .map_err(|error| gate_failed("renewing a lease", error))
     }
 
+    async fn spawn(&self, process: ProcessSpec) -> Result<(), RuntimeError> {
+        let order = ToGate::Process(Process {
+            number: process.number,
+            argv: process.argv,
+            env: process.environment,
+            stdin: process
+                .stdin
+                .map(|name| format!("{CHANNEL_DIRECTORY}/{name}")),
+        });
+        self.gate.send(&order).await.map_err(|error| match error {
+            GateError::Encode(EncodeError::TooLarge { .. }) => refused(&error.to_string()),
+            error => gate_failed("starting a process", error),
+        })
+    }
+
+    async fn end_process(&self, number: u32, is_forced: bool) -> Result<(), RuntimeError> {
+        let signal = if is_forced {
+            SIGNAL_KILL
+        } else {
+            SIGNAL_TERMINATE
+        };
+        self.gate
+            .signal(signal, Some(number))
+            .await
+            .map_err(|error| gate_failed("ending a process", error))
+    }
+
+    async fn finish(&self) -> Result<(), RuntimeError> {
+        self.gate
+            .send(&ToGate::Finish)
+            .await
+            .map_err(|error| gate_failed("finishing a container", error))
+    }
+
     async fn terminate(&self) -> Result<(), RuntimeError> {
-        let Err(error) = self.gate.signal(SIGNAL_TERMINATE).await else {
+        let Err(error) = self.gate.signal(SIGNAL_TERMINATE, None).await else {
             return Ok(());
         };
         debug!(container = self.name, %error, "the gate does not answer; sending the signal through the engine");

@@ -37,6 +37,8 @@ const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// The scratch directory, and the home of capsules whose image sets no `HOME`.
 pub(crate) const WORKSPACE: &str = "/workspace";
 
+const TMP: &str = "/tmp";
+
 /// Maximum size of `/tmp`, in bytes. `/tmp` is memory, so at most a quarter of the capsule's; large files
 /// belong into the workspace.
 const TMP_SIZE_BYTES_MAX: u64 = 256 << 20;
@@ -77,7 +79,7 @@ pub(crate) fn plan(
     launch: &str,
 ) -> Result<Creation, RuntimeError> {
     let user = user(config.capsule_user, image)?;
-    if image.command.is_empty() {
+    if image.command.is_empty() && !spec.holds {
         return Err(refused(
             "the image has no command; set ENTRYPOINT or CMD in the Dockerfile",
         ));
@@ -99,6 +101,8 @@ pub(crate) fn plan(
             ..Default::default()
         }),
         image: Some(spec.image.clone()),
+        // The steps of a task work on its workspace, wherever the image would start.
+        working_dir: spec.holds.then(|| WORKSPACE.into()),
         network_disabled: Some(true),
         labels: Some(labels(config, spec, launch)),
         host_config: Some(HostConfig {
@@ -111,6 +115,7 @@ pub(crate) fn plan(
         ..ContainerCreateBody::default()
     };
     let go = Go {
+        holds: spec.holds,
         argv: image.command.clone(),
         env: environment(image, spec),
         // Computed when it is sent: a start may take long.
@@ -202,11 +207,13 @@ fn labels(config: &Config, spec: &ContainerSpec, launch: &str) -> HashMap<String
 
 /// The image's own variables, defaults that every capsule can rely on, then the contract's variables.
 fn environment(image: &ImageFacts, spec: &ContainerSpec) -> Vec<(String, String)> {
+    // The workspace of a task is stored after each step: the files of tools do not belong into it.
+    let home = if spec.holds { TMP } else { WORKSPACE };
     let defaults = [
         ("PATH", PATH_DEFAULT),
         ("HOSTNAME", HOST_NAME),
-        ("HOME", WORKSPACE),
-        ("TMPDIR", WORKSPACE),
+        ("HOME", home),
+        ("TMPDIR", home),
     ];
     let is_set = |name: &str| image.environment.iter().any(|(key, _)| key == name);
     let missing = defaults.into_iter().filter(|(name, _)| !is_set(name));
@@ -254,7 +261,7 @@ fn bind(source: &Path, target: &str, is_read_only: bool) -> Mount {
 /// `/tmp` and the directory of secrets, as memory.
 fn temporary(spec: &ContainerSpec) -> Vec<Mount> {
     let size_bytes = TMP_SIZE_BYTES_MAX.min(spec.resources.memory_bytes / 4);
-    let mut mounts = vec![tmpfs("/tmp", size_bytes)];
+    let mut mounts = vec![tmpfs(TMP, size_bytes)];
     if !spec.secrets.is_empty() {
         mounts.push(tmpfs(SECRETS_DIRECTORY, SECRETS_SIZE_BYTES_MAX));
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use aod_domain::run::Exit;
 use aod_gate::protocol::{
     DecodeError, Decoder, Deleted, EncodeError, Exited, FromGate, GATE_SOCKET, Lease, Message as _,
-    PROTOCOL_VERSION, Signal, ToGate,
+    PROTOCOL_VERSION, ProcessExited, Signal, ToGate,
 };
-use aod_ports::container_runtime::ContainerEvent;
+use aod_ports::container_runtime::{ContainerEvent, ProcessEvent};
 use aod_ports::log_stream::Output;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -157,8 +157,9 @@ impl GateWriter {
         self.send(&ToGate::Lease(Lease { milliseconds })).await
     }
 
-    pub(crate) async fn signal(&self, signal: i32) -> Result<(), GateError> {
-        self.send(&ToGate::Signal(Signal { signal })).await
+    /// Sends a signal to the process with this number, or to all.
+    pub(crate) async fn signal(&self, signal: i32, process: Option<u32>) -> Result<(), GateError> {
+        self.send(&ToGate::Signal(Signal { signal, process })).await
     }
 
     /// What deleted files take that are still open.
@@ -190,7 +191,7 @@ impl GateWriter {
         }
     }
 
-    async fn send(&self, message: &ToGate) -> Result<(), GateError> {
+    pub(crate) async fn send(&self, message: &ToGate) -> Result<(), GateError> {
         let mut frame = Vec::new();
         message.encode(&mut frame)?;
         let mut guard = self.half.lock().await;
@@ -226,7 +227,9 @@ async fn follow(
                 let event = event(message);
                 if !matches!(
                     event,
-                    ContainerEvent::Started | ContainerEvent::Wrote { .. }
+                    ContainerEvent::Started
+                        | ContainerEvent::Wrote { .. }
+                        | ContainerEvent::Process(..)
                 ) {
                     break event;
                 }
@@ -256,6 +259,15 @@ fn event(message: FromGate) -> ContainerEvent {
         FromGate::Started(_) => ContainerEvent::Started,
         FromGate::Stdout(bytes) => wrote(Output::Stdout, bytes),
         FromGate::Stderr(bytes) => wrote(Output::Stderr, bytes),
+        FromGate::ProcessStdout(number, bytes) => {
+            ContainerEvent::Process(number, process_wrote(Output::Stdout, bytes))
+        }
+        FromGate::ProcessStderr(number, bytes) => {
+            ContainerEvent::Process(number, process_wrote(Output::Stderr, bytes))
+        }
+        FromGate::ProcessExited(ProcessExited { number, exited }) => {
+            ContainerEvent::Process(number, process_end(exited))
+        }
         FromGate::Exited(Exited {
             code: Some(_),
             error: Some(error),
@@ -280,5 +292,21 @@ fn event(message: FromGate) -> ContainerEvent {
         },
         // The first message only: a second greeting is not from our gate. Counts are no events.
         FromGate::Hello(_) | FromGate::Deleted(_) => ContainerEvent::Lost,
+    }
+}
+
+fn process_wrote(output: Output, bytes: Vec<u8>) -> ProcessEvent {
+    let bytes = bytes.into();
+    ProcessEvent::Wrote { output, bytes }
+}
+
+fn process_end(exited: Exited) -> ProcessEvent {
+    let Exited { code, signal, .. } = exited;
+    match exited.error {
+        Some(error) => ProcessEvent::Unusable(error),
+        None => ProcessEvent::Exited {
+            exit: Exit { code, signal },
+            out_of_memory: exited.out_of_memory,
+        },
     }
 }

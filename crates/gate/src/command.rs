@@ -1,6 +1,7 @@
-//! Starts the image's own command.
+//! Starts the image's own command, or a process of the node.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +14,7 @@ use rustix::process::Pid;
 use thiserror::Error;
 
 use crate::outputs::Outputs;
-use crate::protocol::{EXIT_CODE_NOT_EXECUTABLE, EXIT_CODE_NOT_FOUND, Go};
+use crate::protocol::{EXIT_CODE_NOT_EXECUTABLE, EXIT_CODE_NOT_FOUND};
 
 #[cfg(test)]
 mod tests;
@@ -49,12 +50,27 @@ pub(crate) enum StartError {
     /// The file exists, but its interpreter or loader does not.
     #[error("{}: its interpreter or loader does not exist", path.display())]
     NoInterpreter { path: PathBuf },
+    /// The file for the standard input is not there.
+    #[error("{path}: cannot be read as standard input: {source}")]
+    NoInput { path: String, source: io::Error },
     /// The system rejects the start.
     #[error("{}: cannot be started: {source}", path.display())]
     Refused { path: PathBuf, source: io::Error },
 }
 
+/// Longest text of an error, in bytes: the names in it can be as long as an order.
+const TEXT_BYTES_MAX: usize = 4 * 1024;
+
 impl StartError {
+    /// The error in at most [`TEXT_BYTES_MAX`].
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.to_string();
+        let is_end = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(is_end);
+        text.truncate(end.unwrap_or(0));
+        text
+    }
+
     /// The exit code for this error.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
@@ -62,15 +78,22 @@ impl StartError {
             | Self::NoFile { .. }
             | Self::NotInPath { .. }
             | Self::NoInterpreter { .. } => EXIT_CODE_NOT_FOUND,
-            Self::NotExecutable { .. } | Self::Refused { .. } => EXIT_CODE_NOT_EXECUTABLE,
+            Self::NotExecutable { .. } | Self::NoInput { .. } | Self::Refused { .. } => {
+                EXIT_CODE_NOT_EXECUTABLE
+            }
         }
     }
 }
 
-/// Starts the command with exactly the given environment, `/dev/null` as input and pipes as outputs.
-pub(crate) fn start(go: &Go) -> Result<Started, StartError> {
-    let (name, arguments) = go.argv.split_first().ok_or(StartError::NoCommand)?;
-    let path = find(name, search_path(&go.env))?;
+/// Starts a command with exactly the given environment, the file `stdin` or `/dev/null` as input, and pipes as outputs.
+pub(crate) fn start(
+    argv: &[String],
+    env: &[(String, String)],
+    stdin: Option<&str>,
+) -> Result<Started, StartError> {
+    let (name, arguments) = argv.split_first().ok_or(StartError::NoCommand)?;
+    let path = find(name, search_path(env))?;
+    let input = input(stdin)?;
     let refused = |source| StartError::Refused {
         path: path.clone(),
         source,
@@ -79,8 +102,8 @@ pub(crate) fn start(go: &Go) -> Result<Started, StartError> {
         .arg0(name)
         .args(arguments)
         .env_clear()
-        .envs(go.env.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::null())
+        .envs(env.iter().map(|(key, value)| (key, value)))
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -104,6 +127,19 @@ pub(crate) fn start(go: &Go) -> Result<Started, StartError> {
         main: main.expect("a process id is a positive 32-bit number"),
         outputs,
     })
+}
+
+fn input(path: Option<&str>) -> Result<Stdio, StartError> {
+    let Some(path) = path else {
+        return Ok(Stdio::null());
+    };
+    match File::open(path) {
+        Ok(file) => Ok(file.into()),
+        Err(source) => Err(StartError::NoInput {
+            path: path.to_owned(),
+            source,
+        }),
+    }
 }
 
 /// The `PATH` of the command: of equal names, the last counts.

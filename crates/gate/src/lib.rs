@@ -10,6 +10,8 @@
 //! - passes signals to the command, and reaps orphaned processes;
 //! - after the end of the command, kills all other processes in the container, empties the outputs, and
 //!   reports the exit, before Docker begins its own teardown;
+//! - or, if the node says so, holds the container and starts the processes that the node sends, one after the other or
+//!   several at the same time, and kills whatever they leave;
 //! - counts deleted files that are still open, for the limit of the disk;
 //! - kills everything when its lease expires, so that nothing runs on after the death of a node.
 //!
@@ -36,6 +38,7 @@ pub mod supervisor;
 mod command;
 mod deleted;
 mod forwarder;
+mod held;
 mod lease;
 mod link;
 mod memory;

@@ -67,10 +67,11 @@ impl Link {
         self.flush();
     }
 
-    /// Sends a piece of output, at most [`PAYLOAD_SIZE_BYTES_MAX`], as a frame of `kind`.
-    pub(crate) fn send_output(&mut self, kind: u8, bytes: &[u8]) {
+    /// Sends a piece of output in `parts`, together at most [`PAYLOAD_SIZE_BYTES_MAX`], as a frame of `kind`.
+    pub(crate) fn send_output(&mut self, kind: u8, parts: &[&[u8]]) {
         self.compact();
-        encode_bytes(kind, bytes, &mut self.outbox).expect("the scratch buffer is within bounds");
+        encode_bytes::<FromGate>(kind, parts, &mut self.outbox)
+            .expect("the scratch buffer is within bounds");
         self.flush();
     }
 

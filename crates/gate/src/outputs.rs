@@ -18,6 +18,15 @@ pub(crate) struct Outputs {
     pub(crate) stderr: Option<OwnedFd>,
 }
 
+/// The process that writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Writer {
+    /// The image's own command.
+    Command,
+    /// The process of the node with this number.
+    Process(u32),
+}
+
 /// Whether processes may still write to the pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writers {
@@ -42,18 +51,28 @@ impl Outputs {
     }
 
     /// Reads each output once and sends the bytes, unless too many bytes wait for the node.
-    pub(crate) fn pump(&mut self, link: &mut Link, writers: Writers, scratch: &mut [u8]) {
-        pump_one(&mut self.stdout, kind::STDOUT, link, writers, scratch);
-        pump_one(&mut self.stderr, kind::STDERR, link, writers, scratch);
+    pub(crate) fn pump(
+        &mut self,
+        writer: Writer,
+        link: &mut Link,
+        writers: Writers,
+        scratch: &mut [u8],
+    ) {
+        let both = [(&mut self.stdout, false), (&mut self.stderr, true)];
+        for (output, is_stderr) in both {
+            pump_one(output, link, writers, scratch, |link, bytes| {
+                send(writer, is_stderr, link, bytes);
+            });
+        }
     }
 }
 
 fn pump_one(
     output: &mut Option<OwnedFd>,
-    kind: u8,
     link: &mut Link,
     writers: Writers,
     scratch: &mut [u8],
+    send: impl FnOnce(&mut Link, &[u8]),
 ) {
     let Some(pipe) = output else { return };
     if !link.has_room() {
@@ -61,9 +80,21 @@ fn pump_one(
     }
     match read(pipe, &mut *scratch) {
         Ok(0) => *output = None,
-        Ok(size_bytes) => link.send_output(kind, &scratch[..size_bytes]),
+        Ok(size_bytes) => send(link, &scratch[..size_bytes]),
         Err(Errno::INTR) => (),
         Err(Errno::AGAIN) if writers == Writers::Living => (),
         Err(_) => *output = None,
+    }
+}
+
+fn send(writer: Writer, is_stderr: bool, link: &mut Link, bytes: &[u8]) {
+    match (writer, is_stderr) {
+        (Writer::Command, false) => link.send_output(kind::STDOUT, &[bytes]),
+        (Writer::Command, true) => link.send_output(kind::STDERR, &[bytes]),
+        (Writer::Process(number), is_stderr) => {
+            let kinds = [kind::PROCESS_STDOUT, kind::PROCESS_STDERR];
+            let number = number.to_be_bytes();
+            link.send_output(kinds[usize::from(is_stderr)], &[&number, bytes]);
+        }
     }
 }

@@ -10,11 +10,19 @@
 //! | `S` | gate | [`Started`] | the command runs |
 //! | `O`, `E` | gate | bytes | the command's stdout, stderr |
 //! | `D` | gate | [`Deleted`] | after one or more `C`, while the command runs |
-//! | `X` | gate | [`Exited`] | last, once: all other processes are dead and both outputs are complete |
+//! | `o`, `e` | gate | the process's number in four bytes, big endian, then bytes | stdout, stderr of a process of the node |
+//! | `x` | gate | [`ProcessExited`] | a process of the node has ended, and its outputs are complete |
+//! | `X` | gate | [`Exited`] | last, once: all other processes are dead and all outputs are complete |
 //! | `G` | node | [`Go`] | once |
 //! | `L` | node | [`Lease`] | any time after `G` |
 //! | `T` | node | [`Signal`] | any time after `G` |
 //! | `C` | node | `{}` | any time after `G` |
+//! | `P` | node | [`Process`] | any time after a `G` that holds |
+//! | `F` | node | `{}` | after a `G` that holds: end when no process runs |
+//!
+//! With `G` the node either starts the image's own command, or makes the gate hold: the gate then starts the processes
+//! that the node sends, and nothing outlives them. When none of them runs, the gate kills and reaps all other processes
+//! of the container before it reports the end of the last, and only then starts the next.
 //!
 //! An `X` without an `H` reports why the gate could not begin. After `X` the gate closes; a later frame
 //! of the node may meet a broken pipe, which means nothing.
@@ -37,11 +45,15 @@ pub use decoder::{DecodeError, Decoder};
 
 /// The version of this protocol, sent in [`Hello`]. A node rejects a container with another version:
 /// both come from one build, so another version is another program.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
-/// Maximum payload of a frame, in bytes: far more than the arguments and environments of images, and one
-/// frame of output is one full pipe (Linux `pipe(7)`: 65,536 bytes).
+/// Maximum payload of a frame of the gate, in bytes: one frame of output is one full pipe (Linux `pipe(7)`: 65,536
+/// bytes).
 pub const PAYLOAD_SIZE_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum payload of a frame of the node, in bytes: arguments and environment of a process take at most 2 MiB (Linux
+/// `execve(2)`), and JSON makes them longer.
+pub const ORDER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes in front of each payload: the kind and the length.
 pub const HEADER_SIZE_BYTES: usize = 5;
@@ -91,6 +103,12 @@ pub enum FromGate {
     Stderr(Vec<u8>),
     /// What deleted files of the container's processes take.
     Deleted(Deleted),
+    /// Bytes of the standard output of a process of the node, in their order.
+    ProcessStdout(u32, Vec<u8>),
+    /// Bytes of the standard error of a process of the node, in their order.
+    ProcessStderr(u32, Vec<u8>),
+    /// A process of the node has ended, and its outputs have been sent.
+    ProcessExited(ProcessExited),
     /// Nothing runs and all output has been sent; the last message.
     Exited(Exited),
 }
@@ -106,6 +124,10 @@ pub enum ToGate {
     Signal(Signal),
     /// Report [`FromGate::Deleted`].
     CountDeleted,
+    /// Start a process.
+    Process(Process),
+    /// Start no more processes, and end when none runs.
+    Finish,
 }
 
 /// Reports that the gate is ready.
@@ -166,13 +188,16 @@ impl Exited {
     }
 }
 
-/// Starts the command with the working directory and user of the gate, which Docker has set.
+/// Starts the command with the working directory and user of the gate, which Docker has set, or makes the gate hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Go {
+    /// Whether the gate holds instead of starting `argv`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds: bool,
     /// The command and its arguments: the image's entrypoint followed by its cmd. The gate searches a
     /// command without a slash in the `PATH` of `env`.
     pub argv: Vec<String>,
-    /// The complete environment of the command. Of equal names, the last counts.
+    /// The complete environment of the command, or of each process. Of equal names, the last counts.
     pub env: Vec<(String, String)>,
     /// Time that the command may run without a [`Lease`], in milliseconds from now.
     pub lease_milliseconds: u64,
@@ -209,6 +234,34 @@ pub struct Lease {
 pub struct Signal {
     /// The signal's number, 1 to 31; the gate ignores other numbers.
     pub signal: i32,
+    /// The process of the node that receives it. Without a number, a gate that holds passes it to all its processes, and
+    /// then finishes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+}
+
+/// A process that a gate which holds starts, leader of its own process group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The node's number for it, different from those of all processes that run.
+    pub number: u32,
+    /// The program and its arguments, as in [`Go`].
+    pub argv: Vec<String>,
+    /// Added to the environment of [`Go`].
+    pub env: Vec<(String, String)>,
+    /// The file that the process reads as its standard input, an absolute path in the container; none for an empty one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+}
+
+/// The end of a process of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessExited {
+    /// The node's number for it.
+    pub number: u32,
+    /// As for the image's own command. `out_of_memory`: memory ran out while the process ran.
+    #[serde(flatten)]
+    pub exited: Exited,
 }
 
 /// The payload of a message that says all by its kind.
@@ -219,10 +272,12 @@ struct Nothing {}
 #[derive(Debug, Error)]
 pub enum EncodeError {
     /// The content is too large: shorten the command or its environment, or send output in parts.
-    #[error("a payload of {size_bytes} bytes exceeds the maximum of {PAYLOAD_SIZE_BYTES_MAX}")]
+    #[error("a payload of {size_bytes} bytes exceeds the maximum of {size_bytes_max}")]
     TooLarge {
         /// Size of the payload.
         size_bytes: usize,
+        /// The maximum of its direction.
+        size_bytes_max: usize,
     },
     /// The message cannot be written as JSON; a bug.
     #[error("a message cannot be written as JSON")]
@@ -231,6 +286,9 @@ pub enum EncodeError {
 
 /// A message in a frame; only [`FromGate`] and [`ToGate`] implement it.
 pub trait Message: Sized + sealed::Sealed {
+    /// Maximum payload of these messages, in bytes.
+    const SIZE_BYTES_MAX: usize;
+
     /// Whether this kind belongs to these messages.
     fn is_kind(kind: u8) -> bool;
 
@@ -258,14 +316,21 @@ pub(crate) mod kind {
     pub(crate) const STDOUT: u8 = b'O';
     pub(crate) const STDERR: u8 = b'E';
     pub(crate) const DELETED: u8 = b'D';
+    pub(crate) const PROCESS_STDOUT: u8 = b'o';
+    pub(crate) const PROCESS_STDERR: u8 = b'e';
+    pub(crate) const PROCESS_EXITED: u8 = b'x';
     pub(crate) const EXITED: u8 = b'X';
     pub(crate) const GO: u8 = b'G';
     pub(crate) const LEASE: u8 = b'L';
     pub(crate) const SIGNAL: u8 = b'T';
     pub(crate) const COUNT_DELETED: u8 = b'C';
+    pub(crate) const PROCESS: u8 = b'P';
+    pub(crate) const FINISH: u8 = b'F';
 }
 
 impl Message for FromGate {
+    const SIZE_BYTES_MAX: usize = PAYLOAD_SIZE_BYTES_MAX;
+
     fn is_kind(kind: u8) -> bool {
         matches!(
             kind,
@@ -274,6 +339,9 @@ impl Message for FromGate {
                 | kind::STDOUT
                 | kind::STDERR
                 | kind::DELETED
+                | kind::PROCESS_STDOUT
+                | kind::PROCESS_STDERR
+                | kind::PROCESS_EXITED
                 | kind::EXITED
         )
     }
@@ -285,27 +353,51 @@ impl Message for FromGate {
             kind::STDOUT => Self::Stdout(payload.to_vec()),
             kind::STDERR => Self::Stderr(payload.to_vec()),
             kind::DELETED => Self::Deleted(serde_json::from_slice(payload)?),
+            kind::PROCESS_STDOUT | kind::PROCESS_STDERR => {
+                let (number, bytes) = split_number(payload)?;
+                let make = [Self::ProcessStdout, Self::ProcessStderr];
+                make[usize::from(kind == kind::PROCESS_STDERR)](number, bytes)
+            }
+            kind::PROCESS_EXITED => Self::ProcessExited(serde_json::from_slice(payload)?),
             _ => Self::Exited(serde_json::from_slice(payload)?),
         })
     }
 
     fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
-            Self::Hello(hello) => encode_json(kind::HELLO, hello, frames),
-            Self::Started(started) => encode_json(kind::STARTED, started, frames),
-            Self::Stdout(bytes) => encode_bytes(kind::STDOUT, bytes, frames),
-            Self::Stderr(bytes) => encode_bytes(kind::STDERR, bytes, frames),
-            Self::Deleted(deleted) => encode_json(kind::DELETED, deleted, frames),
-            Self::Exited(exited) => encode_json(kind::EXITED, exited, frames),
+            Self::Hello(hello) => encode_json::<Self>(kind::HELLO, hello, frames),
+            Self::Started(started) => encode_json::<Self>(kind::STARTED, started, frames),
+            Self::Stdout(bytes) => encode_bytes::<Self>(kind::STDOUT, &[bytes], frames),
+            Self::Stderr(bytes) => encode_bytes::<Self>(kind::STDERR, &[bytes], frames),
+            Self::Deleted(deleted) => encode_json::<Self>(kind::DELETED, deleted, frames),
+            Self::ProcessStdout(number, bytes) => {
+                let parts: [&[u8]; 2] = [&number.to_be_bytes(), bytes];
+                encode_bytes::<Self>(kind::PROCESS_STDOUT, &parts, frames)
+            }
+            Self::ProcessStderr(number, bytes) => {
+                let parts: [&[u8]; 2] = [&number.to_be_bytes(), bytes];
+                encode_bytes::<Self>(kind::PROCESS_STDERR, &parts, frames)
+            }
+            Self::ProcessExited(exited) => {
+                encode_json::<Self>(kind::PROCESS_EXITED, exited, frames)
+            }
+            Self::Exited(exited) => encode_json::<Self>(kind::EXITED, exited, frames),
         }
     }
 }
 
 impl Message for ToGate {
+    const SIZE_BYTES_MAX: usize = ORDER_SIZE_BYTES_MAX;
+
     fn is_kind(kind: u8) -> bool {
         matches!(
             kind,
-            kind::GO | kind::LEASE | kind::SIGNAL | kind::COUNT_DELETED
+            kind::GO
+                | kind::LEASE
+                | kind::SIGNAL
+                | kind::COUNT_DELETED
+                | kind::PROCESS
+                | kind::FINISH
         )
     }
 
@@ -317,44 +409,62 @@ impl Message for ToGate {
                 let _: Nothing = serde_json::from_slice(payload)?;
                 Self::CountDeleted
             }
+            kind::FINISH => {
+                let _: Nothing = serde_json::from_slice(payload)?;
+                Self::Finish
+            }
+            kind::PROCESS => Self::Process(serde_json::from_slice(payload)?),
             _ => Self::Signal(serde_json::from_slice(payload)?),
         })
     }
 
     fn encode(&self, frames: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
-            Self::Go(go) => encode_json(kind::GO, go, frames),
-            Self::Lease(lease) => encode_json(kind::LEASE, lease, frames),
-            Self::Signal(signal) => encode_json(kind::SIGNAL, signal, frames),
-            Self::CountDeleted => encode_json(kind::COUNT_DELETED, &Nothing {}, frames),
+            Self::Go(go) => encode_json::<Self>(kind::GO, go, frames),
+            Self::Lease(lease) => encode_json::<Self>(kind::LEASE, lease, frames),
+            Self::Signal(signal) => encode_json::<Self>(kind::SIGNAL, signal, frames),
+            Self::CountDeleted => encode_json::<Self>(kind::COUNT_DELETED, &Nothing {}, frames),
+            Self::Process(process) => encode_json::<Self>(kind::PROCESS, process, frames),
+            Self::Finish => encode_json::<Self>(kind::FINISH, &Nothing {}, frames),
         }
     }
 }
 
-/// Appends a frame of raw bytes, at most [`PAYLOAD_SIZE_BYTES_MAX`].
-pub(crate) fn encode_bytes(
+/// Splits a payload into the number of a process and its output.
+fn split_number(payload: &[u8]) -> Result<(u32, Vec<u8>), serde_json::Error> {
+    let short = || serde::de::Error::custom("a payload without the number of a process");
+    let (number, bytes) = payload.split_first_chunk::<4>().ok_or_else(short)?;
+    Ok((u32::from_be_bytes(*number), bytes.to_vec()))
+}
+
+/// Appends a frame of raw bytes in `parts`, together at most the maximum of `M`.
+pub(crate) fn encode_bytes<M: Message>(
     kind: u8,
-    payload: &[u8],
+    parts: &[&[u8]],
     frames: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
+    let size_bytes = parts.iter().map(|part| part.len()).sum();
     let too_large = EncodeError::TooLarge {
-        size_bytes: payload.len(),
+        size_bytes,
+        size_bytes_max: M::SIZE_BYTES_MAX,
     };
-    if payload.len() > PAYLOAD_SIZE_BYTES_MAX {
+    if size_bytes > M::SIZE_BYTES_MAX {
         return Err(too_large);
     }
-    let length = u32::try_from(payload.len()).map_err(|_| too_large)?;
-    frames.reserve(HEADER_SIZE_BYTES + payload.len());
+    let length = u32::try_from(size_bytes).map_err(|_| too_large)?;
+    frames.reserve(HEADER_SIZE_BYTES + size_bytes);
     frames.push(kind);
     frames.extend_from_slice(&length.to_be_bytes());
-    frames.extend_from_slice(payload);
+    for part in parts {
+        frames.extend_from_slice(part);
+    }
     Ok(())
 }
 
-fn encode_json(
+fn encode_json<M: Message>(
     kind: u8,
     content: &impl Serialize,
     frames: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    encode_bytes(kind, &serde_json::to_vec(content)?, frames)
+    encode_bytes::<M>(kind, &[&serde_json::to_vec(content)?], frames)
 }

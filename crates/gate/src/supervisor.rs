@@ -14,14 +14,15 @@ use crate::command;
 use crate::complain;
 use crate::deleted;
 use crate::forwarder::Forwarder;
+use crate::held::Held;
 use crate::lease::Lease;
 use crate::link::Link;
 use crate::memory;
 use crate::options::Options;
-use crate::outputs::{Outputs, Writers};
+use crate::outputs::{Outputs, Writer, Writers};
 use crate::processes;
 use crate::protocol::{
-    CAPSULE_SOCKET, EXIT_CODE_GATE_FAILED, Exited, FromGate, GATE_SOCKET, Go, Hello,
+    self, CAPSULE_SOCKET, EXIT_CODE_GATE_FAILED, Exited, FromGate, GATE_SOCKET, Go, Hello,
     PROTOCOL_VERSION, Started, ToGate,
 };
 use crate::readiness::{Interests, Source};
@@ -63,6 +64,8 @@ enum Stage {
     Waiting,
     /// The command runs.
     Running { main: Pid },
+    /// The gate starts the processes of the node.
+    Holding(Held),
     /// The main process has ended; the gate kills and reaps all other processes.
     Clearing { main: Pid, exited: Exited },
     /// Only the gate is left; it empties the outputs.
@@ -170,7 +173,7 @@ impl Supervisor {
             self.reap();
         }
         if std::mem::take(&mut self.must_count_deleted)
-            && matches!(self.stage, Stage::Running { .. })
+            && matches!(self.stage, Stage::Running { .. } | Stage::Holding(_))
         {
             self.link.send(&FromGate::Deleted(deleted::count()));
         }
@@ -179,15 +182,21 @@ impl Supervisor {
                 code: EXIT_CODE_GATE_FAILED,
             };
         }
-        if matches!(self.stage, Stage::Clearing { .. }) {
-            self.forwarder = None;
-            self.kill_all();
-            self.reap();
+        self.clear();
+        if let Stage::Holding(held) = &mut self.stage {
+            held.advance(&mut self.link, &mut self.scratch);
+            if held.is_finished() {
+                self.report(Exited {
+                    code: Some(0),
+                    ..Exited::default()
+                });
+            }
         }
         if let Stage::Draining { exited } = &self.stage {
             while !self.outputs.are_complete() && self.link.has_room() {
+                let writer = Writer::Command;
                 self.outputs
-                    .pump(&mut self.link, Writers::Dead, &mut self.scratch);
+                    .pump(writer, &mut self.link, Writers::Dead, &mut self.scratch);
             }
             if self.outputs.are_complete() {
                 let exited = exited.clone();
@@ -199,6 +208,17 @@ impl Supervisor {
         {
             self.stage = Stage::Over { code };
         }
+    }
+
+    /// Kills and reaps what processes have left.
+    fn clear(&mut self) {
+        match &self.stage {
+            Stage::Clearing { .. } => self.forwarder = None,
+            Stage::Holding(held) if held.is_clearing() => (),
+            _ => return,
+        }
+        self.kill_all();
+        self.reap();
     }
 
     fn wait(&self) -> Result<Vec<Source>, Errno> {
@@ -213,6 +233,9 @@ impl Supervisor {
         let is_draining = matches!(self.stage, Stage::Draining { .. });
         if self.link.has_room() && !is_draining {
             self.outputs.add_interests(&mut interests);
+            if let Stage::Holding(held) = &self.stage {
+                held.add_interests(&mut interests);
+            }
         }
         if let Some(forwarder) = &self.forwarder {
             forwarder.add_interests(&mut interests);
@@ -224,10 +247,18 @@ impl Supervisor {
         let is_paused = self.forwarder.as_ref().is_some_and(Forwarder::is_paused);
         if self.must_reap {
             Some(Duration::ZERO)
-        } else if is_paused || matches!(self.stage, Stage::Clearing { .. }) {
+        } else if is_paused || self.is_clearing() {
             Some(POLL_INTERVAL)
         } else {
             None
+        }
+    }
+
+    fn is_clearing(&self) -> bool {
+        match &self.stage {
+            Stage::Clearing { .. } => true,
+            Stage::Holding(held) => held.is_clearing(),
+            _ => false,
         }
     }
 
@@ -243,8 +274,13 @@ impl Supervisor {
                 }
             }
             Source::Outputs => {
-                self.outputs
-                    .pump(&mut self.link, Writers::Living, &mut self.scratch);
+                let (link, scratch) = (&mut self.link, &mut self.scratch);
+                if let Stage::Holding(held) = &mut self.stage {
+                    held.pump(link, scratch);
+                } else {
+                    let writer = Writer::Command;
+                    self.outputs.pump(writer, link, Writers::Living, scratch);
+                }
             }
             Source::Listener => {
                 if let Some(forwarder) = &mut self.forwarder {
@@ -263,17 +299,17 @@ impl Supervisor {
     fn take_signals(&mut self) {
         let caught = self.signals.take();
         self.must_reap |= caught.child;
-        if let Stage::Running { .. } = self.stage {
+        if let Stage::Running { .. } | Stage::Holding(_) = self.stage {
             self.asked_from_outside |= caught.from_outside;
         }
         for signal in caught.passed_on {
-            self.pass_on(signal);
+            self.pass_on(signal, caught.from_outside);
         }
     }
 
     /// Passes a received signal to the command; without a command, the signal ends the gate.
-    fn pass_on(&mut self, signal: Signal) {
-        match self.stage {
+    fn pass_on(&mut self, signal: Signal, is_from_outside: bool) {
+        match &mut self.stage {
             Stage::Waiting => {
                 let exited = Exited {
                     signal: Some(signal.as_raw()),
@@ -283,32 +319,70 @@ impl Supervisor {
                     code: exited.exit_code(),
                 };
             }
-            Stage::Running { main } => processes::signal_main(main, signal),
+            Stage::Running { main } => processes::signal_main(*main, signal),
+            Stage::Holding(held) => {
+                let ends = [Signal::TERM, Signal::INT, Signal::QUIT].contains(&signal);
+                if is_from_outside && ends {
+                    held.finish();
+                }
+                held.signal_all(signal);
+            }
             _ => (),
         }
     }
 
     fn obey(&mut self, message: ToGate) -> Result<(), Errno> {
-        match (message, &self.stage, &mut self.lease) {
-            (ToGate::Go(go), Stage::Waiting, _) => self.go(&go)?,
-            (ToGate::Lease(renewal), _, Some(lease)) => lease.renew(renewal.milliseconds)?,
-            (ToGate::Signal(sent), Stage::Running { main }, _) => {
-                if let Some(signal) = Signal::from_named_raw(sent.signal) {
-                    processes::signal_main(*main, signal);
-                }
+        let Some(lease) = &mut self.lease else {
+            match (message, &self.stage) {
+                (ToGate::Go(go), Stage::Waiting) => self.go(go)?,
+                _ => self.refuse(),
             }
-            (ToGate::CountDeleted, _, Some(_)) => self.must_count_deleted = true,
-            // The signal arrived after the end of the command.
-            (ToGate::Signal(_), _, Some(_)) => (),
-            (ToGate::Go(_), ..) | (_, _, None) => {
-                complain("unexpected message from the node");
-                self.link.close();
+            return Ok(());
+        };
+        match message {
+            ToGate::Go(_) => self.refuse(),
+            ToGate::Lease(renewal) => lease.renew(renewal.milliseconds)?,
+            ToGate::CountDeleted => self.must_count_deleted = true,
+            ToGate::Signal(sent) => self.signal(&sent),
+            ToGate::Process(process) => match &mut self.stage {
+                Stage::Holding(held) => held.start(process, &mut self.link),
+                Stage::Running { .. } => self.refuse(),
+                // The order arrived after the end.
+                _ => (),
+            },
+            ToGate::Finish => {
+                if let Stage::Holding(held) = &mut self.stage {
+                    held.finish();
+                }
             }
         }
         Ok(())
     }
 
-    fn go(&mut self, go: &Go) -> Result<(), Errno> {
+    fn refuse(&mut self) {
+        complain("unexpected message from the node");
+        self.link.close();
+    }
+
+    /// Passes on a signal of the node, unless it arrives after the end of its processes.
+    fn signal(&mut self, sent: &protocol::Signal) {
+        let Some(signal) = Signal::from_named_raw(sent.signal) else {
+            return;
+        };
+        match &mut self.stage {
+            Stage::Running { main } => processes::signal_main(*main, signal),
+            Stage::Holding(held) => match sent.process {
+                Some(number) => held.signal(number, signal, &mut self.link),
+                None => {
+                    held.finish();
+                    held.signal_all(signal);
+                }
+            },
+            _ => (),
+        }
+    }
+
+    fn go(&mut self, go: Go) -> Result<(), Errno> {
         self.lease = Some(Lease::begin(go.lease_milliseconds)?);
         if let Err(error) = secrets::write(&go.secrets) {
             // No code: the command did not fail.
@@ -318,7 +392,14 @@ impl Supervisor {
             });
             return Ok(());
         }
-        match command::start(go) {
+        if go.holds {
+            self.link.send(&FromGate::Started(Started {
+                pid: i32::try_from(process::id()).unwrap_or(i32::MAX),
+            }));
+            self.stage = Stage::Holding(Held::new(go.env));
+            return Ok(());
+        }
+        match command::start(&go.argv, &go.env, None) {
             Ok(started) => {
                 self.outputs = started.outputs;
                 let pid = started.main.as_raw_nonzero().get();
@@ -327,40 +408,52 @@ impl Supervisor {
             }
             Err(error) => self.report(Exited {
                 code: Some(error.exit_code().into()),
-                error: Some(error.to_string()),
+                error: Some(error.text()),
                 ..Exited::default()
             }),
         }
         Ok(())
     }
 
-    /// Reaps children and records the end of the main process and of all processes.
+    /// Reaps children and records the ends of main processes, and the end of all processes.
     fn reap(&mut self) {
-        let main = match self.stage {
-            Stage::Running { main } => Some(main),
-            _ => None,
-        };
-        let reaped = processes::reap(main);
+        let reaped = processes::reap(|pid| match &self.stage {
+            Stage::Running { main } => *main == pid,
+            Stage::Holding(held) => held.is_main(pid),
+            _ => false,
+        });
         self.must_reap = reaped.more;
-        if let (Some(main), Some(exited)) = (main, reaped.main) {
-            self.stage = Stage::Clearing { main, exited };
-        } else if let Stage::Clearing { exited, .. } = &self.stage
-            && reaped.none_left
-        {
-            self.stage = Stage::Draining {
-                exited: exited.clone(),
-            };
+        for (main, exited) in reaped.ended {
+            match &mut self.stage {
+                Stage::Holding(held) => held.ended(main, exited),
+                _ => self.stage = Stage::Clearing { main, exited },
+            }
+        }
+        if !reaped.none_left {
+            return;
+        }
+        match &mut self.stage {
+            Stage::Holding(held) => held.cleared(),
+            Stage::Clearing { exited, .. } => {
+                let exited = std::mem::take(exited);
+                self.stage = Stage::Draining { exited };
+            }
+            _ => (),
         }
     }
 
     fn kill_all(&self) {
-        if let Stage::Running { main } | Stage::Clearing { main, .. } = self.stage {
-            processes::kill_all(main);
+        match &self.stage {
+            Stage::Running { main } | Stage::Clearing { main, .. } => {
+                processes::kill_all(Some(*main));
+            }
+            Stage::Holding(held) => held.kill_all(),
+            _ => (),
         }
     }
 
     fn report(&mut self, mut exited: Exited) {
-        exited.out_of_memory = memory::has_run_out();
+        exited.out_of_memory = memory::killed() > 0;
         exited.asked_from_outside = self.asked_from_outside;
         let code = exited.exit_code();
         self.link.send(&FromGate::Exited(exited));

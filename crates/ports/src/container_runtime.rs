@@ -81,16 +81,50 @@ pub struct ContainerSpec {
     /// Devices of the host that the container may use, at the same paths.
     pub devices: Vec<Device>,
     pub resources: Resources,
+    /// Whether the container starts without the image's own command, for [`Container::spawn`].
+    pub holds: bool,
     /// When the container must end, as time since the boot of the host: the value when the command starts; later
     /// renewals are sent to the container.
     pub lease_until: tokio::sync::watch::Receiver<Duration>,
 }
 
+/// A process of a container that holds, leader of its own process group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessSpec {
+    /// The caller's number for it, different from those of all other processes of the container.
+    pub number: u32,
+    /// The program and its arguments. A program without a slash is searched in `PATH`.
+    pub argv: Vec<String>,
+    /// Added to the environment of the container.
+    pub environment: Vec<(String, String)>,
+    /// The file in [`IoPaths::channel`] that it reads as its standard input; none for an empty one.
+    pub stdin: Option<String>,
+}
+
+/// An event of a process of a container that holds; the last is an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessEvent {
+    Wrote {
+        output: Output,
+        bytes: Bytes,
+    },
+    /// It has ended, and all its output was delivered.
+    Exited {
+        exit: Exit,
+        /// A process of the container was killed because the memory ran out, while this one ran.
+        out_of_memory: bool,
+    },
+    /// It could not be started; contains the reason.
+    Unusable(String),
+}
+
 /// The events of a live container, in order; ends after `Exited` or `Lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerEvent {
-    /// The image's own command is running.
+    /// The image's own command is running, or the container holds.
     Started,
+    /// An event of a process, by its number.
+    Process(u32, ProcessEvent),
     Wrote {
         output: Output,
         bytes: Bytes,
@@ -185,7 +219,23 @@ pub trait Container: Send + Sync {
     /// Extends its lease to `milliseconds` from now.
     async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError>;
 
-    /// Asks the main process to end.
+    /// Starts a process in a container that holds. When none of its processes runs, the container kills all that they
+    /// left before it reports the last end.
+    async fn spawn(&self, _process: ProcessSpec) -> Result<(), RuntimeError> {
+        Err(holds_no_container())
+    }
+
+    /// Asks the process group of a process to end, or kills it if `is_forced`. Nothing happens after its end.
+    async fn end_process(&self, _number: u32, _is_forced: bool) -> Result<(), RuntimeError> {
+        Err(holds_no_container())
+    }
+
+    /// Ends a container that holds, as soon as none of its processes runs, with exit code 0.
+    async fn finish(&self) -> Result<(), RuntimeError> {
+        Err(holds_no_container())
+    }
+
+    /// Asks the main process to end; in a container that holds, all its processes, and then finishes.
     async fn terminate(&self) -> Result<(), RuntimeError>;
 
     /// Kills it; returns when the engine has accepted the order.
@@ -204,6 +254,13 @@ pub trait Container: Send + Sync {
     /// empty if it printed nothing.
     async fn complaints(&self) -> String {
         String::new()
+    }
+}
+
+fn holds_no_container() -> RuntimeError {
+    RuntimeError::Engine {
+        action: "an order for the processes of a container",
+        source: "this runtime holds no containers".into(),
     }
 }
 

@@ -13,7 +13,7 @@ use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::clock::Clock;
 use aod_ports::container_runtime::{
     Container, ContainerEvent, ContainerRuntime, ContainerSpec, EngineInfo, ImageBuild, ImagePush,
-    NamedImage, ObservedImage, RuntimeError, Verdict,
+    NamedImage, ObservedImage, ProcessSpec, RuntimeError, Verdict,
 };
 use aod_testkit::engine::{self as double, Command, EXIT_CODE_GATE, End, Inside, container_name};
 use async_trait::async_trait;
@@ -181,6 +181,21 @@ impl Container for SimulatedContainer {
 
     async fn renew(&self, milliseconds: u64) -> Result<(), RuntimeError> {
         self.inner.renew(milliseconds).await
+    }
+
+    async fn spawn(&self, process: ProcessSpec) -> Result<(), RuntimeError> {
+        self.world.pause().await;
+        self.inner.spawn(process).await
+    }
+
+    async fn end_process(&self, number: u32, is_forced: bool) -> Result<(), RuntimeError> {
+        self.world.pause().await;
+        self.inner.end_process(number, is_forced).await
+    }
+
+    async fn finish(&self) -> Result<(), RuntimeError> {
+        self.world.pause().await;
+        self.inner.finish().await
     }
 
     async fn terminate(&self) -> Result<(), RuntimeError> {

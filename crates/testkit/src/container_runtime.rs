@@ -8,7 +8,8 @@ use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
 use aod_ports::artifact_store::ArtifactStore;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerRuntime, ContainerSpec, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerRuntime, ContainerSpec, ProcessEvent, ProcessSpec,
+    RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
 use futures::StreamExt as _;
@@ -78,6 +79,8 @@ pub async fn check_all(bench: &dyn Bench) {
     termination_from_outside_is_reported(bench).await;
     force_ends_what_does_not_listen(bench).await;
     a_lease_lasts_while_it_is_renewed_and_no_longer(bench).await;
+    container_that_holds_runs_processes_until_it_is_finished(bench).await;
+    container_that_holds_passes_requests_to_end_to_its_processes(bench).await;
     a_container_is_listed_until_it_is_removed(bench).await;
     the_same_attempt_again_replaces_what_is_there(bench).await;
     what_is_dropped_runs_on(bench).await;
@@ -111,6 +114,64 @@ impl Started {
         }
     }
 
+    /// A container that holds; its image has each behaviour.
+    async fn holding(bench: &dyn Bench) -> Self {
+        let image = bench.image(Behaviour::Waits);
+        let spec = ContainerSpec {
+            holds: true,
+            ..bench.spec(&image, LONG)
+        };
+        let mut held = Self::of(bench, spec).await;
+        let first = soon(held.events.next()).await;
+        assert_eq!(first, Some(ContainerEvent::Started));
+        held
+    }
+
+    async fn spawn(&self, number: u32, behaviour: Behaviour) {
+        let process = ProcessSpec {
+            number,
+            argv: behaviour.argv(),
+            environment: Vec::new(),
+            stdin: None,
+        };
+        let spawned = soon(self.container.spawn(process)).await;
+        spawned.expect("an order");
+    }
+
+    /// Reads to the end of a process.
+    async fn end_of(&mut self, wanted: u32) -> Exit {
+        loop {
+            let event = soon(self.events.next()).await.expect("more to come");
+            self.seen.push(event.clone());
+            if let ContainerEvent::Process(number, ProcessEvent::Exited { exit, .. }) = event
+                && number == wanted
+            {
+                return exit;
+            }
+        }
+    }
+
+    /// The text of a process on one output.
+    fn said_by(&self, wanted: u32, on: Output) -> String {
+        let mut all = Vec::new();
+        for event in &self.seen {
+            if let ContainerEvent::Process(number, ProcessEvent::Wrote { output, bytes }) = event
+                && (*number, *output) == (wanted, on)
+            {
+                all.extend_from_slice(bytes);
+            }
+        }
+        String::from_utf8(all).expect("text")
+    }
+
+    /// Reads until a process has printed this.
+    async fn hear_process(&mut self, number: u32, wanted: &str) {
+        while !self.said_by(number, Output::Stdout).contains(wanted) {
+            let event = soon(self.events.next()).await;
+            self.seen.push(event.expect("more to come"));
+        }
+    }
+
     /// Its text on one output.
     fn said(&self, wanted: Output) -> String {
         let mut all = Vec::new();
@@ -141,7 +202,9 @@ impl Started {
         let is_amidst = |event: &ContainerEvent| {
             matches!(
                 event,
-                ContainerEvent::Started | ContainerEvent::Wrote { .. }
+                ContainerEvent::Started
+                    | ContainerEvent::Wrote { .. }
+                    | ContainerEvent::Process(..)
             )
         };
         assert!(before.iter().all(is_amidst), "{:?}", self.seen);
@@ -305,6 +368,53 @@ async fn a_lease_lasts_while_it_is_renewed_and_no_longer(bench: &dyn Bench) {
     cut.container.renew(0).await.expect("a gate that lives");
     assert_eq!(cut.end().await, (ContainerEvent::Lost, verdict(125)));
     cut.remove(bench).await;
+}
+
+async fn container_that_holds_runs_processes_until_it_is_finished(bench: &dyn Bench) {
+    let mut held = Started::holding(bench).await;
+    held.spawn(1, Behaviour::Speaks).await;
+    assert_eq!(held.end_of(1).await, with_code(0));
+    assert_eq!(held.said_by(1, Output::Stdout), "one\nthree\n");
+    assert_eq!(held.said_by(1, Output::Stderr), "two\n");
+    // Two at the same time.
+    held.spawn(2, Behaviour::Waits).await;
+    held.spawn(3, Behaviour::Exits(3)).await;
+    assert_eq!(held.end_of(3).await, with_code(3));
+    soon(held.container.end_process(2, true))
+        .await
+        .expect("an order");
+    let killed = Exit {
+        code: None,
+        signal: Some(9),
+    };
+    assert_eq!(held.end_of(2).await, killed);
+    soon(held.container.finish()).await.expect("an order");
+    let (last, verdict) = held.end().await;
+    let finished = ContainerEvent::Exited {
+        exit: with_code(0),
+        out_of_memory: false,
+        asked_from_outside: false,
+    };
+    assert_eq!((last, verdict.exit_code), (finished, Some(0)));
+    held.remove(bench).await;
+}
+
+async fn container_that_holds_passes_requests_to_end_to_its_processes(bench: &dyn Bench) {
+    let mut held = Started::holding(bench).await;
+    held.spawn(1, Behaviour::Obeys).await;
+    held.hear_process(1, "ready").await;
+    soon(held.container.terminate()).await.expect("an order");
+    assert_eq!(held.end_of(1).await, with_code(5));
+    let (last, _) = held.end().await;
+    assert!(matches!(last, ContainerEvent::Exited { .. }), "{last:?}");
+    held.remove(bench).await;
+}
+
+const fn with_code(code: i32) -> Exit {
+    Exit {
+        code: Some(code),
+        signal: None,
+    }
 }
 
 async fn a_container_is_listed_until_it_is_removed(bench: &dyn Bench) {

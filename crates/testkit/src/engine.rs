@@ -23,9 +23,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 mod container;
+mod held;
 mod images;
 
 use container::{DoubleContainer, Live};
+use held::Order;
 
 pub use container::Inside;
 pub use images::{Images, Recipe};
@@ -136,7 +138,7 @@ impl Engine {
 
     /// Creates a container whose gate never gets the order to start.
     pub async fn create(&self, spec: ContainerSpec) -> Result<(), RuntimeError> {
-        let live = self.make(spec).await?.0;
+        let (live, ..) = self.make(spec).await?;
         live.gone.send_replace(Some(Verdict::default()));
         Ok(())
     }
@@ -144,7 +146,7 @@ impl Engine {
     async fn make(
         &self,
         spec: ContainerSpec,
-    ) -> Result<(Arc<Live>, Option<Command>), RuntimeError> {
+    ) -> Result<(Arc<Live>, Option<Command>, mpsc::UnboundedReceiver<Order>), RuntimeError> {
         let command = self.0.images.command(&spec.image)?;
         let name = container_name(&spec);
         self.remove(&name).await?;
@@ -152,7 +154,9 @@ impl Engine {
             .lease_until
             .borrow()
             .saturating_sub(self.0.clock.since_boot());
+        let (orders, ordered) = mpsc::unbounded_channel();
         let live = Arc::new(Live {
+            orders,
             name: name.clone(),
             spec,
             asked: watch::Sender::default(),
@@ -161,7 +165,7 @@ impl Engine {
             gone: watch::Sender::default(),
         });
         self.live().insert(name, Arc::clone(&live));
-        Ok((live, command))
+        Ok((live, command, ordered))
     }
 
     /// Runs a container until its command ends or is killed, or its gate's lease expires.
@@ -170,8 +174,10 @@ impl Engine {
         live: Arc<Live>,
         command: Option<Command>,
         events: mpsc::UnboundedSender<ContainerEvent>,
+        orders: mpsc::UnboundedReceiver<Order>,
     ) {
         let mut end = match command {
+            Some(command) if live.spec.holds => held::run(&live, &command, &events, orders).await,
             Some(command) => container::run(&live, &command, &events).await,
             None => End {
                 event: ContainerEvent::Unusable("there is no such command".into()),
@@ -267,12 +273,12 @@ impl ContainerRuntime for Engine {
     }
 
     async fn start(&self, spec: ContainerSpec) -> Result<Box<dyn Container>, RuntimeError> {
-        let (live, command) = self.make(spec).await?;
+        let (live, command, orders) = self.make(spec).await?;
         self.0.started.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = mpsc::unbounded_channel();
         tokio::spawn(
             self.clone()
-                .live_through(Arc::clone(&live), command, sender),
+                .live_through(Arc::clone(&live), command, sender, orders),
         );
         Ok(Box::new(DoubleContainer {
             live,

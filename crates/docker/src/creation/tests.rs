@@ -30,6 +30,7 @@ fn spec() -> ContainerSpec {
         secrets: Vec::new(),
         devices: Vec::new(),
         resources: Resources::default(),
+        holds: false,
         lease_until: tokio::sync::watch::channel(Duration::from_secs(18)).1,
     }
 }

@@ -49,6 +49,7 @@ impl Bench for Fixture {
 
     fn spec(&self, image: &str, left: Duration) -> ContainerSpec {
         ContainerSpec {
+            holds: false,
             lease_until: lease(left),
             ..self.spec(image)
         }

@@ -196,6 +196,7 @@ impl Fixture {
                 disk_bytes: 64 << 20,
                 ..Resources::default()
             },
+            holds: false,
             lease_until: lease(Duration::from_secs(60)),
         }
     }

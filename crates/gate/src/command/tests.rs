@@ -17,13 +17,9 @@ fn file(directory: &Path, name: &str, content: &str, mode: u32) -> String {
 
 /// Starts a command that cannot be started; returns the exit code and the text.
 fn refused(argv: &[&str], search: &str) -> (u8, String) {
-    let error = start(&Go {
-        argv: argv.iter().map(ToString::to_string).collect(),
-        env: vec![("PATH".into(), search.into())],
-        lease_milliseconds: 0,
-        secrets: Vec::new(),
-    })
-    .expect_err("a command that cannot be started");
+    let argv: Vec<_> = argv.iter().map(ToString::to_string).collect();
+    let env = [("PATH".into(), search.into())];
+    let error = start(&argv, &env, None).expect_err("a command that cannot be started");
     (error.exit_code(), error.to_string())
 }
 
@@ -120,13 +116,8 @@ fn command_that_is_not_executable_exits_with_126() {
 
 #[test]
 fn started_command_leads_its_own_group() {
-    let started = start(&Go {
-        argv: vec!["sh".into(), "-c".into(), "exit 4".into()],
-        env: Vec::new(),
-        lease_milliseconds: 0,
-        secrets: Vec::new(),
-    })
-    .expect("a shell");
+    let argv = ["sh", "-c", "exit 4"].map(Into::into);
+    let started = start(&argv, &[], None).expect("a shell");
     let ended = waitpid(Some(started.main), WaitOptions::empty()).expect("own child");
     assert_eq!(ended.and_then(|(_, status)| status.exit_status()), Some(4));
     assert_ne!(started.main, rustix::process::getpid());

@@ -29,10 +29,10 @@ fn pipe_held_outside_ends_when_all_writers_are_dead() {
     };
     let mut scratch = [0; 16];
     for _ in 0..3 {
-        outputs.pump(&mut link, Writers::Living, &mut scratch);
+        outputs.pump(Writer::Command, &mut link, Writers::Living, &mut scratch);
         assert!(!outputs.are_complete());
     }
-    outputs.pump(&mut link, Writers::Dead, &mut scratch);
+    outputs.pump(Writer::Command, &mut link, Writers::Dead, &mut scratch);
     assert!(outputs.are_complete());
     let mut sent = [0; 9];
     std::io::Read::read_exact(&mut &node, &mut sent).expect("sent");
@@ -54,7 +54,7 @@ fn gate_reads_no_output_while_node_does_not_read() {
     // A socket buffers a few hundred KiB; the bound only ends a failing test.
     for _ in 0..10_000 {
         let _ = rustix::io::write(&held, &[7; 4096]);
-        outputs.pump(&mut link, Writers::Living, &mut scratch);
+        outputs.pump(Writer::Command, &mut link, Writers::Living, &mut scratch);
     }
     assert!(!link.has_room());
     assert!(link.is_pending());

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use thiserror::Error;
 
-use super::{HEADER_SIZE_BYTES, Message, PAYLOAD_SIZE_BYTES_MAX};
+use super::{HEADER_SIZE_BYTES, Message};
 
 /// Why bytes are not a message. The frame boundaries are lost: close the stream. Every later call
 /// returns the same error.
@@ -16,11 +16,13 @@ pub enum DecodeError {
         /// The frame's first byte.
         kind: u8,
     },
-    /// The frame announces a payload above [`PAYLOAD_SIZE_BYTES_MAX`].
-    #[error("a frame announces {size_bytes} bytes, above the maximum of {PAYLOAD_SIZE_BYTES_MAX}")]
+    /// The frame announces a payload above [`Message::SIZE_BYTES_MAX`].
+    #[error("a frame announces {size_bytes} bytes, above the maximum of {size_bytes_max}")]
     TooLarge {
         /// Size of the payload as announced.
         size_bytes: usize,
+        /// The maximum of its direction.
+        size_bytes_max: usize,
     },
     /// The payload does not match its kind.
     #[error("a frame of kind {kind:#04x} has an invalid payload")]
@@ -41,7 +43,7 @@ pub enum DecodeError {
 /// Reads messages of one direction from a stream of bytes.
 ///
 /// Buffers bytes that were pushed and not yet read. A caller that reads all messages after each push keeps
-/// the buffer below [`HEADER_SIZE_BYTES`] + [`PAYLOAD_SIZE_BYTES_MAX`] + one push.
+/// the buffer below [`HEADER_SIZE_BYTES`] + [`Message::SIZE_BYTES_MAX`] + one push.
 #[derive(Debug)]
 pub struct Decoder<M> {
     buffer: Vec<u8>,
@@ -84,8 +86,11 @@ impl<M: Message> Decoder<M> {
         };
         let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
         let size_bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        if size_bytes > PAYLOAD_SIZE_BYTES_MAX {
-            return Err(DecodeError::TooLarge { size_bytes });
+        if size_bytes > M::SIZE_BYTES_MAX {
+            return Err(DecodeError::TooLarge {
+                size_bytes,
+                size_bytes_max: M::SIZE_BYTES_MAX,
+            });
         }
         let Some(payload) = rest.get(..size_bytes) else {
             return Ok(None);

@@ -14,6 +14,7 @@ fn hello() -> FromGate {
 
 fn go(argument: &str) -> ToGate {
     ToGate::Go(Go {
+        holds: false,
         argv: vec!["/bin/sh".into(), argument.into()],
         env: vec![
             ("PATH".into(), "/bin".into()),
@@ -57,7 +58,7 @@ fn frames_are_these_bytes_on_the_wire() {
     assert_eq!(encoded(&[output]), b"O\0\0\0\x02\0\xff");
     assert_eq!(
         encoded(&[FromGate::Stderr(Vec::new()), hello()]),
-        b"E\0\0\0\0H\0\0\0\x2f{\"version\":2,\"pid\":1,\"listen\":\"127.0.0.1:8700\"}"
+        b"E\0\0\0\0H\0\0\0\x2f{\"version\":3,\"pid\":1,\"listen\":\"127.0.0.1:8700\"}"
     );
     let exited = FromGate::Exited(Exited {
         code: Some(3),
@@ -70,10 +71,25 @@ fn frames_are_these_bytes_on_the_wire() {
     assert_eq!(
         encoded(&[
             ToGate::Lease(Lease { milliseconds: 5 }),
-            ToGate::Signal(Signal { signal: 15 }),
+            ToGate::Signal(Signal {
+                signal: 15,
+                process: None,
+            }),
             ToGate::CountDeleted,
         ]),
         b"L\0\0\0\x12{\"milliseconds\":5}T\0\0\0\x0d{\"signal\":15}C\0\0\0\x02{}"
+    );
+    let output = FromGate::ProcessStderr(258, vec![0, 255]);
+    assert_eq!(encoded(&[output]), b"e\0\0\0\x06\0\0\x01\x02\0\xff");
+    let process = Process {
+        number: 7,
+        argv: vec!["id".into()],
+        env: Vec::new(),
+        stdin: None,
+    };
+    assert_eq!(
+        encoded(&[ToGate::Process(process), ToGate::Finish]),
+        b"P\0\0\0\x23{\"number\":7,\"argv\":[\"id\"],\"env\":[]}F\0\0\0\x02{}"
     );
     let deleted = FromGate::Deleted(Deleted { bytes: 4096 });
     assert_eq!(encoded(&[deleted]), b"D\0\0\0\x0e{\"bytes\":4096}");
@@ -114,11 +130,11 @@ fn unknown_fields_are_ignored() {
 
 #[test]
 fn unknown_kind_is_rejected_at_first_byte() {
-    for kind in (0..=u8::MAX).filter(|kind| !b"HSOEDX".contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !b"HSOEDoexX".contains(kind)) {
         let error = decode::<FromGate>(&[kind], 1).expect_err("no such kind");
         assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
     }
-    for kind in (0..=u8::MAX).filter(|kind| !b"GLTC".contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !b"GLTCPF".contains(kind)) {
         let error = decode::<ToGate>(&[kind], 1).expect_err("no such kind");
         assert!(matches!(error, DecodeError::UnknownKind { kind: named } if named == kind));
     }
@@ -138,11 +154,14 @@ fn payload_above_maximum_is_rejected() {
     let error = above.encode(&mut frames).expect_err("above the bound");
     assert!(matches!(
         error,
-        EncodeError::TooLarge { size_bytes: 65_537 }
+        EncodeError::TooLarge {
+            size_bytes: 65_537,
+            size_bytes_max: 65_536
+        }
     ));
     assert_eq!(frames, b"before");
 
-    let error = go(&"x".repeat(PAYLOAD_SIZE_BYTES_MAX)).encode(&mut frames);
+    let error = go(&"x".repeat(ORDER_SIZE_BYTES_MAX)).encode(&mut frames);
     assert!(matches!(error, Err(EncodeError::TooLarge { .. })));
     assert_eq!(frames, b"before");
 }
@@ -152,13 +171,17 @@ fn length_above_maximum_is_rejected_before_payload() {
     let error = decode::<FromGate>(b"O\0\x01\0\x01", 1).expect_err("above the bound");
     assert!(matches!(
         error,
-        DecodeError::TooLarge { size_bytes: 65_537 }
+        DecodeError::TooLarge {
+            size_bytes: 65_537,
+            size_bytes_max: 65_536
+        }
     ));
     let error = decode::<ToGate>(b"G\xff\xff\xff\xff", 5).expect_err("above the bound");
     assert!(matches!(
         error,
         DecodeError::TooLarge {
-            size_bytes: 0xffff_ffff
+            size_bytes: 0xffff_ffff,
+            size_bytes_max: 4_194_304
         }
     ));
 }
@@ -167,7 +190,10 @@ fn length_above_maximum_is_rejected_before_payload() {
 fn invalid_payload_is_rejected_repeatedly() {
     let mut decoder = Decoder::<ToGate>::new();
     decoder.push(b"T\0\0\0\x02{]");
-    decoder.push(&encoded(&[ToGate::Signal(Signal { signal: 9 })]));
+    decoder.push(&encoded(&[ToGate::Signal(Signal {
+        signal: 9,
+        process: None,
+    })]));
     for _ in 0..2 {
         let error = decoder.next_message().expect_err("not JSON");
         assert!(matches!(error, DecodeError::Malformed { kind: b'T', .. }));
@@ -209,7 +235,20 @@ fn any_from_gate() -> impl Strategy<Value = FromGate> {
         Just(hello()),
         any::<i32>().prop_map(|pid| FromGate::Started(Started { pid })),
         bytes.clone().prop_map(FromGate::Stdout),
-        bytes.prop_map(FromGate::Stderr),
+        bytes.clone().prop_map(FromGate::Stderr),
+        (any::<u32>(), bytes.clone())
+            .prop_map(|(number, bytes)| FromGate::ProcessStdout(number, bytes)),
+        (any::<u32>(), bytes).prop_map(|(number, bytes)| FromGate::ProcessStderr(number, bytes)),
+        (any::<u32>(), any::<Option<i32>>(), any::<Option<String>>()).prop_map(
+            |(number, code, error)| {
+                let exited = Exited {
+                    code,
+                    error,
+                    ..Exited::default()
+                };
+                FromGate::ProcessExited(ProcessExited { number, exited })
+            }
+        ),
         any::<u64>().prop_map(|bytes| FromGate::Deleted(Deleted { bytes })),
         (
             any::<Option<i32>>(),
@@ -237,11 +276,13 @@ fn any_to_gate() -> impl Strategy<Value = ToGate> {
             proptest::collection::vec(text(), 0..5),
             proptest::collection::vec((text(), text()), 0..5),
             any::<u64>(),
-            proptest::collection::vec((text(), text()), 0..3)
+            proptest::collection::vec((text(), text()), 0..3),
+            any::<bool>()
         )
-            .prop_map(|(argv, env, lease_milliseconds, secrets)| {
+            .prop_map(|(argv, env, lease_milliseconds, secrets, holds)| {
                 let secrets = secrets.into_iter();
                 ToGate::Go(Go {
+                    holds,
                     argv,
                     env,
                     lease_milliseconds,
@@ -251,8 +292,24 @@ fn any_to_gate() -> impl Strategy<Value = ToGate> {
                 })
             }),
         any::<u64>().prop_map(|milliseconds| ToGate::Lease(Lease { milliseconds })),
-        any::<i32>().prop_map(|signal| ToGate::Signal(Signal { signal })),
+        (any::<i32>(), any::<Option<u32>>())
+            .prop_map(|(signal, process)| ToGate::Signal(Signal { signal, process })),
         Just(ToGate::CountDeleted),
+        Just(ToGate::Finish),
+        (
+            any::<u32>(),
+            proptest::collection::vec(text(), 0..5),
+            proptest::collection::vec((text(), text()), 0..5),
+            proptest::option::of(text()),
+        )
+            .prop_map(|(number, argv, env, stdin)| {
+                ToGate::Process(Process {
+                    number,
+                    argv,
+                    env,
+                    stdin,
+                })
+            }),
     ]
 }
 

@@ -5,6 +5,7 @@
 mod beginning;
 mod commands;
 mod forwarding;
+mod holding;
 mod leases;
 mod node;
 mod outputs;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use aod_gate::protocol::{
     CAPSULE_SOCKET, Decoder, Exited, FromGate, GATE_SOCKET, Go, Lease, Message as _,
-    PROTOCOL_VERSION, SecretFile, Signal, ToGate,
+    PROTOCOL_VERSION, Process, ProcessExited, SecretFile, Signal, ToGate,
 };
 use tempfile::TempDir;
 
@@ -145,6 +145,7 @@ impl Gate {
             .collect();
         let argv = argv.iter().map(ToString::to_string).collect();
         self.send(&ToGate::Go(Go {
+            holds: false,
             argv,
             env,
             lease_milliseconds,
@@ -152,9 +153,51 @@ impl Gate {
         }));
     }
 
+    /// Makes the gate hold.
+    pub(crate) fn hold(&mut self) {
+        self.send(&ToGate::Go(Go {
+            holds: true,
+            argv: Vec::new(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            lease_milliseconds: LONG_LEASE_MILLISECONDS,
+            secrets: Vec::new(),
+        }));
+        assert!(matches!(self.next(), FromGate::Started(_)));
+    }
+
+    /// Starts a shell script as the process `number`, with `env` and the file `stdin`.
+    pub(crate) fn start_script(
+        &mut self,
+        number: u32,
+        script: &str,
+        env: &[(&str, &str)],
+        stdin: Option<&Path>,
+    ) {
+        let env = env.iter().map(|&(key, value)| (key.into(), value.into()));
+        self.send(&ToGate::Process(Process {
+            number,
+            argv: ["/bin/sh", "-c", script].map(Into::into).into(),
+            env: env.collect(),
+            stdin: stdin.map(|path| path.display().to_string()),
+        }));
+    }
+
+    /// Reads to the end of the next process; returns its stdout, and its end.
+    pub(crate) fn end_of_process(&mut self) -> (Vec<u8>, ProcessExited) {
+        let mut stdout = Vec::new();
+        loop {
+            match self.next() {
+                FromGate::ProcessStdout(_, bytes) => stdout.extend(bytes),
+                FromGate::ProcessExited(exited) => return (stdout, exited),
+                other => panic!("at the wrong time: {other:?}"),
+            }
+        }
+    }
+
     /// Starts a shell script that finds `value` in the file `path`.
     pub(crate) fn go_with_secret(&mut self, script: &str, path: &Path, value: &str) {
         self.send(&ToGate::Go(Go {
+            holds: false,
             argv: ["/bin/sh", "-c", script].map(Into::into).into(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             lease_milliseconds: LONG_LEASE_MILLISECONDS,
@@ -174,7 +217,8 @@ impl Gate {
     }
 
     pub(crate) fn send_signal(&mut self, signal: i32) {
-        self.send(&ToGate::Signal(Signal { signal }));
+        let process = None;
+        self.send(&ToGate::Signal(Signal { signal, process }));
     }
 
     pub(crate) fn renew(&mut self, milliseconds: u64) {

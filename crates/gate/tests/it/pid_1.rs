@@ -238,3 +238,27 @@ fn capsule_cannot_trace_or_read_its_gate() {
     );
     assert_eq!(told.exited, exited_with(0));
 }
+
+/// A process that a step leaves must not change what the next step sees.
+#[test]
+fn nothing_outlives_the_processes_of_a_gate_that_holds() {
+    let Some(mut gate) = gate() else { return };
+    gate.hold();
+    // In a session of its own, deaf, and with the output open.
+    let leave =
+        "mkfifo $FIFO; setsid sh -c 'trap \"\" TERM HUP; echo left; echo >$FIFO; while :; do
+                 sleep 0.01; done' & read line <$FIFO; exit 4";
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let fifo = directory.path().join("fifo").display().to_string();
+    gate.start_script(1, leave, &[("FIFO", &fifo)], None);
+    let (stdout, end) = gate.end_of_process();
+    assert_eq!(String::from_utf8_lossy(&stdout), "left\n");
+    assert_eq!((end.number, end.exited), (1, exited_with(4)));
+    gate.start_script(2, "set -- /proc/[0-9]*; echo $#", &[], None);
+    let (stdout, end) = gate.end_of_process();
+    assert_eq!(end.number, 2);
+    // The gate and the shell.
+    assert_eq!(String::from_utf8_lossy(&stdout), "2\n");
+    gate.send(&ToGate::Finish);
+    assert_eq!(gate.rest().exited, exited_with(0));
+}

@@ -45,9 +45,19 @@ impl Behaviour {
         Some(Arc::new(move |inside| Box::pin(self.run(inside))))
     }
 
+    /// The behaviour of the process, in a container that holds.
+    fn of_process(self, inside: &Inside) -> Self {
+        let Some(process) = &inside.process else {
+            return self;
+        };
+        let all = [Self::Speaks, Self::Exits(3), Self::Obeys, Self::Waits];
+        let found = all.into_iter().find(|one| one.argv() == process.argv);
+        found.unwrap_or(Self::Exits(127))
+    }
+
     async fn run(self, inside: Inside) -> i32 {
         let say = |text| inside.say(Output::Stdout, text);
-        match self {
+        match self.of_process(&inside) {
             Self::Speaks => {
                 say("one\n");
                 inside.say(Output::Stderr, "two\n");

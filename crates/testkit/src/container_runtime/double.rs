@@ -96,6 +96,7 @@ impl Bench for Double<'_> {
             secrets: Vec::new(),
             devices: Vec::new(),
             resources: Resources::default(),
+            holds: false,
             lease_until: watch::channel(self.clock.since_boot() + left).1,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aod_domain::node::ObservedContainer;
 use aod_domain::run::Exit;
 use aod_ports::container_runtime::{
-    Container, ContainerEvent, ContainerSpec, RuntimeError, Verdict,
+    Container, ContainerEvent, ContainerSpec, ProcessEvent, ProcessSpec, RuntimeError, Verdict,
 };
 use aod_ports::log_stream::Output;
 use aod_services::program::Program;
@@ -16,23 +16,26 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::held::Order;
 use super::{Command, EXIT_CODE_GATE, End};
 
 /// Source: POSIX `signal.h`.
-const SIGNAL_TERMINATE: i32 = 15;
+pub(super) const SIGNAL_TERMINATE: i32 = 15;
 
 /// Added to the number of a fatal signal by engines and shells.
 const EXIT_CODE_SIGNAL: i64 = 128;
 
 /// 128 and the number of SIGKILL.
-const EXIT_CODE_KILLED: i64 = 137;
+pub(super) const EXIT_CODE_KILLED: i64 = 137;
 
 /// The view of a command.
 #[derive(Clone, Debug)]
 pub struct Inside {
     pub spec: ContainerSpec,
-    events: mpsc::UnboundedSender<ContainerEvent>,
-    asked: watch::Sender<Asked>,
+    /// The process of a container that holds; none for the image's own command.
+    pub process: Option<ProcessSpec>,
+    pub(super) events: mpsc::UnboundedSender<ContainerEvent>,
+    pub(super) asked: watch::Sender<Asked>,
 }
 
 impl Inside {
@@ -52,7 +55,12 @@ impl Inside {
     /// Writes to one of its outputs.
     pub fn say(&self, output: Output, text: &'static str) {
         let bytes = Bytes::from_static(text.as_bytes());
-        let _ = self.events.send(ContainerEvent::Wrote { output, bytes });
+        let _ = self.events.send(match &self.process {
+            None => ContainerEvent::Wrote { output, bytes },
+            Some(process) => {
+                ContainerEvent::Process(process.number, ProcessEvent::Wrote { output, bytes })
+            }
+        });
     }
 
     /// From now on the command handles the request to end itself; the future returns on that request. Without a
@@ -69,9 +77,9 @@ impl Inside {
 /// Whether a command was asked to end, and whether it has a handler.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
-    came: bool,
-    came_from_outside: bool,
-    is_trapped: bool,
+    pub(super) came: bool,
+    pub(super) came_from_outside: bool,
+    pub(super) is_trapped: bool,
 }
 
 /// A container.
@@ -83,6 +91,8 @@ pub(super) struct Live {
     /// The end of its gate's lease.
     pub(super) until: watch::Sender<Instant>,
     pub(super) gone: watch::Sender<Option<Verdict>>,
+    /// For a container that holds.
+    pub(super) orders: mpsc::UnboundedSender<Order>,
 }
 
 impl Live {
@@ -122,6 +132,7 @@ pub(super) async fn run(
     let (mut killed, mut asked) = (live.killed.subscribe(), live.asked.subscribe());
     let inside = Inside {
         spec: live.spec.clone(),
+        process: None,
         events: events.clone(),
         asked: live.asked.clone(),
     };
@@ -157,7 +168,7 @@ pub(super) async fn run(
 }
 
 /// Returns when the lease of the container has expired.
-async fn overdue(mut until: watch::Receiver<Instant>) {
+pub(super) async fn overdue(mut until: watch::Receiver<Instant>) {
     loop {
         let at = *until.borrow_and_update();
         tokio::select! {
@@ -174,6 +185,16 @@ pub(super) struct DoubleContainer {
     pub(super) live: Arc<Live>,
     /// None once taken.
     pub(super) events: Option<mpsc::UnboundedReceiver<ContainerEvent>>,
+}
+
+impl DoubleContainer {
+    fn order(&self, order: Order) -> Result<(), RuntimeError> {
+        let sent = self.live.orders.send(order);
+        sent.map_err(|_| RuntimeError::Engine {
+            action: "an order for a container",
+            source: "the container has ended".into(),
+        })
+    }
 }
 
 #[async_trait]
@@ -194,6 +215,18 @@ impl Container for DoubleContainer {
         let until = Instant::now() + Duration::from_millis(milliseconds);
         self.live.until.send_replace(until);
         Ok(())
+    }
+
+    async fn spawn(&self, process: ProcessSpec) -> Result<(), RuntimeError> {
+        self.order(Order::Start(process))
+    }
+
+    async fn end_process(&self, number: u32, is_forced: bool) -> Result<(), RuntimeError> {
+        self.order(Order::End { number, is_forced })
+    }
+
+    async fn finish(&self) -> Result<(), RuntimeError> {
+        self.order(Order::Finish)
     }
 
     async fn terminate(&self) -> Result<(), RuntimeError> {

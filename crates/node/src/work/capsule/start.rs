@@ -111,6 +111,7 @@ impl Active<'_> {
             secrets: secrets.files,
             devices: device_files(devices)?,
             resources: launched.resources.clone(),
+            holds: false,
             lease_until: attempt.lease.renewals(),
         };
         shared.ports.runtime.start(spec).await.map_err(|error| {

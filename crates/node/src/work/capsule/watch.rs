@@ -223,6 +223,8 @@ impl Watch<'_> {
                     warn!(%error, "a part of the output was lost");
                 }
             }
+            // This container does not hold.
+            Some(ContainerEvent::Process(..)) => (),
             Some(ContainerEvent::Exited {
                 exit,
                 out_of_memory,

@@ -22,4 +22,5 @@ mod registry;
 mod research;
 mod retries;
 mod secrets;
+mod tasks;
 mod turned;

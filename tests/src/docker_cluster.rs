@@ -110,7 +110,7 @@ impl DockerCluster {
             uuid::Uuid::now_v7().simple()
         );
         let directory = tempfile::tempdir().expect("a directory for a test");
-        let runtime = connect(&cluster, &name, directory.path()).await;
+        let runtime = connect(&cluster, &name, directory.path(), 0).await;
         let broker = cluster.broker("registrar").await;
         let capacity = Capacity {
             slots,
@@ -134,6 +134,18 @@ impl DockerCluster {
         )
         .await;
         this
+    }
+
+    /// Stops the first node, and starts another one, with directories of its own.
+    pub async fn replace_node(&mut self) {
+        self.cluster.nodes.remove(0).stop().await;
+        let runtime = connect(&self.cluster, &self.name, self.directory.path(), 1).await;
+        let capacity = Capacity {
+            slots: SLOTS,
+            containers_max: 4 * SLOTS,
+            memory_bytes: 4 << 30,
+        };
+        self.cluster.add_node(&["any"], capacity, runtime).await;
     }
 
     /// Builds and registers the capsule of `tests/capsules/<name>`.
@@ -313,21 +325,27 @@ fn http_client() -> reqwest::Client {
 }
 
 /// The runtime of the next node.
-async fn connect(cluster: &Cluster, name: &str, directory: &Path) -> Arc<DockerRuntime> {
-    let programs = directory.join("bin");
+async fn connect(
+    cluster: &Cluster,
+    name: &str,
+    directory: &Path,
+    node: usize,
+) -> Arc<DockerRuntime> {
+    let programs = directory.join(format!("bin-{node}"));
     fs::create_dir(&programs).expect("a test directory");
     let gate = programs.join("aod-gate");
     fs::write(&gate, GATE_BINARY).expect("a test file");
     for path in [&programs, &gate] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a test path");
     }
-    let id = load_or_draw(&cluster.data("node-0"), &SystemClock).expect("a data directory");
+    let data = cluster.data(&format!("node-{node}"));
+    let id = load_or_draw(&data, &SystemClock).expect("a data directory");
     let config = aod_docker::Config::new(
         ENGINE.into(),
         name.to_owned(),
         id,
         programs,
-        directory.join("hosts"),
+        directory.join(format!("hosts-{node}")),
     );
     let runtime = DockerRuntime::connect(config).await;
     Arc::new(runtime.expect("Docker answers"))

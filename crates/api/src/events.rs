@@ -74,6 +74,9 @@ pub struct LogLineView {
     pub number: u64,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
+    /// Step of a task that wrote the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     pub output: LogOutput,
     /// Text of the line, with control characters escaped.
     pub text: String,

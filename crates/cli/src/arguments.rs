@@ -48,7 +48,7 @@ pub use self::service::{
     ArchiveArguments, BrokerArguments, CapacityArguments, DiskArguments, GatewayArguments,
     NodeArguments, TlsArguments, TraceArguments, UpArguments,
 };
-pub use self::task::{TaskCommand, ValidateTaskArguments};
+pub use self::task::{RunTaskArguments, TaskCommand, ValidateTaskArguments};
 pub use self::tokens::{CreateTokenArguments, RevokeTokenArguments, TokensCommand};
 use crate::completion;
 use crate::console::Format;

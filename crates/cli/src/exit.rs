@@ -17,6 +17,12 @@ pub enum Exit {
     Cancelled,
     /// Something on this machine or in the cluster is missing or broken: Docker, the broker, the disk.
     Environment,
+    /// Steps of a task failed, and the others ran.
+    Partial,
+    /// The task was cancelled, or its command was interrupted.
+    TaskCancelled,
+    /// The task exceeded its time limit.
+    TaskTimedOut,
     /// A check found a difference: between read model and log, between two runs, or between a bundle and its seal.
     Different,
     /// `aod audit verify` found a consistent bundle without a seal.
@@ -27,7 +33,7 @@ pub enum Exit {
 
 impl Exit {
     /// All outcomes, in the order of the reference.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Ok,
         Self::RunFailed,
         Self::Usage,
@@ -38,17 +44,20 @@ impl Exit {
         Self::Different,
         Self::Unsealed,
         Self::Internal,
+        Self::Partial,
+        Self::TaskCancelled,
+        Self::TaskTimedOut,
     ];
 
-    /// The code for the shell. 2 is also the code of the command line parser; 70 is `EX_SOFTWARE` of `sysexits.h`.
+    /// The code for the shell. Tasks have the codes of their contract, of which three differ. 2 is also the code of the command line parser; 70 is `EX_SOFTWARE` of `sysexits.h`.
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
             Self::RunFailed => 1,
             Self::Usage => 2,
-            Self::Unreachable => 3,
-            Self::TimedOut => 4,
-            Self::Cancelled => 5,
+            Self::Unreachable | Self::Partial => 3,
+            Self::TimedOut | Self::TaskCancelled => 4,
+            Self::Cancelled | Self::TaskTimedOut => 5,
             Self::Environment => 6,
             Self::Different => 7,
             Self::Unsealed => 8,
@@ -73,6 +82,11 @@ impl Exit {
             }
             Self::Unsealed => "`aod audit verify` found a consistent bundle without a seal.",
             Self::Internal => "A bug in AOD.",
+            Self::Partial => "`aod task run`: steps failed, and the others ran.",
+            Self::TaskCancelled => {
+                "`aod task run`: the task was cancelled, or the command was interrupted."
+            }
+            Self::TaskTimedOut => "`aod task run`: the task exceeded its time limit.",
         }
     }
 }

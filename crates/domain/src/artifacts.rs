@@ -4,7 +4,7 @@
 
 use crate::capsule::{Base, Image, Registration};
 use crate::digest::Digest;
-use crate::run::{Ended, Event, FileEntry, Launched, LogsSummary, Payload, Work};
+use crate::run::{Ended, Event, FileEntry, Launched, LogsSummary, Payload, Snapshot, Work};
 use crate::spending;
 
 /// The role of an artifact in the event that names it.
@@ -13,7 +13,7 @@ pub enum Role {
     /// A payload, an output, a file, or a model request or answer.
     File,
     Logs,
-    /// The `schema.json`, `agent.yaml` or `tools.yaml` of a capsule.
+    /// The `schema.json`, `agent.yaml`, `tools.yaml` or `workflow.yaml` of a capsule.
     Manifest,
     /// A part of the image of a capsule, or its packed directory.
     Image,
@@ -33,6 +33,13 @@ pub fn named_by(event: &Event) -> Vec<Named> {
     match event {
         Event::Launched(launched) | Event::Requested(launched) | Event::Reused(launched) => {
             named_by_launch(launched)
+        }
+        Event::StepEnded(step) => {
+            let outputs = step.outputs.as_ref().and_then(of_payload);
+            outputs
+                .into_iter()
+                .chain(step.snapshot.as_ref().map(of_snapshot))
+                .collect()
         }
         Event::AttemptFailed(failed) => failed.logs.iter().map(of_logs).collect(),
         Event::Ended(ended) => named_by_end(ended),
@@ -57,9 +64,11 @@ pub fn named_by_launch(launched: &Launched) -> Vec<Named> {
             schema,
             content,
             image,
+            workflow,
             ..
         } => {
             named.push(of(*schema, Role::Manifest));
+            named.extend(workflow.map(|digest| of(digest, Role::Manifest)));
             named.push(of(*content, Role::Image));
             named.extend(of_image(image));
         }
@@ -93,6 +102,7 @@ pub fn named_by_registration(registration: &Registration) -> Vec<Named> {
         Some(registration.schema),
         registration.agent,
         registration.tools,
+        registration.workflow,
     ];
     let manifests = manifests.into_iter().flatten();
     manifests
@@ -133,6 +143,14 @@ fn of_payload(payload: &Payload) -> Option<Named> {
             size_bytes: Some(size_bytes),
             role: Role::File,
         }),
+    }
+}
+
+const fn of_snapshot(snapshot: &Snapshot) -> Named {
+    Named {
+        digest: snapshot.digest,
+        size_bytes: Some(snapshot.size_bytes),
+        role: Role::File,
     }
 }
 

@@ -96,6 +96,9 @@ pub struct Registration {
     pub agent: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Digest>,
+    /// For a task: its `workflow.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Digest>,
     pub image: Image,
     /// The images that its image is based on; empty for versions from before they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -83,6 +83,9 @@ error_codes! {
     QueueTimedOut => "queue_timed_out", Caller, true, "no node started the run within its queue limit";
     HeartbeatMissed => "heartbeat_missed", Caller, true, "the capsule sent no heartbeat within its limit";
     DeadlineExceeded => "deadline_exceeded", Caller, true, "the run did not end before its deadline";
+    StepFailed => "step_failed", Capsule, false, "a step of the task failed";
+    TaskPartial => "task_partial", Capsule, false, "steps of the task failed, and the others ran";
+    TaskTooLong => "task_too_long", Capsule, false, "the task has more executions of steps than a task may have";
     OutOfMemory => "out_of_memory", Capsule, true, "the capsule needed more memory than its limit";
     DiskQuota => "disk_quota", Capsule, false, "the capsule wrote more than its disk limit";
     AdmissionDeadlock => "admission_deadlock", Platform, true, "flow-control rules made runs wait for each other";

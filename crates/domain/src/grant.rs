@@ -96,9 +96,10 @@ pub struct ModelGrant {
 }
 
 impl ModelGrant {
-    /// Whether the grant contains `model` of `provider`.
+    /// Whether the grant contains `model` of `provider`. `provider/*` contains all models of the provider.
     pub fn allows(&self, provider: &str, model: &str) -> bool {
-        let full = format!("{provider}/{model}");
-        self.names.iter().any(|name| *name == full || name == model)
+        let (full, all) = (format!("{provider}/{model}"), format!("{provider}/*"));
+        let mut names = self.names.iter();
+        names.any(|name| *name == full || name == model || *name == all)
     }
 }

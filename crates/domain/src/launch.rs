@@ -319,6 +319,7 @@ impl Checked {
                 handoffs: registration.handoffs.clone(),
                 models: registration.models.clone().map(Box::new),
                 needs: registration.needs.clone(),
+                workflow: registration.workflow,
             },
             payload: Payload::Inline(Value::Null),
             files: self.files.clone(),

@@ -150,6 +150,7 @@ pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registrati
         handoffs,
         models,
         needs,
+        workflow,
     } = work.clone()
     else {
         return None;
@@ -163,6 +164,7 @@ pub fn registration(launched: &Recorded<Launched>) -> Option<Recorded<Registrati
         schema,
         agent: None,
         tools: None,
+        workflow,
         image,
         bases: Vec::new(),
         resources: launched.event.resources.clone(),

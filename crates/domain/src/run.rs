@@ -36,7 +36,8 @@ pub use self::event::{
     ChildrenSummary, Delivered, EgressUsage, Ended, Event, Exit, FileEntry, Holder,
     LABEL_BYTES_MAX, LABELS_MAX, Launched, Lease, LogsSummary, NotesSummary, Outcome,
     PAYLOAD_INLINE_BYTES_MAX, Parent, Payload, Placement, REASON_LENGTH_MAX, Recompute, Refused,
-    Rerun, Returned, Reuses, Sealed, SealedTree, Timings, Usage, Work, WorkPosition,
+    Rerun, Returned, Reuses, STEPS_MAX, Sealed, SealedTree, Snapshot, StepEnded, Timings, Usage,
+    Work, WorkPosition,
 };
 pub use self::left_out::{LEFT_OUT_NAMED_MAX, LeftOut};
 pub use self::limits::{
@@ -46,7 +47,7 @@ pub use self::limits::{
 pub use self::note::{
     CallRefused, Egress, EgressRefused, Note, NoteKind, REFUSED_TARGET_LENGTH_MAX,
 };
-pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry};
+pub use self::retries::{FailureKind, RETRIES_MAX, Retries, Retry, pause_after};
 pub use self::state::State;
 use crate::chain::Chain as _;
 use crate::digest::Digest;
@@ -94,6 +95,8 @@ pub struct Run {
     /// The holder that the current attempt replaced; none if there was none.
     pub replaced: Option<Holder>,
     pub cancel: Option<CancelRequested>,
+    /// Number of ended executions of steps, if it is a task.
+    pub steps: u32,
     /// The last state event: the next one is guarded by it and chained to it.
     pub last: Position,
 }
@@ -193,6 +196,7 @@ impl Run {
                 returned: None,
                 replaced: None,
                 cancel: None,
+                steps: 0,
                 last,
             }),
             None => Err(BrokenHistory {
@@ -265,6 +269,7 @@ impl Run {
                 self.rests = Some(rest);
             }
             Event::AttemptFailed(_) => return Err(broken("only the current attempt can fail")),
+            Event::StepEnded(step) => self.end_step(step).map_err(broken)?,
             Event::CancelRequested(cancel) => self.cancel = Some(cancel.clone()),
             Event::Ended(ended) if self.holds(ended.attempt) => {
                 let ended = ended.clone();
@@ -273,6 +278,21 @@ impl Run {
             Event::Ended(_) => return Err(broken("only the current attempt ends a run")),
         }
         self.last = last;
+        Ok(())
+    }
+
+    fn end_step(&mut self, step: &StepEnded) -> Result<(), &'static str> {
+        if !self.holds(step.attempt) {
+            return Err("only the current attempt ends a step");
+        }
+        if step.number != self.steps + 1 {
+            return Err("ended steps are numbered without a gap");
+        }
+        self.steps = step.number;
+        if step.snapshot.is_some() {
+            // A task of many hours may lose many nodes, as long as it makes progress.
+            self.attempts_lost = 0;
+        }
         Ok(())
     }
 

@@ -8,12 +8,13 @@ pub enum Writer {
 }
 
 /// The state events of a run that nodes write: its holder, or the node that is about to lease it.
-const STATES_OF_NODES: [&str; 6] = [
+const STATES_OF_NODES: [&str; 7] = [
     "delivered",
     "leased",
     "attempt_lost",
     "attempt_refused",
     "attempt_failed",
+    "step_ended",
     "ended",
 ];
 

@@ -146,6 +146,7 @@ fn registration() -> Registration {
         schema: Digest::of("schema"),
         agent: Some(Digest::of("agent")),
         tools: Some(Digest::of("tools")),
+        workflow: None,
         image: image(),
         bases: Vec::new(),
         resources: Resources::default(),
@@ -353,6 +354,15 @@ fn launch_of_tenant() -> Event {
     }))
 }
 
+/// A launch of a task.
+fn task() -> Launched {
+    let mut launched = launched();
+    if let Work::Capsule { workflow, .. } = &mut launched.work {
+        *workflow = Some(Digest::of("workflow"));
+    }
+    launched
+}
+
 /// A launch whose image is stored as layers.
 fn layered() -> Launched {
     let mut launched = launched();
@@ -514,6 +524,8 @@ fn every_event_has_a_sample_that_is_read() {
     names.insert(check_variant(launch, &run.to_string(), ".placed"));
     let launch = Event::Launched(Box::new(layered()));
     names.insert(check_variant(launch, &run.to_string(), ".layers"));
+    let launch = Event::Launched(Box::new(task()));
+    names.insert(check_variant(launch, &run.to_string(), ".task"));
     for event in spending_events() {
         names.insert(check(event, &child().to_string()));
     }

@@ -175,6 +175,7 @@ impl Rejected for run::Rejection {
             | Self::Held
             | Self::NoRetry
             | Self::NotAdmitted
+            | Self::NotNextStep
             | Self::NotSealable => ErrorCode::RunEnded,
         };
         Error::new(code, format!("{name}: {self}"))

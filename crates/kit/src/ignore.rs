@@ -21,13 +21,14 @@ const FILES: [&str; 2] = ["Dockerfile.dockerignore", ".dockerignore"];
 
 /// The files that AOD or Docker reads. No line excludes them from the package; Docker itself removes the `Dockerfile`
 /// and `.dockerignore` from the context of `COPY` if a line of `.dockerignore` matches them.
-pub(crate) const ALWAYS_INCLUDED: [&str; 6] = [
+pub(crate) const ALWAYS_INCLUDED: [&str; 7] = [
     "Dockerfile",
     FILES[0],
     FILES[1],
     "agent.yaml",
     "schema.json",
     "tools.yaml",
+    "workflow.yaml",
 ];
 
 /// Files and directories that tools create: different on each machine.

@@ -8,6 +8,7 @@
 //! graph        the permitted calls between capsules
 //! contents     the entries of a directory that belong to its package, and what is left out by the rules of `ignore`
 //! pack         a directory as a package: equal directories give equal bytes
+//! task         the capsule of a task
 //! cases        the test cases of a capsule; `expectation` compares their results
 //! stand_in     canned answers in place of capsules and models
 //! wheel        the Python SDK, which `build.rs` builds and `pack` adds
@@ -25,10 +26,12 @@ mod ignore;
 mod pack;
 mod place;
 mod source;
+mod task;
 mod validate;
 mod wheel;
 
 pub use self::error::Error;
 pub use self::pack::{Package, pack};
 pub use self::source::{Family, Source};
+pub use self::task::TaskSource;
 pub use self::validate::{Finding, Severity, refuse, relations, unpriced, validate};

@@ -22,6 +22,8 @@ pub struct Source {
     pub schema_json: Vec<u8>,
     pub agent_yaml: Option<Vec<u8>>,
     pub tools_yaml: Option<Vec<u8>>,
+    /// For a task.
+    pub workflow_yaml: Option<Vec<u8>>,
 }
 
 impl Source {
@@ -57,6 +59,7 @@ impl Source {
             schema_json,
             agent_yaml,
             tools_yaml,
+            workflow_yaml: optional("workflow.yaml")?,
         })
     }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::json::{self, Unreadable};
 use aod_domain::manifest::{AgentManifest, MANIFEST_SIZE_BYTES_MAX, Network, ToolsManifest, slug};
+use aod_domain::task::{self, WORKFLOW_SIZE_BYTES_MAX};
 use aod_domain::yaml;
 use serde::Serialize;
 
@@ -23,6 +24,9 @@ use super::place::{Place, place_of};
 
 pub use self::prices::unpriced;
 pub use self::relations::relations;
+
+/// The workflow of a task.
+const WORKFLOW: &str = "workflow.yaml";
 
 /// Whether a finding makes the directory invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -100,7 +104,12 @@ pub fn validate(directory: &Path) -> Result<Vec<Finding>, Error> {
     check.dockerfile();
     check.schema();
     check.agent();
-    check.manifest("tools.yaml", ToolsManifest::parse);
+    check.manifest("tools.yaml", MANIFEST_SIZE_BYTES_MAX, ToolsManifest::parse);
+    if directory.join(WORKFLOW).exists() {
+        check.manifest(WORKFLOW, WORKFLOW_SIZE_BYTES_MAX, |yaml| {
+            task::read_runnable(WORKFLOW, yaml)
+        });
+    }
     check.secrets(&entries);
     check.sources();
     Ok(check.findings)
@@ -197,7 +206,9 @@ impl Check<'_> {
 
     /// The gateway requires a name: from the manifest, or from the name of the directory.
     fn agent(&mut self) {
-        let Some(agent) = self.manifest("agent.yaml", AgentManifest::parse) else {
+        let Some(agent) =
+            self.manifest("agent.yaml", MANIFEST_SIZE_BYTES_MAX, AgentManifest::parse)
+        else {
             return;
         };
         let path = self.directory.canonicalize().unwrap_or_default();
@@ -219,9 +230,10 @@ impl Check<'_> {
     fn manifest<T>(
         &mut self,
         name: &str,
+        size_bytes_max: usize,
         parse: fn(&[u8]) -> Result<T, Vec<yaml::Problem>>,
     ) -> Option<T> {
-        let bytes = self.read(name, MANIFEST_SIZE_BYTES_MAX).unwrap_or_default();
+        let bytes = self.read(name, size_bytes_max).unwrap_or_default();
         match parse(&bytes) {
             Ok(manifest) => Some(manifest),
             Err(problems) => {
@@ -369,6 +381,8 @@ mod tests {
             let directory = source::tests::write(root.path(), "x", "", "");
             fs::write(directory.join(".dockerignore"), "").unwrap();
             fs::write(directory.join("Dockerfile.dockerignore"), "").unwrap();
+            let workflow = "name: w\nsteps: [{id: a, type: command, command: 'true'}]\n";
+            fs::write(directory.join(WORKFLOW), workflow).unwrap();
             let target = directory.join("other");
             fs::rename(directory.join(name), &target).unwrap();
             symlink("other", directory.join(name)).unwrap();

@@ -1,5 +1,6 @@
 //! Files of runs on the host: the directories of an attempt (`workdir`, `leftovers`), files for a capsule (`deliver`,
-//! `payload`), and files from it (`stage`, `collect`, `quota`).
+//! `payload`), files from it (`stage`, `collect`, `quota`), and its whole workspace
+//! (`snapshot`).
 //!
 //! A capsule can make any tree: `safe_dir` reads one beneath a handle, `descent` visits and removes one of any depth.
 
@@ -10,5 +11,6 @@ pub(crate) mod leftovers;
 pub(crate) mod payload;
 pub(crate) mod quota;
 pub(crate) mod safe_dir;
+pub(crate) mod snapshot;
 pub(crate) mod stage;
 pub(crate) mod workdir;

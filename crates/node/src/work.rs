@@ -24,6 +24,7 @@ pub(crate) async fn run(attempt: &Attempt, seat: Seat) -> (Finish, Leftover) {
             handoffs,
             models,
             needs,
+            workflow,
             ..
         } => {
             let capsule = Capsule {
@@ -32,6 +33,7 @@ pub(crate) async fn run(attempt: &Attempt, seat: Seat) -> (Finish, Leftover) {
                 handoffs,
                 models: models.as_deref(),
                 needs,
+                workflow: *workflow,
             };
             capsule::run(attempt, capsule, seat).await
         }

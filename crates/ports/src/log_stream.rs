@@ -24,6 +24,9 @@ pub struct LogLine {
     /// Number of the line in its attempt, from 1.
     pub number: u64,
     pub at: Timestamp,
+    /// The step of a task that wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     pub output: Output,
     pub text: String,
 }

@@ -19,6 +19,7 @@ pub fn registration(name: &str, schema: Digest) -> Registration {
         schema,
         agent: None,
         tools: None,
+        workflow: None,
         image: Image {
             config_digest: name.to_owned(),
             content: ImageContent::Archive {

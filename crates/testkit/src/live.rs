@@ -19,6 +19,7 @@ pub fn lines(attempt: u32, numbers: Range<u64>) -> Vec<LogLine> {
         attempt,
         number,
         at: Timestamp::UNIX_EPOCH,
+        step: None,
         output: Output::Stdout,
         text: format!("line {number}"),
     };

@@ -138,6 +138,7 @@ fn attempts(trace: TraceId, run: &RunHistory) -> Vec<Span> {
             | Event::AdmissionReturned(_)
             | Event::Reused(_)
             | Event::Delivered(_)
+            | Event::StepEnded(_)
             | Event::CancelRequested(_)
             | Event::Sealed(_) => (),
         }

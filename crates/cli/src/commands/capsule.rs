@@ -75,7 +75,17 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
     refuse(&aod_kit::validate(&arguments.directory)?)?;
     let client = Client::connect(&arguments.connect)?;
     let package = packed(&arguments.directory, console)?;
-    let query = query(arguments)?;
+    let registered = register(&client, &package, &query(arguments)?, console).await?;
+    console.show(&registered, || text::run::registered(&registered))
+}
+
+/// Registers a package, and prints the output of its build.
+pub(super) async fn register(
+    client: &Client,
+    package: &Package,
+    query: &[(&'static str, String)],
+    console: Console,
+) -> Result<RegisteredCapsule, Failure> {
     let _status = console.status_line("building");
     for _ in 0..REQUESTS_MAX {
         let headers = [
@@ -83,18 +93,16 @@ async fn build(arguments: &BuildArguments, console: Console) -> Result<(), Failu
             (HeaderName::from_static("prefer"), "respond-async"),
         ];
         let (status, answer) = client
-            .post_file("/v1/capsules", &query, &headers, package.file.path())
+            .post_file("/v1/capsules", query, &headers, package.file.path())
             .await?;
         let unreadable = |error| {
             Failure::new(Exit::Internal, "the answer of the gateway cannot be read").because(&error)
         };
         if status != StatusCode::ACCEPTED {
-            let registered: RegisteredCapsule =
-                serde_json::from_value(answer).map_err(unreadable)?;
-            return console.show(&registered, || text::run::registered(&registered));
+            return serde_json::from_value(answer).map_err(unreadable);
         }
         let view: RunView = serde_json::from_value(answer).map_err(unreadable)?;
-        watch_build(&client, &view, console).await?;
+        watch_build(client, &view, console).await?;
     }
     Err(
         Failure::environment("the gateway did not register the finished build")

@@ -14,9 +14,12 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-pub(super) fn task(command: &TaskCommand, console: Console) -> Result<Exit, Failure> {
+mod run;
+
+pub(super) async fn task(command: TaskCommand, console: Console) -> Result<Exit, Failure> {
     match command {
-        TaskCommand::Validate(arguments) => validate(arguments, console)?,
+        TaskCommand::Run(arguments) => return run::run_task(&arguments, console).await,
+        TaskCommand::Validate(arguments) => validate(&arguments, console)?,
         TaskCommand::Schema => {
             console.print(include_str!("../../../../docs/schemas/workflow.json"))?;
         }

@@ -1,5 +1,7 @@
 //! Events of the log, one per line.
 
+use std::fmt::Write as _;
+
 use aod_api::events::EventView;
 use aod_domain::spending::Cost;
 use serde_json::Value;
@@ -41,6 +43,7 @@ fn remark(event: &EventView) -> Option<String> {
             let seconds = pause.div_ceil(1_000);
             Some(format!("{}; retry in {seconds} s", text("/error/message")?))
         }
+        "step_ended" => Some(step_ended(event)?),
         "call_refused" => Some(format!("{}: {}", text("/target")?, text("/text")?)),
         "egress_closed" => {
             let number = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_u64);
@@ -112,6 +115,21 @@ fn settled(event: &EventView) -> Option<String> {
     Some(format!("{}: {}", model(event)?, parts.join(", ")))
 }
 
+/// `review.2 failed: exit code 1`.
+fn step_ended(event: &EventView) -> Option<String> {
+    let text = |pointer: &str| event.data.pointer(pointer).and_then(Value::as_str);
+    let mut name = text("/position/step")?.to_owned();
+    let iterations = event.data.pointer("/position/iterations");
+    for iteration in iterations.and_then(Value::as_array).into_iter().flatten() {
+        let _ = write!(name, ".{iteration}");
+    }
+    let ending = text("/ending")?;
+    Some(match text("/error/message") {
+        Some(message) => format!("{name} {ending}: {message}"),
+        None => format!("{name} {ending}"),
+    })
+}
+
 /// The state of a run after `event`, for the progress line.
 pub(crate) fn short(event: &EventView) -> String {
     let word = match name(event) {
@@ -123,7 +141,7 @@ pub(crate) fn short(event: &EventView) -> String {
         "cancel_requested" => "being cancelled",
         "wait_started" => "waiting for callees",
         "capsule_started" | "wait_ended" | "call_refused" | "egress_closed" | "egress_refused"
-        | "reserved" | "settled" => "running",
+        | "reserved" | "settled" | "step_ended" => "running",
         "ended" => match event.data["outcome"].as_str() {
             Some("failed") => "failed",
             Some("cancelled") => "cancelled",

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 const SHORT_ID_LENGTH: usize = 6;
 
 /// `12:00:01.200Z  info     read  rows=344`. A line that is no JSON log line, or has numbers that would change, is shown
-/// as it is, with its output as its level.
+/// as it is, with its output as its level. The line of a task has the name of its step before the text.
 pub(crate) fn line(line: &LogLineView) -> String {
     let logged = json::read(line.text.as_bytes()).ok().and_then(logged);
     let (level, text) = logged.unwrap_or_else(|| {
@@ -22,7 +22,11 @@ pub(crate) fn line(line: &LogLineView) -> String {
         (output.to_owned(), line.text.clone())
     });
     let time = line.at.strftime("%H:%M:%S%.3fZ");
-    format!("{time}  {level:<7}  {text}").trim_end().to_owned()
+    let step = line.step.as_ref().map(|step| format!("{step}  "));
+    let step = step.unwrap_or_default();
+    format!("{time}  {level:<7}  {step}{text}")
+        .trim_end()
+        .to_owned()
 }
 
 /// Level and text of a log line as JSON loggers write it; none for other objects.

@@ -205,6 +205,7 @@ fn dead_letter_shows_attempts_and_last_output() {
             attempt: 1,
             number: 3,
             at: at(1_200),
+            step: None,
             output: LogOutput::Stdout,
             text: "reading penguins.csv".to_owned(),
         }],

@@ -5,7 +5,8 @@ use thiserror::Error;
 
 use super::{
     Admitted, AttemptFailed, AttemptLost, CancelRequested, DELIVERIES_COUNTED_MAX, Delivered,
-    Ended, Event, Holder, Launched, Lease, Phase, Refused, Returned, Run, RunError, Sealed,
+    Ended, Event, Holder, Launched, Lease, Phase, Refused, Returned, Run, RunError, STEPS_MAX,
+    Sealed, StepEnded,
 };
 use crate::rule::Admission;
 
@@ -34,6 +35,8 @@ pub enum Command {
     Refuse(Refused),
     /// Ends a failed attempt, so that another one can begin after a pause.
     FailAttempt(Box<AttemptFailed>),
+    /// Records the end of a step of a task.
+    EndStep(Box<StepEnded>),
     /// Requests its holder to end the run.
     Cancel(CancelRequested),
     /// Ends the run.
@@ -62,6 +65,9 @@ pub enum Rejection {
     /// The request wants no further attempt after this kind of failure.
     #[error("the run has no retry left for this kind of failure")]
     NoRetry,
+    /// The task has fewer ended steps, or as many as a task may have.
+    #[error("the step is not the next of the task")]
+    NotNextStep,
     /// The run waits for admission; earlier admissions no longer count.
     #[error("the run is not admitted")]
     NotAdmitted,
@@ -100,6 +106,7 @@ pub fn decide(run: Option<&Run>, command: &Command, now: Timestamp) -> Decision 
             Event::AttemptRefused(refused.clone())
         }),
         (Command::FailAttempt(failed), Some(run)) => fail_attempt(run, failed),
+        (Command::EndStep(step), Some(run)) => end_step(run, step),
         (Command::Cancel(cancel), Some(run)) => request_cancel(run, cancel),
         (Command::End(ended), Some(run)) => end(run, ended),
         (Command::Seal(sealed), Some(run)) => seal(run, sealed),
@@ -269,6 +276,18 @@ fn give_up(run: &Run, attempt: u32, event: impl FnOnce() -> Event) -> Decision {
         Phase::Requested | Phase::Queued if run.attempts == attempt => Ok(None),
         Phase::Ended(_) => Err(Rejection::Ended),
         Phase::Requested | Phase::Queued | Phase::Leased(_) => Err(Rejection::Superseded),
+    }
+}
+
+/// Only the holder ends steps, one after the other.
+fn end_step(run: &Run, step: &StepEnded) -> Decision {
+    match &run.phase {
+        Phase::Ended(_) => Err(Rejection::Ended),
+        _ if !run.holds(step.attempt) => Err(Rejection::Superseded),
+        // The broker stored the event, and its answer was lost.
+        _ if step.number <= run.steps => Ok(None),
+        _ if step.number != run.steps + 1 || step.number > STEPS_MAX => Err(Rejection::NotNextStep),
+        _ => Ok(Some(Event::StepEnded(Box::new(step.clone())))),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::placement::{Near, Requirements};
 use crate::rule::Admission;
 use crate::spending::{Budget, Spent};
 use crate::subject::{self, Class, Pool, Subject};
+use crate::task::plan::{Ending, Position};
 use crate::tenant::Tenant;
 use crate::trace::TraceParent;
 
@@ -49,6 +50,8 @@ pub enum Event {
     AttemptRefused(Refused),
     #[serde(rename = "dev.aod.run.attempt_failed.v1")]
     AttemptFailed(Box<AttemptFailed>),
+    #[serde(rename = "dev.aod.run.step_ended.v1")]
+    StepEnded(Box<StepEnded>),
     #[serde(rename = "dev.aod.run.cancel_requested.v1")]
     CancelRequested(CancelRequested),
     #[serde(rename = "dev.aod.run.ended.v1")]
@@ -75,6 +78,7 @@ impl Event {
             Self::AttemptLost(_) => "attempt_lost",
             Self::AttemptRefused(_) => "attempt_refused",
             Self::AttemptFailed(_) => "attempt_failed",
+            Self::StepEnded(_) => "step_ended",
             Self::CancelRequested(_) => "cancel_requested",
             Self::Ended(_) => "ended",
             Self::Sealed(_) => "sealed",
@@ -163,6 +167,9 @@ pub enum Work {
         models: Option<Box<ModelGrant>>,
         #[serde(default, skip_serializing_if = "Needs::is_nothing")]
         needs: Needs,
+        /// For a task: its workflow, whose steps run instead of the command of the image.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workflow: Option<Digest>,
     },
     /// Builds the image of a capsule from its packed directory.
     Build {
@@ -411,6 +418,43 @@ pub struct AttemptFailed {
     pub logs: Option<LogsSummary>,
     /// The pause before the next attempt.
     pub pause_ms: u64,
+}
+
+/// Maximum executions of steps in a task. Each is an event, and the node that takes a task over reads all of them.
+pub const STEPS_MAX: u32 = 1_000;
+
+/// All files of a workspace, an artifact: a tar file, compressed with zstd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub digest: Digest,
+    pub size_bytes: u64,
+}
+
+/// An execution of a step of a task has ended. Another holder of the run continues after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepEnded {
+    pub attempt: u32,
+    /// Counts the ended executions of the run from 1, at most [`STEPS_MAX`]. The number is a fence.
+    pub number: u32,
+    pub position: Position,
+    pub ending: Ending,
+    /// Its outputs, a JSON object of texts in an artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<Payload>,
+    /// The workspace after it; none if it had no process. Of steps that ran at the same time, only the last has it: a
+    /// node that takes the task over runs all of them again if the last is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
+    /// The end of its process, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+    /// When its process started, by the node's clock; none for a step without a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Timestamp,
 }
 
 /// Maximum characters of a reason that a person gives: of a cancel request, of a hold.

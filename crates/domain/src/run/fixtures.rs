@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::{
     Admitted, AttemptFailed, AttemptLost, CancelRequested, Delivered, Ended, Event, Exit,
     FailureKind, FileEntry, Holder, Launched, Lease, Limits, Outcome, Parent, Payload, Placement,
-    Recompute, Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Timings, Usage,
-    Work, WorkPosition,
+    Recompute, Refused, Rerun, Retries, Returned, Reuses, Run, RunError, Sealed, Snapshot,
+    StepEnded, Timings, Usage, Work, WorkPosition,
 };
 use crate::capsule::{Handoffs, Image, ImageContent, Needs, Registration, Resources};
 use crate::digest::Digest;
@@ -21,6 +21,8 @@ use crate::lineage::Lineage;
 use crate::rule::{Admission, RuleKey};
 use crate::spending::Budget;
 use crate::subject::{Class, Pool};
+use crate::task::StepId;
+use crate::task::plan::{Ending, Position};
 use crate::tenant::Tenant;
 
 /// The time of all sample events.
@@ -62,6 +64,7 @@ pub fn registration(name: &str, content: &str) -> Registration {
         schema: Digest::of("schema"),
         agent: None,
         tools: None,
+        workflow: None,
         image: image(),
         bases: Vec::new(),
         resources: Resources::default(),
@@ -92,6 +95,7 @@ pub fn launched() -> Launched {
             schema: Digest::of("schema"),
             handoffs: Handoffs::Listed(vec!["chart".into()]),
             models: None,
+            workflow: None,
             needs: Needs::default(),
         },
         payload: Payload::Inline(json!({"table": "penguins.csv"})),
@@ -219,6 +223,33 @@ pub fn ended(attempt: u32) -> Ended {
 }
 
 /// A failure of the capsule, followed by a pause of one second.
+pub fn step_ended(attempt: u32, number: u32) -> StepEnded {
+    StepEnded {
+        attempt,
+        number,
+        position: Position {
+            step: StepId::parse("review").expect("an id"),
+            iterations: vec![2],
+        },
+        ending: Ending::Failed,
+        outputs: Some(Payload::Artifact {
+            digest: Digest::of("outputs"),
+            size_bytes: 40,
+        }),
+        snapshot: Some(Snapshot {
+            digest: Digest::of("workspace"),
+            size_bytes: 4_096,
+        }),
+        exit: Some(Exit {
+            code: Some(1),
+            signal: None,
+        }),
+        error: Some(error(ErrorCode::StepFailed)),
+        started_at: Some(NOW),
+        ended_at: NOW,
+    }
+}
+
 pub fn failed(attempt: u32) -> AttemptFailed {
     AttemptFailed {
         attempt,
@@ -273,6 +304,7 @@ pub fn every_event() -> Vec<Event> {
             error: error(ErrorCode::SecretMissing),
         }),
         Event::AttemptFailed(Box::new(failed(1))),
+        Event::StepEnded(Box::new(step_ended(1, 1))),
         Event::CancelRequested(CancelRequested {
             requested_by: "operator".into(),
             reason: "no longer wanted".into(),

@@ -128,6 +128,15 @@ fn is_ours(code: &str) -> bool {
     })
 }
 
+/// The pause after `failed` earlier pauses; `hasher` has what tells those apart that fail at the same time.
+pub fn pause_after(failed: u32, hasher: Hasher) -> Duration {
+    let longest = PAUSE_FIRST
+        .saturating_mul(1 << failed.min(16))
+        .min(PAUSE_LONGEST);
+    let draw = hasher.finish().as_bytes()[0];
+    longest / 2 + longest / 2 * u32::from(draw) / u32::from(u8::MAX)
+}
+
 impl Run {
     /// The pause before a retry, if the attempt ends like this `now`; none if this is the end of the run: no retry is
     /// left, the run is to be cancelled, or its deadline would come first.
@@ -149,14 +158,10 @@ impl Run {
     /// failed together return at different times.
     fn pause(&self) -> Duration {
         let failed = self.failed.capsule + self.failed.time;
-        let longest = PAUSE_FIRST
-            .saturating_mul(1 << failed.min(16))
-            .min(PAUSE_LONGEST);
         let mut hasher = Hasher::new();
         hasher.field(self.id.token().as_bytes());
         hasher.field(&self.attempts.to_be_bytes());
-        let draw = hasher.finish().as_bytes()[0];
-        longest / 2 + longest / 2 * u32::from(draw) / u32::from(u8::MAX)
+        pause_after(failed, hasher)
     }
 
     /// Whether the request allows another attempt after one more failure of this kind.

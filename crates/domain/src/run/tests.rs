@@ -5,6 +5,7 @@ mod dead_letters;
 mod limits;
 mod refusals;
 mod states;
+mod steps;
 
 use proptest::prelude::*;
 

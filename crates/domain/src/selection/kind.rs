@@ -52,7 +52,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    State "run": "requested" "launched" "admitted" "admission_returned" "reused" "delivered" "leased" "attempt_lost" "attempt_refused" "attempt_failed" "cancel_requested" "ended" "sealed";
+    State "run": "requested" "launched" "admitted" "admission_returned" "reused" "delivered" "leased" "attempt_lost" "attempt_refused" "attempt_failed" "step_ended" "cancel_requested" "ended" "sealed";
     Note "run": "preparation_started" "capsule_started" "wait_started" "wait_ended" "collection_started" "call_refused" "egress_closed" "egress_refused";
     Spending "spending": "reserved" "settled";
     Capsule "capsule": "registered" "removed";

@@ -13,16 +13,19 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Condition, Kind, Loop, Step, StepId, Workflow};
 
 pub use self::values::Value;
 use self::values::Values;
 
 /// An execution of a step.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     pub step: StepId,
     /// The numbers of the iterations of all loops around the step, from the outermost, each from 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub iterations: Vec<u32>,
 }
 
@@ -37,7 +40,8 @@ impl fmt::Display for Position {
 }
 
 /// How an execution of a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     Succeeded,
     Failed,

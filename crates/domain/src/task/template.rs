@@ -3,6 +3,7 @@
 //! A value is inserted as it is and never expanded again. All other text in double braces stays as it is.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::Variable;
 
@@ -58,12 +59,17 @@ impl Template {
         self.places.iter().map(|placeholder| &placeholder.variable)
     }
 
-    /// Fills in the values that `value_of` knows.
-    pub fn fill<'a>(&self, value_of: impl Fn(&Variable) -> Option<Cow<'a, str>>) -> Filled {
+    /// Fills in the values that `value_of` knows; none if the text would have more than `bytes_max`.
+    pub fn fill<'a>(
+        &self,
+        bytes_max: usize,
+        value_of: impl Fn(&Variable) -> Option<Cow<'a, str>>,
+    ) -> Option<Filled> {
         let mut filled = Filled {
             text: String::new(),
             unknown: Vec::new(),
         };
+        let mut named = HashSet::new();
         let mut position = 0;
         for Placeholder {
             start,
@@ -76,14 +82,17 @@ impl Template {
                 Some(value) => filled.text.push_str(&value),
                 None => {
                     filled.text.push_str(&self.text[*start..*end]);
-                    if !filled.unknown.contains(variable) {
+                    if named.insert(variable) {
                         filled.unknown.push(variable.clone());
                     }
                 }
             }
+            if filled.text.len() > bytes_max {
+                return None;
+            }
             position = *end;
         }
         filled.text.push_str(&self.text[position..]);
-        filled
+        (filled.text.len() <= bytes_max).then_some(filled)
     }
 }

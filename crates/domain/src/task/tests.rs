@@ -32,10 +32,11 @@ fn values(known: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn filled(text: &str, known: &[(&str, &str)]) -> Filled {
     let known = values(known);
-    Template::parse(text).fill(|variable| {
+    let filled = Template::parse(text).fill(1_000_000, |variable| {
         let value = known.get(&variable.to_string())?;
         Some(Cow::Owned(value.clone()))
-    })
+    });
+    filled.expect("a short text")
 }
 
 fn is_true(condition: &str, known: &[(&str, &str)]) -> bool {
@@ -316,6 +317,17 @@ fn other_texts_in_braces_stay() {
         assert_eq!((same.text.as_str(), same.unknown.len()), (text, 0));
     }
     assert_eq!(filled("{{{inputs.a}}}", &[("inputs.a", "A")]).text, "{A}");
+}
+
+#[test]
+fn text_beyond_its_limit_is_not_made() {
+    let template = Template::parse("{{inputs.a}}{{inputs.a}}");
+    let fill = |bytes_max| template.fill(bytes_max, |_| Some("12345".into()));
+    assert_eq!(fill(9), None);
+    assert_eq!(
+        fill(10).map(|filled| filled.text).as_deref(),
+        Some("1234512345")
+    );
 }
 
 #[test]

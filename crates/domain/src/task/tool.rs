@@ -128,6 +128,12 @@ pub enum InvocationError {
 }
 
 impl Tool {
+    /// The name of its program. A tool that a shell starts is a program with the name of the tool.
+    pub fn program(&self) -> &str {
+        let first = self.command.first().map(String::as_str);
+        first.filter(|name| *name != "sh").unwrap_or(&self.name)
+    }
+
     /// How to start the tool in the directory of the workspace.
     ///
     /// # Errors

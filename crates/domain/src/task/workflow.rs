@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -70,7 +72,8 @@ pub enum OutputType {
 }
 
 /// `[A-Za-z0-9_-]+`, at most 100 bytes; unique in its workflow.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct StepId(String);
 
 /// A text that is not a [`StepId`].
@@ -93,6 +96,20 @@ impl StepId {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for StepId {
+    type Error = MalformedStepId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<StepId> for String {
+    fn from(id: StepId) -> Self {
+        id.0
     }
 }
 
@@ -187,7 +204,28 @@ pub struct Loop {
     pub iterations_max: u32,
 }
 
+/// Time limit of a step without one. Source: the workflow dialect of Rover.
+const STEP_SECONDS_DEFAULT: u32 = 1_800;
+
 impl Workflow {
+    /// The name of the tool that performs a step.
+    pub fn tool_of<'a>(&'a self, agent: &'a Agent) -> &'a str {
+        let tool = agent.tool.as_deref().or(self.settings.tool.as_deref());
+        tool.unwrap_or(super::TOOL_DEFAULT)
+    }
+
+    /// The model that a step wants; none for the tool's own default.
+    pub fn model_of<'a>(&'a self, agent: &'a Agent) -> Option<&'a str> {
+        agent.model.as_deref().or(self.settings.model.as_deref())
+    }
+
+    /// The time limit of `step`.
+    pub fn timeout(&self, step: &Step) -> Duration {
+        let seconds = step.limits.timeout_seconds;
+        let seconds = seconds.or(self.settings.timeout_seconds);
+        Duration::from_secs(seconds.unwrap_or(STEP_SECONDS_DEFAULT).into())
+    }
+
     /// All steps, also those inside other steps, in the order of the file.
     pub fn all_steps(&self) -> Vec<&Step> {
         let mut all = Vec::new();
@@ -203,6 +241,22 @@ impl Step {
             self.kind,
             Kind::Loop(_) | Kind::Parallel(_) | Kind::Conditional { .. }
         )
+    }
+
+    /// The step and all steps inside it.
+    pub fn all(&self) -> Vec<&Self> {
+        let mut all = Vec::new();
+        self.collect(&mut all);
+        all
+    }
+
+    /// Whether it declares an output of this name with the content of a file.
+    pub(super) fn makes_file(&self, name: &str) -> bool {
+        let Kind::Agent(agent) = &self.kind else {
+            return false;
+        };
+        let mut outputs = agent.outputs.iter();
+        outputs.any(|output| output.name == name && matches!(output.kind, OutputType::File(_)))
     }
 
     fn collect<'a>(&'a self, all: &mut Vec<&'a Self>) {

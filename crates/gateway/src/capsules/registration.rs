@@ -393,6 +393,7 @@ async fn registration(
         schema: store(context, &manifests.schema_json).await?,
         agent: store_optional(context, manifests.agent_yaml.as_ref()).await?,
         tools: store_optional(context, manifests.tools_yaml.as_ref()).await?,
+        workflow: store_optional(context, manifests.workflow_yaml.as_ref()).await?,
         image: built.image,
         bases: built.bases,
         resources: manifests.agent.resources.clone(),

@@ -184,7 +184,7 @@ fn apply_event(
                 .map(drop)
         }
         Event::Ended(ended) => end(connection, &id, recorded, ended),
-        Event::Sealed(_) => Ok(()),
+        Event::StepEnded(_) | Event::Sealed(_) => Ok(()),
     }
 }
 

@@ -317,6 +317,7 @@ fn view(line: LogLine) -> LogLineView {
         attempt: line.attempt,
         number: line.number,
         at: line.at,
+        step: line.step,
         output: match line.output {
             Output::Stdout => LogOutput::Stdout,
             Output::Stderr => LogOutput::Stderr,

@@ -93,6 +93,7 @@ fn line(number: u64) -> LogLine {
         attempt: 1,
         number,
         at: SystemClock.now(),
+        step: None,
         output: Output::Stdout,
         text: format!("line {number}"),
     }

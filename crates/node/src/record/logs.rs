@@ -4,7 +4,7 @@
 //! A capsule never waits for the broker: the file takes everything up to the limit, and the live stream drops lines
 //! when it is too slow.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -38,17 +38,59 @@ pub(crate) struct Logs {
     file: Option<BufWriter<std::fs::File>>,
     path: PathBuf,
     live: mpsc::Sender<Vec<LogLine>>,
-    partial: [Vec<u8>; 2],
-    /// For each output, whether the last line ended without a newline that may follow.
-    may_end_again: [bool; 2],
+    streams: BTreeMap<Source, Stream>,
     number: u64,
     bytes_left: u64,
     dropped_bytes: u64,
     is_drop_marked: bool,
     last_lines: VecDeque<String>,
     redaction: Redaction,
-    /// For each output, bytes that may be the beginning of a secret.
-    held: [Vec<u8>; 2],
+}
+
+/// A source of output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source {
+    /// The step of a task that writes; none for the command of a capsule.
+    pub(crate) step: Option<Arc<str>>,
+    /// Whether it is the standard error.
+    is_stderr: bool,
+}
+
+/// The output of a source that is not a line yet.
+#[derive(Default)]
+struct Stream {
+    partial: Vec<u8>,
+    /// Whether the last line ended without a newline that may follow.
+    may_end_again: bool,
+    /// Bytes that may be the beginning of a secret.
+    held: Vec<u8>,
+}
+
+impl Source {
+    pub(crate) fn of_step(step: Arc<str>, output: Output) -> Self {
+        let step = Some(step);
+        Self {
+            step,
+            ..output.into()
+        }
+    }
+
+    const fn output(&self) -> Output {
+        if self.is_stderr {
+            Output::Stderr
+        } else {
+            Output::Stdout
+        }
+    }
+}
+
+impl From<Output> for Source {
+    fn from(output: Output) -> Self {
+        Self {
+            step: None,
+            is_stderr: output == Output::Stderr,
+        }
+    }
 }
 
 impl Logs {
@@ -75,42 +117,55 @@ impl Logs {
             file: None,
             path: path.to_path_buf(),
             live,
-            partial: [Vec::new(), Vec::new()],
-            may_end_again: [false; 2],
+            streams: BTreeMap::new(),
             number: 0,
             bytes_left: bytes_max,
             dropped_bytes: 0,
             is_drop_marked: false,
             last_lines: VecDeque::new(),
             redaction,
-            held: [Vec::new(), Vec::new()],
         }
     }
 
-    /// Takes output of the capsule.
-    pub(crate) fn write(&mut self, output: Output, bytes: &[u8]) -> io::Result<()> {
-        let redacted = self.redaction.stream(&mut self.held[index(output)], bytes);
+    /// Takes output of the capsule, or of a step of a task.
+    pub(crate) fn write(&mut self, source: impl Into<Source>, bytes: &[u8]) -> io::Result<()> {
+        let source = source.into();
+        let mut stream = self.streams.remove(&source).unwrap_or_default();
+        let redacted = self.redaction.stream(&mut stream.held, bytes);
         let mut lines = Vec::new();
-        self.take_all(output, redacted.as_deref().unwrap_or(bytes), &mut lines);
+        let bytes = redacted.as_deref().unwrap_or(bytes);
+        self.take_all(&source, &mut stream, bytes, &mut lines);
+        self.streams.insert(source, stream);
         self.keep(lines)
     }
 
-    fn take_all(&mut self, output: Output, bytes: &[u8], lines: &mut Vec<LogLine>) {
+    fn take_all(
+        &mut self,
+        source: &Source,
+        stream: &mut Stream,
+        bytes: &[u8],
+        lines: &mut Vec<LogLine>,
+    ) {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.take(output, piece, lines);
+            self.take(source, stream, piece, lines);
         }
     }
 
     /// Takes a part of a line. A carriage return ends a line too, so that progress bars are live; of an empty line, it is
     /// only the beginning.
-    fn take(&mut self, output: Output, mut piece: &[u8], lines: &mut Vec<LogLine>) {
-        let index = index(output);
-        let may_end_again = std::mem::take(&mut self.may_end_again[index]);
+    fn take(
+        &mut self,
+        source: &Source,
+        stream: &mut Stream,
+        mut piece: &[u8],
+        lines: &mut Vec<LogLine>,
+    ) {
+        let may_end_again = std::mem::take(&mut stream.may_end_again);
         if may_end_again && piece == b"\n" {
             return;
         }
         while !piece.is_empty() {
-            let partial = &mut self.partial[index];
+            let partial = &mut stream.partial;
             let left = LINE_LENGTH_BYTES_MAX - partial.len();
             let (head, tail) = piece.split_at(piece.len().min(left));
             partial.extend_from_slice(head);
@@ -118,22 +173,22 @@ impl Logs {
             let is_return = partial.last() == Some(&b'\r');
             if is_return || partial.last() == Some(&b'\n') {
                 let line = std::mem::take(partial);
-                self.may_end_again[index] = is_return;
+                stream.may_end_again = is_return;
                 if line == b"\r" {
-                    self.may_end_again[index] = may_end_again;
+                    stream.may_end_again = may_end_again;
                 } else {
-                    self.end_line(output, &line, lines);
+                    self.end_line(source, &line, lines);
                 }
             } else if partial.len() == LINE_LENGTH_BYTES_MAX {
                 let rest = partial.split_off(partial.len() - unfinished(partial));
                 let line = std::mem::replace(partial, rest);
-                self.may_end_again[index] = self.partial[index].is_empty();
-                self.end_line(output, &line, lines);
+                stream.may_end_again = stream.partial.is_empty();
+                self.end_line(source, &line, lines);
             }
         }
     }
 
-    fn end_line(&mut self, output: Output, line: &[u8], lines: &mut Vec<LogLine>) {
+    fn end_line(&mut self, source: &Source, line: &[u8], lines: &mut Vec<LogLine>) {
         let length = line.len() as u64;
         if length > self.bytes_left {
             self.bytes_left = 0;
@@ -150,16 +205,17 @@ impl Logs {
             self.last_lines.pop_front();
         }
         self.last_lines.push_back(text.clone());
-        lines.push(self.line(output, text));
+        lines.push(self.line(source, text));
     }
 
-    fn line(&mut self, output: Output, text: String) -> LogLine {
+    fn line(&mut self, source: &Source, text: String) -> LogLine {
         self.number += 1;
         LogLine {
             attempt: self.attempt,
             number: self.number,
             at: self.clock.now(),
-            output,
+            step: source.step.as_deref().map(str::to_owned),
+            output: source.output(),
             text,
         }
     }
@@ -189,19 +245,18 @@ impl Logs {
     /// Ends unfinished lines, and appends a line about dropped output. Idempotent.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let mut lines = Vec::new();
-        for output in [Output::Stdout, Output::Stderr] {
-            let rest = self.redaction.rest(&mut self.held[index(output)]);
-            self.take_all(output, &rest, &mut lines);
-            let line = std::mem::take(&mut self.partial[index(output)]);
-            if !line.is_empty() {
-                self.end_line(output, &line, &mut lines);
+        for (source, mut stream) in std::mem::take(&mut self.streams) {
+            let rest = self.redaction.rest(&mut stream.held);
+            self.take_all(&source, &mut stream, &rest, &mut lines);
+            if !stream.partial.is_empty() {
+                self.end_line(&source, &stream.partial, &mut lines);
             }
         }
         if self.dropped_bytes > 0 && !self.is_drop_marked {
             self.is_drop_marked = true;
             let bytes = self.dropped_bytes;
             let text = format!("[aod: {bytes} more bytes of output were dropped]");
-            lines.push(self.line(Output::Stderr, text));
+            lines.push(self.line(&Output::Stderr.into(), text));
         }
         self.keep(lines)?;
         self.file.as_mut().map_or(Ok(()), io::Write::flush)
@@ -223,13 +278,6 @@ impl Logs {
             size_bytes: stored.size_bytes,
             dropped_bytes,
         }))
-    }
-}
-
-fn index(output: Output) -> usize {
-    match output {
-        Output::Stdout => 0,
-        Output::Stderr => 1,
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! prepare    image, files, schema                  start       the container, with environment, devices, secrets
 //! watch      output, limits, lease                 heartbeat, run_clock   two of the limits
+//! task       for a task: its steps, as processes (`processes`, `tail`) of the container
 //! judgement  how the container ended               finish      the result      leave   logs, clean-up
 //! ```
 
@@ -13,10 +14,14 @@ mod heartbeat;
 mod judgement;
 mod leave;
 mod prepare;
+mod processes;
 mod run_clock;
 mod start;
+mod tail;
+mod task;
 mod watch;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -27,8 +32,12 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::run::RunError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
-use self::watch::Watch;
+use self::processes::Processes;
+use self::start::Started;
+use self::task::{Sandbox, TaskEnd};
+use self::watch::{Watch, Watched};
 use crate::attempt::leftover::Leftover;
 use crate::attempt::{Attempt, Finish};
 use crate::calls::{CallFiles, Calls, Grants, Permissions};
@@ -40,6 +49,7 @@ use crate::record::logs::Logs;
 use crate::record::notes::{Notes, Phase};
 use crate::secrets::redaction::Redaction;
 use crate::shared::ledger::Seat;
+use aod_services::error::chain;
 
 /// The capsule that a run starts, as it was registered.
 #[derive(Clone, Copy)]
@@ -49,6 +59,8 @@ pub(super) struct Capsule<'a> {
     pub(super) handoffs: &'a Handoffs,
     pub(super) models: Option<&'a ModelGrant>,
     pub(super) needs: &'a Needs,
+    /// For a task: its workflow.
+    pub(super) workflow: Option<Digest>,
 }
 
 /// An attempt while its capsule runs.
@@ -117,18 +129,10 @@ impl<'a> Active<'a> {
             Ok(started) => started,
             Err(finish) => return self.leave(finish, None, seat).await,
         };
-        let watch = Watch {
-            attempt: self.attempt,
-            calls: &self.services.channel.calls,
-            notes: &self.records.notes,
-            paths: self.directory.paths(),
-        };
-        let container = started.container.as_mut();
-        let watched = watch
-            .run(container, &mut self.records.logs, &mut seat)
-            .await;
-        let finish = match watched {
-            Ok(watched) => {
+        let finish = match self.watch(&mut started, &mut seat).await {
+            Ok((watched, Some(Err(error)))) if watched.stop.is_none() => Finish::Lost(error),
+            Ok((watched, end)) => {
+                started.task_end = end.and_then(Result::ok).flatten();
                 self.records.notes.tell(Phase::Collecting);
                 let limits = &self.attempt.run.launched.event.limits;
                 self.collected_by = limits.collection().map(|limit| Instant::now() + limit);
@@ -138,7 +142,52 @@ impl<'a> Active<'a> {
         };
         self.leave(finish, Some(started.container), seat).await
     }
+
+    /// Watches the container to its end; a task runs its steps meanwhile.
+    async fn watch(
+        &mut self,
+        started: &mut Started,
+        seat: &mut Seat,
+    ) -> Result<(Watched, Option<Driven>), Finish> {
+        let processes = Processes::default();
+        let watch = Watch {
+            attempt: self.attempt,
+            calls: &self.services.channel.calls,
+            notes: &self.records.notes,
+            paths: self.directory.paths(),
+            processes: &processes,
+        };
+        let events = started.container.events();
+        let container = started.container.as_ref();
+        let mut watched = pin!(watch.run(container, events, &mut self.records.logs, seat));
+        let Some(task) = &mut started.task else {
+            return Ok((watched.await?, None));
+        };
+        let sandbox = Sandbox {
+            attempt: self.attempt,
+            container,
+            processes: &processes,
+            paths: self.directory.paths(),
+            redaction: &self.records.redaction,
+            began: self.began,
+        };
+        let mut driven = pin!(async {
+            let driven = task.drive(sandbox).await;
+            if let Err(error) = container.finish().await {
+                debug!(error = %chain(&error), "the container of a task did not get the order to end");
+            }
+            driven
+        });
+        tokio::select! {
+            biased;
+            watched = &mut watched => Ok((watched?, None)),
+            end = &mut driven => Ok((watched.await?, Some(end))),
+        }
+    }
 }
+
+/// The end of a task; none if its attempt has lost its lease.
+type Driven = Result<Option<TaskEnd>, RunError>;
 
 impl Records {
     fn open(attempt: &Attempt, directory: &WorkDirectory) -> Self {

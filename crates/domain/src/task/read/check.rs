@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Reading;
 use crate::task::{
-    Agent, Command, Condition, Kind, Loop, Step, StepId, Template, Variable, Workflow,
+    Agent, Command, Condition, INPUTS_ALWAYS, Kind, Loop, Step, StepId, Template, Variable,
+    Workflow,
 };
 use crate::text::nearest;
 use crate::yaml::Place;
-
-/// Inputs that exist whether or not the workflow declares them.
-const ALWAYS: [&str; 2] = ["title", "description"];
 
 /// The steps that were read so far, with the places of their ids.
 #[derive(Debug, Default)]
@@ -86,7 +84,7 @@ fn missing(variable: &Variable, workflow: &Workflow, all: &[&Step]) -> Option<St
     let (step, output) = match variable {
         Variable::Input(name) => {
             let declared = workflow.inputs.iter().map(|input| input.name.as_str());
-            let known: Vec<&str> = declared.chain(ALWAYS).collect();
+            let known: Vec<&str> = declared.chain(INPUTS_ALWAYS).collect();
             return unknown("no such input", name, &known);
         }
         Variable::Outputs(step) => (step, None),

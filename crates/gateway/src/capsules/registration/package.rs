@@ -9,6 +9,7 @@ use aod_api::problem::ProblemItem;
 use aod_domain::contract::{Contract, SCHEMA_SIZE_BYTES_MAX};
 use aod_domain::file_name::FileName;
 use aod_domain::manifest::{AgentManifest, MANIFEST_SIZE_BYTES_MAX, ToolsManifest};
+use aod_domain::task::{self, WORKFLOW_SIZE_BYTES_MAX};
 use aod_domain::yaml;
 use bytes::Bytes;
 use tar::{Archive, Entry, EntryType};
@@ -33,15 +34,18 @@ pub(crate) struct Package {
     pub(crate) schema_json: Bytes,
     pub(crate) agent_yaml: Option<Bytes>,
     pub(crate) tools_yaml: Option<Bytes>,
+    /// For a task.
+    pub(crate) workflow_yaml: Option<Bytes>,
     pub(crate) agent: AgentManifest,
     pub(crate) tools: ToolsManifest,
 }
 
 /// The files that are read, with their maximum sizes; of other files, only the names are checked.
-const READ: [(&str, usize); 3] = [
+const READ: [(&str, usize); 4] = [
     ("schema.json", SCHEMA_SIZE_BYTES_MAX),
     ("agent.yaml", MANIFEST_SIZE_BYTES_MAX),
     ("tools.yaml", MANIFEST_SIZE_BYTES_MAX),
+    ("workflow.yaml", WORKFLOW_SIZE_BYTES_MAX),
 ];
 
 impl Package {
@@ -211,6 +215,10 @@ impl Entries {
         let agent = self.manifest(agent);
         let tools = ToolsManifest::parse(tools_yaml.as_deref().unwrap_or_default());
         let tools = self.manifest(tools);
+        let workflow_yaml = self.files.remove("workflow.yaml");
+        if let Some(yaml) = &workflow_yaml {
+            self.manifest(task::read_runnable("workflow.yaml", yaml));
+        }
         let schema_json = self.schema();
         match (schema_json, agent, tools) {
             (Some(schema_json), Some(agent), Some(tools)) if self.problems.is_empty() => {
@@ -218,6 +226,7 @@ impl Entries {
                     schema_json,
                     agent_yaml,
                     tools_yaml,
+                    workflow_yaml,
                     agent,
                     tools,
                 })

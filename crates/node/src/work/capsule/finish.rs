@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aod_domain::contract::Contract;
 use aod_domain::error_code::ErrorCode;
-use aod_domain::run::{AttemptFailed, Ended, Outcome, Retry, RunError, Usage};
+use aod_domain::run::{AttemptFailed, Ended, Outcome, Payload, Retry, RunError, Usage};
 use aod_domain::spending::Spent;
 use tokio::time::Instant;
 use tracing::warn;
@@ -13,11 +13,14 @@ use tracing::warn;
 use super::Active;
 use super::judgement::Judgement;
 use super::start::Started;
+use super::task::TaskEnd;
 use super::watch::{End, Stop, Watched};
 use crate::attempt::Finish;
 use crate::files::collect::{Collected, collect};
+use crate::files::payload::store_payload;
 use crate::shared::ledger::Seat;
 use crate::work::common::within;
+use aod_services::error::chain;
 
 impl Active<'_> {
     pub(super) async fn finish(
@@ -35,10 +38,23 @@ impl Active<'_> {
             Judgement::Lost(error) => return Finish::Lost(error),
         };
         let is_fine = error.is_none() && watched.stop.is_none();
-        let collected = match self.collect(is_fine.then_some(&started.contract)).await {
+        if is_fine && started.task.is_some() && started.task_end.is_none() {
+            let text = "the container engine or a user of the host stopped the container";
+            return Finish::Lost(RunError::new(ErrorCode::RuntimeFailed, text));
+        }
+        let contract = is_fine.then_some(&started.contract);
+        let contract = contract.filter(|_| started.task.is_none());
+        let mut collected = match self.collect(contract).await {
             Ok(collected) => collected,
             Err(error) => return Finish::Lost(error),
         };
+        if started.task.is_some() {
+            match self.result_of(started.task_end.as_ref()).await {
+                Ok(result) => (collected.output, collected.error) = result,
+                Err(error) => return Finish::Lost(error),
+            }
+            collected.own_error = None;
+        }
         let mut ended = self.measured(started, watched, &collected).await;
         self.conclude(&mut ended, watched.stop.as_ref(), error, collected);
         if ended.outcome == Outcome::Failed && watched.stop.is_none() && self.had_full_disk() {
@@ -78,6 +94,22 @@ impl Active<'_> {
                 let text = format!("the outputs were not stored within {seconds} s");
                 Err(RunError::new(ErrorCode::CollectionTimedOut, text))
             }
+        }
+    }
+
+    /// The output and the error of a task; nothing if it was ended before its end.
+    async fn result_of(
+        &self,
+        end: Option<&TaskEnd>,
+    ) -> Result<(Option<Payload>, Option<RunError>), RunError> {
+        let Some(TaskEnd { output, error }) = end else {
+            return Ok((None, None));
+        };
+        let output = self.records.redaction.json(output.clone());
+        let artifacts = self.attempt.shared.ports.artifacts.as_ref();
+        match store_payload(output, artifacts).await {
+            Ok(output) => Ok((Some(output), error.clone())),
+            Err(error) => Err(RunError::new(ErrorCode::StoreUnavailable, chain(&error))),
         }
     }
 

@@ -8,12 +8,14 @@ use aod_domain::error_code::ErrorCode;
 use aod_domain::run::{Exit, Outcome, Run, RunError};
 use aod_ports::container_runtime::{Container, ContainerEvent, IoPaths};
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::heartbeat::Heartbeat;
+use super::processes::Processes;
 use super::run_clock::RunClock;
 use crate::attempt::{Attempt, Finish, stopped};
 use crate::calls::Calls;
@@ -29,6 +31,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) calls: &'a Arc<Calls>,
     pub(crate) notes: &'a Notes,
     pub(crate) paths: &'a IoPaths,
+    pub(crate) processes: &'a Processes,
 }
 
 /// The end of a watched container.
@@ -135,14 +138,13 @@ impl Watch<'_> {
     /// and returns the end of the attempt.
     pub(crate) async fn run(
         self,
-        container: &mut dyn Container,
+        container: &dyn Container,
+        mut events: BoxStream<'static, ContainerEvent>,
         logs: &mut Logs,
         seat: &mut Seat,
     ) -> Result<Watched, Finish> {
         let (attempt, run) = (self.attempt, &self.attempt.run);
         let resources = &run.launched.event.resources;
-        let mut events = container.events();
-        let container: &dyn Container = container;
         let mut clock = RunClock::start(Duration::from_secs(resources.timeout_seconds.into()));
         let silence_max = run.launched.event.limits.heartbeat();
         let mut heartbeat = Heartbeat::start(silence_max, self.calls.activity.served());
@@ -223,8 +225,9 @@ impl Watch<'_> {
                     warn!(%error, "a part of the output was lost");
                 }
             }
-            // This container does not hold.
-            Some(ContainerEvent::Process(..)) => (),
+            Some(ContainerEvent::Process(number, event)) => {
+                self.processes.heed(number, event, logs);
+            }
             Some(ContainerEvent::Exited {
                 exit,
                 out_of_memory,

@@ -301,12 +301,19 @@ fn process_wrote(output: Output, bytes: Vec<u8>) -> ProcessEvent {
 }
 
 fn process_end(exited: Exited) -> ProcessEvent {
-    let Exited { code, signal, .. } = exited;
-    match exited.error {
+    let Exited {
+        code,
+        signal,
+        out_of_memory,
+        asked_from_outside,
+        error,
+    } = exited;
+    match error {
         Some(error) => ProcessEvent::Unusable(error),
         None => ProcessEvent::Exited {
             exit: Exit { code, signal },
-            out_of_memory: exited.out_of_memory,
+            out_of_memory,
+            asked_from_outside,
         },
     }
 }

@@ -259,7 +259,8 @@ pub struct Process {
 pub struct ProcessExited {
     /// The node's number for it.
     pub number: u32,
-    /// As for the image's own command. `out_of_memory`: memory ran out while the process ran.
+    /// As for the image's own command. `out_of_memory`: memory ran out while the process ran. `asked_from_outside`: the
+    /// gate has received a signal from outside its container.
     #[serde(flatten)]
     pub exited: Exited,
 }

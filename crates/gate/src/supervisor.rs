@@ -425,7 +425,16 @@ impl Supervisor {
         self.must_reap = reaped.more;
         for (main, exited) in reaped.ended {
             match &mut self.stage {
-                Stage::Holding(held) => held.ended(main, exited),
+                Stage::Holding(held) => {
+                    let asked_from_outside = self.asked_from_outside;
+                    held.ended(
+                        main,
+                        Exited {
+                            asked_from_outside,
+                            ..exited
+                        },
+                    );
+                }
                 _ => self.stage = Stage::Clearing { main, exited },
             }
         }

@@ -113,6 +113,8 @@ pub enum ProcessEvent {
         exit: Exit,
         /// A process of the container was killed because the memory ran out, while this one ran.
         out_of_memory: bool,
+        /// The engine, or a user on the host, has requested the end of the container.
+        asked_from_outside: bool,
     },
     /// It could not be started; contains the reason.
     Unusable(String),

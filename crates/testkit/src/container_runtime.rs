@@ -81,6 +81,7 @@ pub async fn check_all(bench: &dyn Bench) {
     a_lease_lasts_while_it_is_renewed_and_no_longer(bench).await;
     container_that_holds_runs_processes_until_it_is_finished(bench).await;
     container_that_holds_passes_requests_to_end_to_its_processes(bench).await;
+    container_that_holds_reports_requests_from_outside(bench).await;
     a_container_is_listed_until_it_is_removed(bench).await;
     the_same_attempt_again_replaces_what_is_there(bench).await;
     what_is_dropped_runs_on(bench).await;
@@ -407,6 +408,31 @@ async fn container_that_holds_passes_requests_to_end_to_its_processes(bench: &dy
     assert_eq!(held.end_of(1).await, with_code(5));
     let (last, _) = held.end().await;
     assert!(matches!(last, ContainerEvent::Exited { .. }), "{last:?}");
+    held.remove(bench).await;
+}
+
+/// A step that the engine interrupts is no failed step.
+async fn container_that_holds_reports_requests_from_outside(bench: &dyn Bench) {
+    let mut held = Started::holding(bench).await;
+    held.spawn(1, Behaviour::Waits).await;
+    held.hear_process(1, "ready").await;
+    bench.ask_from_outside(held.container.name());
+    held.end_of(1).await;
+    let last = held.seen.last().expect("an end");
+    let is_reported = |event: &ContainerEvent| {
+        matches!(
+            event,
+            ContainerEvent::Process(
+                1,
+                ProcessEvent::Exited {
+                    asked_from_outside: true,
+                    ..
+                }
+            )
+        )
+    };
+    assert!(is_reported(last), "{last:?}");
+    held.end().await;
     held.remove(bench).await;
 }
 

@@ -152,6 +152,7 @@ impl Held<'_> {
         let event = ProcessEvent::Exited {
             exit,
             out_of_memory: false,
+            asked_from_outside: self.live.asked.borrow().came_from_outside,
         };
         let _ = self.events.send(ContainerEvent::Process(number, event));
     }

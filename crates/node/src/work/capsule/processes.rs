@@ -41,9 +41,23 @@ pub(crate) enum End {
     Exited {
         exit: Exit,
         out_of_memory: bool,
+        /// The engine, or a user on the host, has requested the end of the container.
+        asked_from_outside: bool,
     },
     /// It could not start, with the reason.
     Unusable(String),
+}
+
+impl Ended {
+    pub(crate) const fn was_asked_from_outside(&self) -> bool {
+        matches!(
+            self.end,
+            End::Exited {
+                asked_from_outside: true,
+                ..
+            }
+        )
+    }
 }
 
 impl Processes {
@@ -79,9 +93,11 @@ impl Processes {
             ProcessEvent::Exited {
                 exit,
                 out_of_memory,
+                asked_from_outside,
             } => End::Exited {
                 exit,
                 out_of_memory,
+                asked_from_outside,
             },
             ProcessEvent::Unusable(text) => End::Unusable(text),
         };

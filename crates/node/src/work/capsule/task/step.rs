@@ -139,6 +139,7 @@ impl Execution<'_> {
             End::Exited {
                 exit,
                 out_of_memory,
+                ..
             } => {
                 let memory = out_of_memory.then(|| "the memory of the task ran out".to_owned());
                 let text = match (exit.code, exit.signal) {
@@ -197,6 +198,10 @@ impl Execution<'_> {
             Err(_) => self.end(end).await,
         };
         match ended {
+            Ok(ended) if ended.was_asked_from_outside() => {
+                let text = "the container engine or a user of the host stopped the container";
+                Err(RunError::new(ErrorCode::RuntimeFailed, text))
+            }
             Ok(ended) => Ok(Ok((ended, is_late))),
             Err(_) => {
                 let text = "the container ended before its processes";

@@ -183,7 +183,10 @@ async fn query_since_a_time_skips_earlier_events() {
 async fn request_reads_a_limited_number_of_events() {
     let (cluster, gateway, _node) = cluster().await;
     let now = SystemClock.now();
-    join_all((0..10_050).map(|_| append_stray(&cluster, now))).await;
+    // A busy disk confirms so many in time, and not all at once.
+    for _ in 0..67 {
+        join_all((0..150).map(|_| append_stray(&cluster, now))).await;
+    }
     let last = id(&gateway.run(&json!({"capsule": "echo"})).await);
 
     let page = select(&gateway, "text=nothing%20has%20this").await;
